@@ -8,16 +8,16 @@ import pytest
 from tilewright.codegen import BufferCopy, KernelCall, Segment, compile_object, emit_llvm
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import float32, float64, int64
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.expr.operations import cast, maximum, select, unary
 from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
-N, M = Var("N", 1, 100), Var("M", 0, 50)
+N, M = Symbol("N", 1, 100), Symbol("M", 0, 50)
 
-BIG, WIDE = Var("B", 0), Var("W", 0)
+BIG, WIDE = Symbol("B", 0), Symbol("W", 0)
 
 SCALE = """
 func scale(X: float32[K], W: float32[1], Y: float32[K]; K: 1..10000):

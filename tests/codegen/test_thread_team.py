@@ -17,13 +17,13 @@ from tests.codegen.native import Native
 from tilewright.codegen import KernelCall, Segment, compile_object, emit_llvm
 from tilewright.codegen.thread_team import MAX_SERIAL_CALLS, next_backoff
 from tilewright.codegen.work_stealing import MAX_PIECES
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Expr, Symbol, const
 from tilewright.graph.buffer_location import InputLocation, OutputLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 from tilewright.runtime.linker import MAIN_TYPE, entry_symbols
 
-K = Var("K", 1, 1000)
+K = Symbol("K", 1, 1000)
 
 DOUBLE = """
 func double(X: float32[K], Y: float32[K]; K: 1..1000):

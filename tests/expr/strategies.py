@@ -6,10 +6,10 @@ from itertools import product
 from hypothesis import strategies as st
 
 from tilewright.expr.algebra.bounds import Bounds
-from tilewright.expr.nodes import Binary, Const, Expr, Select, Unary, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Select, Symbol, Unary, Var, const
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741 - the axes of matrices
-N, M = Var("N", 1, 4), Var("M", 0, 3)
+N, M = Symbol("N", 1, 4), Symbol("M", 0, 3)
 VARIABLES = (I, J, K, N, M)
 
 Env = Mapping[Var, int]

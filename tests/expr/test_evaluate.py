@@ -12,11 +12,11 @@ from tilewright.errors import InternalError, OptionError
 from tilewright.expr.computation import Reducer, View, iteration_space_size
 from tilewright.expr.dtype import DTYPES, DType, boolean, dtype_of, float16, float32, float64, int8, int32, int64
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Binary, BinaryOp, Cast, Const, Unary, UnaryOp, Var, as_expr, const
+from tilewright.expr.nodes import Binary, BinaryOp, Cast, Const, Symbol, Unary, UnaryOp, Var, as_expr, const
 from tilewright.expr.operations import binary, cast, select, unary
 
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741 - the axes of matrices
-N = Var("N", 1, 9)
+N = Symbol("N", 1, 9)
 NOTHING = Environment({}, {})
 
 _LOGIC = ("and", "or", "xor")

@@ -9,19 +9,33 @@ import pytest
 
 from tilewright.errors import DefinitionError
 from tilewright.expr.dtype import DTYPES, bfloat16, boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import FALSE, TRUE, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.nodes import (
+    FALSE,
+    TRUE,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+    const,
+)
 from tilewright.expr.operations import cast, conjunction, maximum, select, unary
 from tilewright.expr.traversal import conjuncts, free_vars, loads, post_order
 
 X, Y = Var("x"), Var("y")
-A = Buffer("A", (const(4), Var("n", 1, 8)), float32)
+A = Buffer("A", (const(4), Symbol("n", 1, 8)), float32)
 
 
 def test_equal_expressions_are_identical() -> None:
     assert Var("x") is X
-    assert Var("x", None, None) is X
-    assert Var("x", 0, 3) is not X
-    assert A[X, Y + 1] is Load(Buffer("A", (const(4), Var("n", 1, 8)), float32), (X, 1 + Y))
+    assert Var("x") is X
+    assert Symbol("x", 0, 3) is not X
+    assert A[X, Y + 1] is Load(Buffer("A", (const(4), Symbol("n", 1, 8)), float32), (X, 1 + Y))
     assert Binary("add", X, Y) is Binary("add", X, Y)
     assert const(3) is const(3)
     assert const(3) is not const(3, int32)

@@ -7,11 +7,11 @@ from tests.expr.strategies import VARIABLES, I, J, N, conditions, indices, selec
 
 from tilewright.errors import ParseError
 from tilewright.expr.dtype import DTYPES, DType, boolean, float32, int32, int64
-from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var, const
+from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Symbol, Unary, const
 from tilewright.expr.parser import parse_expr
 from tilewright.expr.printer import show
 
-QUOTED = Var("batch size", 1, 9)
+QUOTED = Symbol("batch size", 1, 9)
 BUFFERS = {
     b.name: b
     for b in (

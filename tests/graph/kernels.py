@@ -7,12 +7,12 @@ import numpy as np
 from tilewright.expr.computation import Axis, Computation, Reducer, View
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, as_expr
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, partition
 from tilewright.graph.program import Program
 
-N = Var("N", 1, 64)
+N = Symbol("N", 1, 64)
 
 
 def buffer(name: str, *shape: Expr | int, dtype=float32) -> Buffer:

@@ -1,10 +1,9 @@
 """Row-wise fusion: which computations share a kernel, and coalescing of axes through all stages."""
 
 from tests.graph.kernels import N, axes, buffer, check_partition, pointwise, program, reduced
-
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, conjunction, select, unary
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import partition
@@ -49,7 +48,7 @@ def test_few_long_rows_are_not_fused() -> None:
 
 
 def test_rows_of_unknown_or_large_size_are_not_fused() -> None:
-    columns = Var("C", 1, 4096)
+    columns = Symbol("C", 1, 4096)
     steps, y = softmax(64, columns)
     assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
     steps, y = softmax(64, 100_000)

@@ -13,11 +13,11 @@ from tilewright.errors import InternalError
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import float32, int8
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Symbol, const
 from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, byte_size, plan_memory
 
-N, M = Var("n", 1, 512), Var("m", 1, None)
+N, M = Symbol("n", 1, 512), Symbol("m", 1, None)
 SIZES: list[Expr] = [const(1), const(40), const(1000), N, N * 4, M * N, (M + 1) // 2 * N, M * 3 + 5]
 
 

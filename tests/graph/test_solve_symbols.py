@@ -1,19 +1,17 @@
 """Solutions of constraints on symbols."""
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
+from hypothesis import given, strategies as st
 from tilewright.errors import ModelError
 from tilewright.expr import dtype
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Var, const
+from tilewright.expr.nodes import Const, Symbol, const
 from tilewright.expr.operations import maximum, minimum
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
 from tilewright.graph.solve_symbols import MAX_SIZE, solve_symbols, substitute_symbols
+import pytest
 
-N, M, H = Var("n", 1, 1000), Var("m", 0, 64), Var("h", 1, 10**6)
+N, M, H = Symbol("n", 1, 1000), Symbol("m", 0, 64), Symbol("h", 1, 10**6)
 GRAPH = Graph(
     "g", (Value("x", TensorType(dtype.float32, (N, M, H))),), (), {}, (), (N, M, H), symbol_names={"h": "height"}
 )
@@ -26,20 +24,20 @@ def refined(*conditions):
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
-        (N.equals(M), {N: Var("n", 1, 64), M: Var("n", 1, 64)}),
+        (N.equals(M), {N: Symbol("n", 1, 64), M: Symbol("n", 1, 64)}),
         (N.equals(7), {N: const(7)}),
-        (minimum(512, N).equals(N), {N: Var("n", 1, 512)}),
-        (N.equals(maximum(3, N)), {N: Var("n", 3, 1000)}),
-        ((H + 31) // 32 >= 2, {H: Var("h", 33, 10**6)}),
-        (((H + 15) // 48).equals(1), {H: Var("h", 33, 80)}),
-        (((H + 15) // 48 * N).equals(N), {H: Var("h", 33, 80)}),
-        (((H + 15) // 48 * N * 120) <= N * 360, {H: Var("h", 1, 176)}),
-        (N < 5, {N: Var("n", 1, 4)}),
-        (const(0) <= 10 - N * 2, {N: Var("n", 1, 5)}),
+        (minimum(512, N).equals(N), {N: Symbol("n", 1, 512)}),
+        (N.equals(maximum(3, N)), {N: Symbol("n", 3, 1000)}),
+        ((H + 31) // 32 >= 2, {H: Symbol("h", 33, 10**6)}),
+        (((H + 15) // 48).equals(1), {H: Symbol("h", 33, 80)}),
+        (((H + 15) // 48 * N).equals(N), {H: Symbol("h", 33, 80)}),
+        (((H + 15) // 48 * N * 120) <= N * 360, {H: Symbol("h", 1, 176)}),
+        (N < 5, {N: Symbol("n", 1, 4)}),
+        (const(0) <= 10 - N * 2, {N: Symbol("n", 1, 5)}),
         ((N % 4).equals(0), {}),
         (((H + 15) // 16).equals((H + 31) // 32 * 2), {}),
         ((N + M).equals(H), {}),
-        (N.equals(Var("other", 1, 5)), {}),
+        (N.equals(Symbol("other", 1, 5)), {}),
     ],
 )
 def test_refinement(condition, expected):
@@ -47,7 +45,7 @@ def test_refinement(condition, expected):
 
 
 def test_several_conditions():
-    assert refined(N.equals(M), M < 9, H >= N, H.equals(N)) == {v: Var("n", 1, 8) for v in (N, M, H)}
+    assert refined(N.equals(M), M < 9, H >= N, H.equals(N)) == {v: Symbol("n", 1, 8) for v in (N, M, H)}
 
 
 def test_symbols_are_replaced_in_inputs():
@@ -71,7 +69,7 @@ OPS = st.sampled_from(["le", "eq", "lt"])
 
 @given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 50), st.integers(-3, 30), OPS)
 def test_solutions_keep_all_satisfying_sizes(factor, offset, divisor, bound, op):
-    symbol = Var("s", 1, 60)
+    symbol = Symbol("s", 1, 60)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (symbol,))),), (), {}, (), (symbol,))
     size = (symbol * factor + offset) // divisor
     condition = {"le": size <= bound, "eq": size.equals(bound), "lt": bound - size < 0}[op]
@@ -98,7 +96,7 @@ def test_solutions_keep_all_satisfying_sizes(factor, offset, divisor, bound, op)
     ],
 )
 def test_declared_range_takes_precedence_over_a_default_one(first, second, expected):
-    a, b = Var("a", *first), Var("b", *second)
+    a, b = Symbol("a", *first), Symbol("b", *second)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (a, b))),), (), {}, (), (a, b))
     mapping = solve_symbols(graph, [Constraint(a.equals(b), "sum")]).inputs
-    assert {mapping.get(v, v) for v in (a, b)} == {Var(*expected)}
+    assert {mapping.get(v, v) for v in (a, b)} == {Symbol(*expected)}

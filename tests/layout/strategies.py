@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Const, Expr, Var, as_expr, const
+from tilewright.expr.nodes import Const, Expr, Symbol, Var, as_expr, const
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitives import Fuse, Pad, Primitive, Reorder, Split, StoreAt, Unfold
 
-N, M = Var("N", 1, 9), Var("M", 2, 7)
+N, M = Symbol("N", 1, 9), Symbol("M", 2, 7)
 SIZES = tuple({N: n, M: m} for n, m in ((1, 2), (5, 3), (8, 7)))
 """Values of the symbols: the smallest, primes, a multiple of small factors."""
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tests.layout.strategies import M, N, attaching, layouts, numbered, shapes
 
 from tilewright.errors import LayoutError
-from tilewright.expr.nodes import Var, as_expr, const
+from tilewright.expr.nodes import Symbol, Var, as_expr, const
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitives import PRIMITIVES, DecoupleAt, Fold, Fuse, Pad, Reorder, Split, StoreAt, Unfold, Unpad
 
-Z = Var("Z", 0, 9)
+Z = Symbol("Z", 0, 9)
 
 
 def shape(*sizes):

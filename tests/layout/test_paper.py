@@ -7,7 +7,7 @@ import pytest
 from tests.layout.stages import axis, buffer, check_same, convolution, lowered, reads_once
 
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Var, as_expr
+from tilewright.expr.nodes import Expr, Symbol, Var, as_expr
 from tilewright.expr.operations import binary
 from tilewright.layout.layout import Layout
 from tilewright.layout.rewrite_stage import rewrite_stage
@@ -15,7 +15,7 @@ from tilewright.loops.ir import For, walk
 from tilewright.loops.printer import show
 
 Size = int | Expr
-N, H, W, O, P, Q = (Var(name, 1, 64) for name in "NHWOPQ")  # noqa: E741 - the paper's names
+N, H, W, O, P, Q = (Symbol(name, 1, 64) for name in "NHWOPQ")  # noqa: E741 - the paper's names
 n, h, w, o = (Var(name) for name in "nhwo")
 SMALL = {N: 2, P: 3, Q: 4}
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.layout.strategies import SIZES, access, layouts, numbered, numbers, shapes, values
 
-from tilewright.expr.nodes import TRUE, Var
+from tilewright.expr.nodes import TRUE, Symbol
 from tilewright.layout.layout import Layout
 
 
@@ -83,7 +83,7 @@ def test_basic_sequences_backward_and_forward_are_the_identity(layout):
     assert layout.forward(logical, bounds) == physical
 
 
-M = Var("M", 2, 7)
+M = Symbol("M", 2, 7)
 RECOGNISED = {
     "rows of several terms in blocks": Layout.of((8, M + 3)).split(0, (2, 4)).fuse(1, 2).fuse(0, 2),
     "remainders of numbers whose quotients are fused": Layout.of((2, 12)).fuse(0).pad(0, 0, 8).split(0, (2, 4, 4)),

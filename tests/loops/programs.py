@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, bfloat16, boolean, float16, float32, float64, int8, int32, int64, uint8
-from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import binary, cast, conjunction, maximum, minimum, select, unary
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 
-M, N = Var("M", 1, 512), Var("N", 1, 6)
+M, N = Symbol("M", 1, 512), Symbol("N", 1, 6)
 Array = np.ndarray[Any, Any]
 
 

@@ -5,7 +5,7 @@ from tests.loops.programs import buffer, computation, conv, matmul_relu
 
 from tilewright.errors import InternalError
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol, Var
 from tilewright.loops.ir import Block, For, LoopKind, blocks, walk
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.printer import show
@@ -40,7 +40,7 @@ def test_intermediate_results_become_workspace() -> None:
 
 def test_names_are_unique() -> None:
     x = buffer("i", 4)
-    s = Var("v_i", 1, 4)
+    s = Symbol("v_i", 1, 4)
     first = computation("j", {I: 4}, {}, x[I] * 2.0)
     second = computation("k", {I: 4}, {}, first.output[I] + 1.0)
     func = lower_to_loops("f", [first, second], [x, second.output], [s])

@@ -10,14 +10,14 @@ from tests.loops.valid_programs import VALID_PROGRAMS
 
 from tilewright.errors import ParseError
 from tilewright.expr.dtype import DTYPES, boolean
-from tilewright.expr.nodes import TRUE, Binary, Buffer, Load, MemoryScope, Var, const
+from tilewright.expr.nodes import TRUE, Binary, Buffer, Load, MemoryScope, Symbol, Var, const
 from tilewright.expr.operations import cast
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show, show_stmt
 
-SIZES = st.sampled_from((N, const(1), const(7), N * 4 + 1, (N + 15) // 16, N % 3 - 2, Var("batch size", -2, None)))
+SIZES = st.sampled_from((N, const(1), const(7), N * 4 + 1, (N + 15) // 16, N % 3 - 2, Symbol("batch size", -2, None)))
 
 
 def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[Buffer]) -> Block:
@@ -43,7 +43,7 @@ def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[B
 @st.composite
 def functions(draw: st.DrawFn) -> Func:
     """Well-typed trees of any shape; most make no sense."""
-    symbols = (N, M, Var("batch size", -2, None), Var("free", None, 7), Var("i"), Var("j"), Var("k"))
+    symbols = (N, M, Symbol("batch size", -2, None), Symbol("free", None, 7), Var("i"), Var("j"), Var("k"))
     buffers = [
         Buffer(name, tuple(draw(SIZES) for _ in range(draw(st.integers(0, 3)))), dtype, scope)
         for name, dtype, scope in (

@@ -8,10 +8,10 @@ from tests.driver.models import array
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var
 from tilewright.lower.abstract_sizes import abstract_sizes
 
-H, W, B = Var("h", 1, 4096), Var("w", 1, 4096), Var("batch", 1, 64)
+H, W, B = Symbol("h", 1, 4096), Symbol("w", 1, 4096), Symbol("batch", 1, 64)
 ROW, COLUMN = Var("i0"), Var("i1")
 
 

@@ -5,14 +5,14 @@ from tests.driver.models import array
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Buffer, Var, as_expr
+from tilewright.expr.nodes import Buffer, Symbol, Var, as_expr
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.lower.prepack_constants import evaluate_prepacked, prepack_constants
 from tilewright.schedule.schedule import Schedule
 
-N = Var("n", 1, 64)
+N = Symbol("n", 1, 64)
 
 
 def matmul(rows=N, inner: int = 5, columns: int = 7) -> Func:

@@ -15,7 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, const
 from tilewright.ops.definition import Definition, Operand, literal_elements
 from tilewright.ops.library import OPERATORS
 
@@ -109,7 +109,7 @@ def define(
         fixed = k in known if known is not None else x.ndim == 0 or (x.ndim == 1 and x.dtype.kind in "iub" and k > 0)
         shape = tuple(
             sizes[k, a] if sizes is not None and (k, a) in sizes
-            else Var(f"n{n}", 1, 1000) if symbolic and not fixed and n > 1 else const(n)
+            else Symbol(f"n{n}", 1, 1000) if symbolic and not fixed and n > 1 else const(n)
             for a, n in enumerate(x.shape)
         )  # fmt: skip
         operands.append(

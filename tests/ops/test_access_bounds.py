@@ -9,7 +9,7 @@ from tests.ops.harness import define
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Load, Select, Var
+from tilewright.expr.nodes import Expr, Load, Select, Symbol
 from tilewright.expr.operations import conjunction
 
 
@@ -26,7 +26,7 @@ def reads(e: Expr, bounds: Bounds) -> Iterator[tuple[Load, Bounds]]:
         yield from reads(child, bounds)
 
 
-N, H, W = Var("n", 1, 64), Var("h", 1, 4096), Var("w", 1, 4096)
+N, H, W = Symbol("n", 1, 64), Symbol("h", 1, 4096), Symbol("w", 1, 4096)
 IMAGE = {(0, 0): N, (0, 2): H, (0, 3): W}
 
 

@@ -6,7 +6,7 @@ from tests.ops.harness import check, define, reference_outputs, run_stages
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Select, Var, const
+from tilewright.expr.nodes import Select, Symbol, const
 from tilewright.expr.traversal import loads, post_order
 
 RNG = np.random.default_rng(11)
@@ -19,7 +19,7 @@ def normal(*shape, dtype=np.float32):
 def compare(op, inputs, attributes, opset=22, reference="ort"):
     """Literal sizes, all sizes symbolic, and only those of the input symbolic as in real models."""
     check(op, inputs, attributes, opset=opset, reference=reference, known=(), rtol=1e-4, atol=2e-5)
-    names = {(0, k): Var(f"s{k}", 1, 99) for k in (0, *range(2, inputs[0].ndim))}
+    names = {(0, k): Symbol(f"s{k}", 1, 99) for k in (0, *range(2, inputs[0].ndim))}
     check(op, inputs, attributes, opset=opset, reference=reference, known=(), symbolic=False, sizes=names,
           rtol=1e-4, atol=2e-5)  # fmt: skip
 
@@ -120,7 +120,7 @@ def test_depthwise_conv_loads_one_channel():
 
 
 def test_strided_conv_of_symbolic_size():
-    sizes = {(0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
+    sizes = {(0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     d, (y,) = define(
         "Conv", [normal(1, 3, 9, 9), normal(4, 3, 3, 3)], {"pads": [1] * 4, "strides": [2, 2]}, sizes=sizes
     )
@@ -171,7 +171,7 @@ def test_conv_rejects_a_bias_of_wrong_length_or_type():
 
 
 def test_window_larger_than_a_symbolic_input_is_checked_at_run_time():
-    sizes = {(0, 2): Var("h", 1, 99)}
+    sizes = {(0, 2): Symbol("h", 1, 99)}
     d, _ = define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3)], sizes=sizes)
     assert [m for _, m in d.constraints] == [
         "node node (Conv): dimension 0: a window of 3 does not fit the padded size h"
@@ -228,7 +228,7 @@ def test_conv_transpose_with_kernel_equal_to_stride_is_one_contraction_and_a_vie
 
 
 def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
-    sizes = {(0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
+    sizes = {(0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     d, (y,) = define(
         "ConvTranspose", [normal(1, 4, 5, 6), normal(4, 3, 2, 2), normal(3)], {"strides": [2, 2]}, sizes=sizes
     )
@@ -259,7 +259,7 @@ def test_conv_transpose_rejects(x, w, attributes, message):
 
 
 def test_stages_of_symbolic_sizes_are_correct_for_all_sizes():
-    sizes = {(0, 0): Var("n", 1, 9), (0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
+    sizes = {(0, 0): Symbol("n", 1, 9), (0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     w, attributes = normal(4, 3, 3, 3), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}
     for n, height, width in ((1, 5, 5), (2, 6, 7), (3, 1, 9), (1, 2, 4)):
         x = normal(n, 3, height, width)

@@ -8,7 +8,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Binary, Select, Var, const
+from tilewright.expr.nodes import Binary, Select, Symbol, const
 from tilewright.expr.traversal import post_order
 
 rng = np.random.default_rng(11)
@@ -47,7 +47,7 @@ def test_concat_skips_empty_inputs():
 
 
 def test_concat_of_one_symbolic_batch_keeps_indices_affine():
-    batch = Var("batch", 1, 99)
+    batch = Symbol("batch", 1, 99)
     d, (y,) = define("Concat", [floats(5, 2), floats(5, 3)], {"axis": 1}, sizes={(0, 0): batch, (1, 0): batch})
     assert (y.shape[0], str(y.shape[1])) == (batch, "5")
     assert operations(d) <= {"select", "lt", "add", "sub", "mul"}
@@ -129,7 +129,7 @@ def test_slice_of_everything_is_a_view():
 
 
 def test_slice_inside_a_symbolic_size_needs_no_clamp():
-    n = Var("n", 4, 512)
+    n = Symbol("n", 4, 512)
     d, (y,) = define("Slice", [floats(2, 9), index(1), index(-1), index(1)], sizes={(0, 1): n})
     assert str(y.shape[1]) == "n - 2"
     assert operations(d) == {"add"}
@@ -150,7 +150,7 @@ def test_gather(axis, dtype):
 
 
 def test_gather_of_a_literal_index_is_affine():
-    n = Var("n", 1, 512)
+    n = Symbol("n", 1, 512)
     for value in (0, 3):
         d, _ = define("Gather", [floats(2, 9, 4), np.array(value)], {"axis": 2}, sizes={(0, 0): n})
         assert operations(d) == set()
@@ -181,7 +181,7 @@ def test_gather_elements(axis):
 def test_gather_nd(shape, indices, batch):
     inputs = [floats(*shape), np.array(indices)]
     for known in ((), (1,)):
-        sizes = {(0, k): Var(f"n{k}", 1, 9) for k in range(batch)}
+        sizes = {(0, k): Symbol(f"n{k}", 1, 9) for k in range(batch)}
         check(
             "GatherND",
             inputs,
@@ -234,7 +234,7 @@ def test_pad_of_integers_and_default_value():
 
 
 def test_pad_by_a_symbolic_width():
-    width = Var("width", 0, 9)
+    width = Symbol("width", 0, 9)
     d, (y,) = define("Pad", [floats(3, 4), index(0, 0, 0, 2)])
     assert operations(d) == {"lt", "select"}
     assert [str(n) for n in y.shape] == ["3", "6"]
@@ -261,7 +261,7 @@ def test_transpose_of_unit_dimensions_is_a_view():
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 def test_depth_to_space(mode):
     check("DepthToSpace", [floats(2, 12, 3, 5)], {"blocksize": 2, "mode": mode}, symbolic=False)
-    sizes = {(0, 0): Var("n", 1, 9), (0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
+    sizes = {(0, 0): Symbol("n", 1, 9), (0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     check("DepthToSpace", [floats(2, 12, 3, 5)], {"blocksize": 2, "mode": mode}, symbolic=False, sizes=sizes)
 
 
@@ -269,7 +269,7 @@ def test_depth_to_space(mode):
 def test_space_to_depth(mode):
     attributes = {"blocksize": 2} if mode is None else {"blocksize": 2, "mode": mode}
     check("SpaceToDepth", [floats(2, 3, 4, 6)], attributes, opset=28, symbolic=False)
-    sizes = {(0, 2): Var("h", 1, 99), (0, 3): Var("w", 1, 99)}
+    sizes = {(0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     check("SpaceToDepth", [floats(2, 3, 4, 6)], attributes, opset=28, symbolic=False, sizes=sizes)
 
 

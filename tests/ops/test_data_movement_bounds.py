@@ -9,10 +9,10 @@ from tests.ops.harness import define
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Load, Select, Var
+from tilewright.expr.nodes import Expr, Load, Select, Symbol
 from tilewright.loops.access import negation
 
-N, M = Var("n", 1, 64), Var("m", 1, 4096)
+N, M = Symbol("n", 1, 64), Symbol("m", 1, 4096)
 
 
 def zeros(*shape, dtype=np.float32):

@@ -6,7 +6,7 @@ from tests.ops.harness import check, define
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Select, Var
+from tilewright.expr.nodes import Select, Symbol
 from tilewright.expr.traversal import post_order
 
 RNG = np.random.default_rng(13)
@@ -40,7 +40,7 @@ DILATED = [
 
 def compare(op, x, attributes, **options):
     check(op, [x], attributes, **options)
-    names = {(0, k): Var(f"s{k}", 1, 99) for k in (0, *range(2, x.ndim))}
+    names = {(0, k): Symbol(f"s{k}", 1, 99) for k in (0, *range(2, x.ndim))}
     check(op, [x], attributes, symbolic=False, sizes=names, **options)
 
 
@@ -239,6 +239,6 @@ def test_ceil_mode_relaxes_the_constraint_on_symbolic_sizes():
     narrow = {"kernel_shape": [7], "strides": [4]}
     least = {}
     for ceil in (0, 1):
-        d, _ = define("MaxPool", x, narrow | {"ceil_mode": ceil}, sizes={(0, 2): Var("n", 1, 99)})
+        d, _ = define("MaxPool", x, narrow | {"ceil_mode": ceil}, sizes={(0, 2): Symbol("n", 1, 99)})
         least[ceil] = [str(condition) for condition, _ in d.constraints]
     assert least == {0: ["7 <= n"], 1: ["7 < n + 4"]}

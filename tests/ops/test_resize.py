@@ -5,7 +5,7 @@ import pytest
 from tests.ops.harness import check, define, reference_outputs
 
 from tilewright.errors import ShapeError, UnsupportedError
-from tilewright.expr.nodes import Cast, Var
+from tilewright.expr.nodes import Cast, Symbol
 from tilewright.expr.traversal import loads, post_order
 from tilewright.ops.resize_scale import short_fraction
 
@@ -23,7 +23,7 @@ def compare(inputs, attributes, reference="ort", opset=19, op="Resize", **option
     known = tuple(range(1, len(inputs)))
     options = {"rtol": 1e-5, "atol": 2e-6, "reference": reference, "opset": opset, "known": known, **options}
     check(op, inputs, attributes, symbolic=False, **options)
-    names = {(0, k): Var(f"s{k}", 1, 99) for k in range(inputs[0].ndim)}
+    names = {(0, k): Symbol(f"s{k}", 1, 99) for k in range(inputs[0].ndim)}
     check(op, inputs, attributes, symbolic=False, sizes=names, **options)
 
 
@@ -157,7 +157,7 @@ def test_linear_of_half_precision_is_computed_in_float32():
 
 
 def test_symbolic_sizes():
-    height, width = Var("h", 1, 99), Var("w", 1, 99)
+    height, width = Symbol("h", 1, 99), Symbol("w", 1, 99)
     x = normal(1, 2, 5, 6)
     sizes = np.array([1, 2, 10, 12], np.int64)
     _, (y,) = define(
@@ -167,7 +167,7 @@ def test_symbolic_sizes():
 
 
 def indices(mode, rounding, *scales):
-    h, w = Var("h", 1, 99), Var("w", 1, 99)
+    h, w = Symbol("h", 1, 99), Symbol("w", 1, 99)
     attributes = {"coordinate_transformation_mode": mode, "nearest_mode": rounding}
     d, _ = define("Resize", by_scale(normal(1, 2, 4, 4), *scales), attributes, known=(2,), sizes={(0, 2): h, (0, 3): w})
     return [str(load) for load in loads(d.stages[0].body)]

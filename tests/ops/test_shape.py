@@ -7,7 +7,7 @@ from tests.ops.harness import check, define, node_attributes
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, float32, int64
-from tilewright.expr.nodes import Buffer, Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Symbol, as_expr, const
 from tilewright.ops.definition import Definition, Operand, literal_elements
 from tilewright.ops.library import OPERATORS
 
@@ -49,7 +49,7 @@ def test_reshape_of_scalars_and_empty_tensors():
 
 @pytest.mark.parametrize("target", [(0, 0, -1), (0, -1), (-1, 5), (0, 4, -1, 5), (-1, 0, 5), (0, 2, 2, -1)])
 def test_reshape_of_a_symbolic_batch(target):
-    batch = Var("batch", 1, 64)
+    batch = Symbol("batch", 1, 64)
     if target == (-1, 0, 5):
         d, (y,) = define("Reshape", [floats(3, 4, 5), index(*target)], sizes={(0, 0): batch})
         assert y.shape[0] is batch
@@ -59,7 +59,7 @@ def test_reshape_of_a_symbolic_batch(target):
 
 
 def test_reshape_is_checked_at_run_time():
-    n = Var("n", 1, 64)
+    n = Symbol("n", 1, 64)
     d, (y,) = define("Reshape", [floats(6, 5), index(2, -1)], sizes={(0, 0): n})
     assert str(y.shape[1]) == "n * 5 // 2"
     assert [m for _, m in d.constraints] == [
@@ -86,7 +86,7 @@ def test_squeeze(axes, opset):
 
 
 def test_squeeze_without_axes_keeps_symbolic_sizes():
-    d, (y,) = define("Squeeze", [floats(1, 3)], sizes={(0, 1): Var("n", 1, 9)})
+    d, (y,) = define("Squeeze", [floats(1, 3)], sizes={(0, 1): Symbol("n", 1, 9)})
     assert [str(n) for n in y.shape] == ["n"]
     assert [m for _, m in d.constraints] == [
         "node node (Squeeze): dimension 1 without axes: expected a size other than 1, got 1"
@@ -136,7 +136,7 @@ class Chain:
         return result[0] if isinstance(result, tuple) and wanted == 1 else result
 
 
-BATCH, SEQUENCE = Var("batch", 1, 64), Var("sequence", 1, 512)
+BATCH, SEQUENCE = Symbol("batch", 1, 64), Symbol("sequence", 1, 512)
 
 
 def shape_of(x):
@@ -193,7 +193,7 @@ def test_paddle_reshape_through_casts(to):
 def test_resize_sizes_through_floating_point():
     """Shape -> Slice -> Cast -> Mul(2.0) -> Floor -> Cast -> Concat."""
     do = Chain()
-    height, width = Var("h", 1, 4096), Var("w", 1, 4096)
+    height, width = Symbol("h", 1, 4096), Symbol("w", 1, 4096)
     x = do.tensor(1, 3, height, width)
     sizes = do("Cast", do("Slice", do("Shape", x), [2], [4], [0]), to=1)
     for factor, expected in ((2.0, ["h * 2", "w * 2"]), (0.5, ["h // 2", "w // 2"])):
@@ -262,7 +262,7 @@ def test_position_ids_sliced_from_a_table():
 
 def test_flatten_of_a_pooled_image_with_symbolic_size():
     do = Chain()
-    height = Var("h", 32, 1024)
+    height = Symbol("h", 32, 1024)
     x = do.tensor(BATCH, 512, height // 32, 7)
     batch = do("Slice", do("Shape", x), [0], [1])
     assert shape_of(do("Reshape", x, do("Concat", batch, [-1], axis=0))) == ["batch", "h // 32 * 3584"]

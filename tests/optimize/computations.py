@@ -6,11 +6,11 @@ from tests.optimize.programs import Program, axes, buffer
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int8, int32
-from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.expr.nodes import Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select
 
-M, N, S = Var("M", 1, 512), Var("N", 1, 4), Var("S", 16, 512)
-ROWS, COLUMNS = Var("R", 1, 64), Var("C", 1, 4096)
+M, N, S = Symbol("M", 1, 512), Symbol("N", 1, 4), Symbol("S", 16, 512)
+ROWS, COLUMNS = Symbol("R", 1, 64), Symbol("C", 1, 4096)
 
 
 def product(m: Expr | int, n: Expr | int, k: Expr | int, dtype=None) -> Computation:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, int32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import binary, conjunction, maximum, select, unary
 from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.graph.kernel import Kernel
@@ -112,7 +112,7 @@ def buffer(name: str, shape: Sequence[Expr | int], dtype=float32) -> Buffer:
     return Buffer(name, tuple(as_expr(n) for n in shape), dtype)
 
 
-SYMBOLS = (Var("M", 1, 40), Var("N", 1, 40), Var("P", 3, 24))
+SYMBOLS = (Symbol("M", 1, 40), Symbol("N", 1, 40), Symbol("P", 3, 24))
 
 
 @st.composite

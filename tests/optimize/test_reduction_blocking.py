@@ -9,7 +9,7 @@ from tests.optimize.programs import Program, axes, buffer, scheduled, shape_of
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import DType, float32, int32
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Symbol, Var
 from tilewright.loops.ir import blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.lower.prepack_constants import prepack_constants
@@ -81,7 +81,7 @@ def test_only_float_sums_of_literal_length_are_blocked() -> None:
     limits = contraction.K_BLOCK_LIMITS
     assert k_block_of(total(200, dtype=int32), limits) is None
     assert k_block_of(total(200, reducer=Reducer.MAX), limits) is None
-    assert k_block_of(total(Var("S", 1, 512)), limits) is None
+    assert k_block_of(total(Symbol("S", 1, 512)), limits) is None
 
 
 @pytest.mark.parametrize("steps", [88, 104, 200, 576])

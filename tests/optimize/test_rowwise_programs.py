@@ -15,7 +15,7 @@ from tests.tile.results import check_same_results
 from tilewright.cost.analytical import CALL_NS
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol, Var
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.printer import show
 from tilewright.machine import Target
@@ -47,7 +47,7 @@ def rowwise_task(program: Program, target: str = "x86-64-v4") -> tuple[Task, Row
 
 
 def test_symbolic_rows_are_scored_by_shape_samples() -> None:
-    some = Var("R", 8, 512)
+    some = Symbol("R", 8, 512)
     _, problem = rowwise_task(Program(normalised(some, 80), {some: 9}))
     time, program = best_rowwise_programs(problem, V4, ZEN5, 1)[0]
     sizes = [p.axes[0].extent for p in problem.problems[0].samples]

@@ -6,14 +6,14 @@ from tests.optimize.programs import TARGETS, Program, check
 
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.expr.nodes import Buffer, Symbol, Var, const
 from tilewright.expr.operations import select
 from tilewright.loops.ir import For, LoopKind, blocks, walk
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.optimize.rule import Rule
 from tilewright.optimize.select_axes import MAX_UNROLLED_CASES, select_axes
 
-N = Var("n", 1, 40)
+N = Symbol("n", 1, 40)
 
 
 def chosen(cases, size, position=0):

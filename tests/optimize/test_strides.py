@@ -5,7 +5,7 @@ from tests.optimize.programs import axes, buffer
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import float16, float32, int64
-from tilewright.expr.nodes import Binary, Load, Var, const
+from tilewright.expr.nodes import Binary, Load, Symbol, Var, const
 from tilewright.expr.operations import cast
 from tilewright.loops.ir import Block, blocks
 from tilewright.loops.lowering import lower_to_loops
@@ -18,7 +18,7 @@ from tilewright.optimize.strides import (
     store_stride,
 )
 
-N = Var("N", 1, 64)
+N = Symbol("N", 1, 64)
 a, b, i = Var("a"), Var("b"), Var("i")
 x, w, index = buffer("x", (N, 7)), buffer("w", (7, 5)), buffer("index", (N,), int64)
 

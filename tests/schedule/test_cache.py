@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, STENCIL, applied, check_same, refuses
 
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
@@ -19,7 +19,7 @@ from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import set_scope
 
-M = Var("M", 1, 64)
+M = Symbol("M", 1, 64)
 TILES = Layout.of((M, 9)).pad_to(1, 4).split(1, (None, 4)).reorder((1, 0, 2))
 """[M, 9] in tiles of 4 columns, one behind the other."""
 
@@ -68,7 +68,7 @@ func convolution(X: float32[N + 2], W: float32[3], Y: float32[N]; N: 1..64):
 
 
 def test_cache_read_in_overlapping_tiles(golden) -> None:
-    n = Var("N", 1, 64)
+    n = Symbol("N", 1, 64)
     windows = Layout.of((n + 2,)).pad(0, 0, (n + 3) // 4 * 4 - n).unfold(0, 6, 4)
     golden(show(applied(CONVOLUTION, "cache_read", "Y", "X", "X_tiles", MemoryScope.MEMORY, windows)))
 

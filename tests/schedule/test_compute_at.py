@@ -20,7 +20,7 @@ from tests.schedule.functions import (
     tiled_consumer,
 )
 
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -31,7 +31,7 @@ from tilewright.schedule.loop_transforms import peel, reorder, split
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.staging import clone_producer, set_scope
 
-M = Var("M", 1, 64)
+M = Symbol("M", 1, 64)
 
 
 @pytest.mark.parametrize("loop", ["i_1_o", "j_1_o", "i_1_i", "j_1_i"])

@@ -4,7 +4,7 @@ import pytest
 from tests.schedule.functions import CHAIN, MATMUL, ROWS, SCALE, SUMS, WIDE, check_same
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol, Var
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -15,7 +15,7 @@ from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.tails import Tail
 from tilewright.verify.verifier import verify
 
-M, N = Var("M", 1, 64), Var("N", 1, 64)
+M, N = Symbol("M", 1, 64), Symbol("N", 1, 64)
 
 
 @pytest.mark.parametrize("loop", ["i", "j", "k"])

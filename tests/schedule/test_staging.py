@@ -5,13 +5,13 @@ import pytest
 from tests.codegen.native import check
 from tests.schedule.functions import CHAIN, MATMUL, OVERWRITTEN, ROWS, STENCIL, applied, check_same, refuses
 
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol
 from tilewright.loops.printer import show
 from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.loop_transforms import peel, split
 from tilewright.schedule.staging import clone_producer, pad_storage, set_scope
 
-M = Var("M", 1, 64)
+M = Symbol("M", 1, 64)
 
 
 # set_scope

@@ -11,7 +11,7 @@ from tests.schedule.schedules import chain_schedule, gemm, gemm_schedule
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.define import Size, symbol
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol, Var
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
@@ -158,7 +158,7 @@ def test_trace_preserves_semantics_on_other_sizes(sizes: tuple[Size, Size, Size]
 
 def test_symbolic_size_resolves_to_the_symbol_of_its_name() -> None:
     s = Schedule(gemm(symbol("M", 8, 64), 6, 5))
-    s.peel("i", Var("M", 8, 64) // 8 * 8 - 7)
+    s.peel("i", Symbol("M", 8, 64) // 8 * 8 - 7)
     s.peel("j", "6 - 2")
     assert s.trace[0] == Step.of("peel", "i", "M // 8 * 8 - 7", "i_2")
     other = gemm(symbol("M", 16, 128), 6, 5)
@@ -214,15 +214,15 @@ def test_every_argument_of_a_primitive_is_data(name: str) -> None:
 
 
 def test_expressions_keep_no_ranges() -> None:
-    assert SizeKind().read(Var("M", 1, 512) * 2 + 1) is Var("M") * 2 + 1
+    assert SizeKind().read(Symbol("M", 1, 512) * 2 + 1) is Var("M") * 2 + 1
     assert SizeKind().read("'batch size' + 1") is Var("batch size") + 1
 
 
 @pytest.mark.parametrize("step", [
-    Step.of("transform_layout", "T", Layout.of((Var("M", 1, 64), 9)).pad(1, 0, Var("q", 4, 4))),
+    Step.of("transform_layout", "T", Layout.of((Symbol("M", 1, 64), 9)).pad(1, 0, Symbol("q", 4, 4))),
     Step.of("transform_layout", "T", {"shape": ["M", 9], "symbols": {"M": [1, 64], "q": [3, 3]},
                                       "primitives": [["split", 1, ["q", 3]]]}),
-    Step.of("cache_read", "Y", "T", layout=Layout.of((Var("M", 1, 64), 9)).pad(1, 0, Var("q", 0, 64))),
+    Step.of("cache_read", "Y", "T", layout=Layout.of((Symbol("M", 1, 64), 9)).pad(1, 0, Symbol("q", 0, 64))),
 ], ids=lambda s: s.primitive)  # fmt: skip
 def test_layouts_with_unknown_symbols(step: Step) -> None:
     before = Schedule(CHAIN)

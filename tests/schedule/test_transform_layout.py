@@ -8,7 +8,7 @@ from tests.schedule.functions import CHAIN, ROWS, STENCIL, applied, check_same, 
 from tests.schedule.strategies import layouts
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import MemoryScope, Var
+from tilewright.expr.nodes import MemoryScope, Symbol
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
@@ -20,7 +20,7 @@ from tilewright.schedule.prefetch import prefetch
 from tilewright.schedule.staging import set_scope
 from tilewright.schedule.transform_layout import transform_layout
 
-M, N = Var("M", 1, 64), Var("N", 1, 64)
+M, N = Symbol("M", 1, 64), Symbol("N", 1, 64)
 T = Layout.of((M, 9))
 
 SQUARE = parse("""

@@ -14,7 +14,7 @@ from tests.optimize.tasks import MACHINES, task_of
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, float64, int32
-from tilewright.expr.nodes import Expr, Var, as_expr, const
+from tilewright.expr.nodes import Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import maximum
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import problem_for, search_spaces
@@ -27,7 +27,7 @@ COLUMNS = (1, 3, 5, 8, 9, 15, 16, 17, 23, 24, 31, 33, 40, 48, 50)
 TERMS = (7, 16, 17, 19, 23, 29, 31, 32, 36, 37, 41, 45, 47, 53, 55, 61, 64, 67, 74)
 
 A, B, C, K, L = (Var(name) for name in "abcij")
-M, N = Var("M", 1, 40), Var("N", 1, 4)
+M, N = Symbol("M", 1, 40), Symbol("N", 1, 4)
 
 KINDS = ("product", "product", "product", "batched", "batched", "rows", "columns", "vector", "windows")
 

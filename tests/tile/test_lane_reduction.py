@@ -14,7 +14,7 @@ from tests.tile.results import check_same_results
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr, Symbol, Var
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.machine.shipped import machine_named
@@ -28,8 +28,8 @@ from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import TileProgram
 from tilewright.verify.verifier import verify
 
-K = Var("K", 1, 500)
-ROWS, COLUMNS = Var("R", 1, 50), Var("C", 1, 50)
+K = Symbol("K", 1, 500)
+ROWS, COLUMNS = Symbol("R", 1, 50), Symbol("C", 1, 50)
 
 
 def rows_by_rows(m: Expr | int, n: Expr | int, k: Expr | int, turned: bool = False) -> list[Computation]:

@@ -8,7 +8,7 @@ from tests.tile.problems import problem, problem_or_none
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.dtype import DType, float16, float32, int64, uint8
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.expr.operations import cast, select
 from tilewright.tile.shape_samples import representative_size
 
@@ -61,12 +61,12 @@ def test_scalars_are_rows_of_one() -> None:
 def test_symbols_have_a_representative_size() -> None:
     p = problem([row_sums(M, 100)], {M: 7})
     assert (p.axes[0].extent, p.axes[0].is_static) == (22, False)
-    assert representative_size(Var("n", 1, 4)) == 2
-    assert representative_size(Var("n", 512, 512)) == 512
-    assert representative_size(Var("n", 0, None)) == 16
-    assert representative_size(Var("n", 1000, 1 << 62)) == 1000
+    assert representative_size(Symbol("n", 1, 4)) == 2
+    assert representative_size(Symbol("n", 512, 512)) == 512
+    assert representative_size(Symbol("n", 0, None)) == 16
+    assert representative_size(Symbol("n", 1000, 1 << 62)) == 1000
     # nobody has declared the end of this range
-    assert representative_size(Var("n", 1, MAX_SIZE)) == 16
+    assert representative_size(Symbol("n", 1, MAX_SIZE)) == 16
 
 
 @pytest.mark.parametrize("index", [a // 2, a % 3, a * a])

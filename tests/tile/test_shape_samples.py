@@ -1,21 +1,12 @@
 """Sizes that nobody declared, of which a model tells how large they are: pictures that it divides into maps."""
 
-from hypothesis import given
-from hypothesis import strategies as st
-
+from hypothesis import given, strategies as st
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.nodes import Expr, Var
-from tilewright.tile.shape_samples import (
-    DEFAULT_MAX_SIZE,
-    MAX_DOWNSAMPLING,
-    SMALLEST_MAP_SIZES,
-    ShapeSamples,
-    ranges_from_divisions,
-    used_by,
-)
+from tilewright.expr.nodes import Expr, Symbol
+from tilewright.tile.shape_samples import DEFAULT_MAX_SIZE, MAX_DOWNSAMPLING, SMALLEST_MAP_SIZES, ShapeSamples, ranges_from_divisions, used_by
 
-H, W = Var("h", 1, MAX_SIZE), Var("w", 1, MAX_SIZE)
-DECLARED = Var("d", 1, 64)
+H, W = Symbol("h", 1, MAX_SIZE), Symbol("w", 1, MAX_SIZE)
+DECLARED = Symbol("d", 1, 64)
 
 
 def halved(size: Expr, times: int) -> Expr:
@@ -49,12 +40,12 @@ def test_divisors_are_limited() -> None:
 
 
 def test_declared_minima_are_kept() -> None:
-    large = Var("h", 5000, MAX_SIZE)
+    large = Symbol("h", 5000, MAX_SIZE)
     assert ranges_from_divisions((large,), [large // 2])[large] == (5000, 5000)
 
 
 def test_feature_map_sizes_follow_from_the_image() -> None:
-    rows, columns = Var("n0", 1, MAX_SIZE // 8), Var("n1", 1, MAX_SIZE // 8)
+    rows, columns = Symbol("n0", 1, MAX_SIZE // 8), Symbol("n1", 1, MAX_SIZE // 8)
     values = {rows: halved(H, 3), columns: halved(W, 3)}
     ranges = ranges_from_divisions((H, W), [halved(H, 5), halved(W, 5)])
     found = ShapeSamples.of(used_by((H, W, DECLARED), values.values()), ranges).mapped(values)
@@ -64,7 +55,7 @@ def test_feature_map_sizes_follow_from_the_image() -> None:
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 200))
 def test_mapped_sizes_are_at_least_their_minima(first: int, second: int, taken: int) -> None:
-    own = Var("n0", 3, MAX_SIZE)
+    own = Symbol("n0", 3, MAX_SIZE)
     divided = (halved(H, first) - taken) // (1 << second)
     found = ShapeSamples.of((H,), ranges_from_divisions((H,), [divided])).mapped({own: divided, H: H})
     for sizes in (found.representative, *found.shapes):

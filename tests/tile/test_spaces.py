@@ -12,7 +12,7 @@ from tests.optimize.tasks import task_of
 from tests.tile.results import check_same_results
 from tests.tile.spaces import Drawn, drawn
 
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.rule import Rule
 from tilewright.tile.lower import lower_program
@@ -62,7 +62,7 @@ def test_remainders_of_rows_lanes_and_k_blocks_together(order: tuple[int, int], 
 
 def test_remainders_of_even_row_counts() -> None:
     """Tiles of the first smaller height do them all, so that no part is left for single rows."""
-    m = Var("M", 1, 20)
+    m = Symbol("M", 1, 20)
     program = Program([product(m * 2, 33, 47)], {m: 7}, frozenset({"w"}))
     task = task_of(program)
     problem = problem_for(task)

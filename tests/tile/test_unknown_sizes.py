@@ -1,21 +1,16 @@
 """Sizes that are symbols: where programs are compared, which tiles rows are left to, and what that costs."""
 
 from dataclasses import replace
+from hypothesis import given, strategies as st
 from math import prod
-
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.optimize.computations import product
 from tests.optimize.programs import Program, data_for, shape_of
 from tests.optimize.tasks import task_of
-
 from tilewright.cost.analytical import CALL_NS, mean_time, program_times
 from tilewright.cost.candidate_batch import remainder_tiles
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol, Var
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, blocks, walk
 from tilewright.loops.parser import parse
@@ -25,11 +20,13 @@ from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram, is_legal, remainder_tile_heights
 from tilewright.tile.shape_samples import MAX_SAMPLE_VOLUME, representative_size, sample_shapes
 from tilewright.verify.verifier import verify
+import numpy as np
+import pytest
 
-R = Var("R", 1, 64)
-C = Var("C", 1, 64)
-B = Var("B", 1, 9)
-FEW = Var("B", 1, 3)
+R = Symbol("R", 1, 64)
+C = Symbol("C", 1, 64)
+B = Symbol("B", 1, 9)
+FEW = Symbol("B", 1, 3)
 SKETCH = Sketch(1, 16, (1, 0), 2, ((1, 1),))
 MACHINE = machine_named("zen5").with_cores(2)
 
@@ -45,27 +42,33 @@ def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Prog
 
 
 def test_samples_cover_the_ranges_and_differ() -> None:
-    h, w = Var("h", 8, 128), Var("w", 8, 128)
+    h, w = Symbol("h", 8, 128), Symbol("w", 8, 128)
     found = [(1, 9, 9), (6, 28, 28), (48, 96, 96), (1, 96, 96), (48, 28, 28)]
     assert [tuple(s.values()) for s in sample_shapes((R, h, w))] == found
-    for symbol, each in ((Var("n", 5, 5), [5]), (Var("n", 0, None), [1, 12, 192]), (Var("n", 1, 3), [1, 2, 3]),
-                         (Var("n", 1, MAX_SIZE), [1, 12, 192]), (Var("n", 1000, 1 << 62), [1000]),
-                         (Var("n", 1, MAX_SIZE // 16 + 1), [1, 12, 192]), (Var("n", 65, 70), [65, 67])):  # fmt: skip
+    for symbol, each in (
+        (Symbol("n", 5, 5), [5]),
+        (Symbol("n", 0, None), [1, 12, 192]),
+        (Symbol("n", 1, 3), [1, 2, 3]),
+        (Symbol("n", 1, MAX_SIZE), [1, 12, 192]),
+        (Symbol("n", 1000, 1 << 62), [1000]),
+        (Symbol("n", 1, MAX_SIZE // 16 + 1), [1, 12, 192]),
+        (Symbol("n", 65, 70), [65, 67]),
+    ):
         assert [s[symbol] for s in sample_shapes((symbol,))] == each
     assert sample_shapes(()) == ({},)
 
 
 def test_sample_volumes_vary() -> None:
-    made = [prod(s.values()) for s in sample_shapes(tuple(Var(n, 1, 64) for n in "bhw"))]
+    made = [prod(s.values()) for s in sample_shapes(tuple(Symbol(n, 1, 64) for n in "bhw"))]
     assert made == [1, 216, 110592, 2304, 1728]
-    assert min(made) < prod(representative_size(Var(n, 1, 64)) for n in "bhw") < max(made)
+    assert min(made) < prod(representative_size(Symbol(n, 1, 64)) for n in "bhw") < max(made)
 
 
 @pytest.mark.parametrize("high", [64, 4096, MAX_SIZE])
 def test_sample_volumes_are_limited(high: int) -> None:
-    for s in sample_shapes(tuple(Var(n, 1, high) for n in "bchwst")):
+    for s in sample_shapes(tuple(Symbol(n, 1, high) for n in "bchwst")):
         assert 1 <= prod(s.values()) <= MAX_SAMPLE_VOLUME
-    (least,) = sample_shapes(tuple(Var(n, 1 << 12, 1 << 20) for n in "bhw"))
+    (least,) = sample_shapes(tuple(Symbol(n, 1 << 12, 1 << 20) for n in "bhw"))
     assert set(least.values()) == {1 << 12}
 
 

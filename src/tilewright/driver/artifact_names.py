@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var
 from tilewright.expr.printer import show
@@ -39,7 +38,7 @@ class ArtifactNames:
 
     def with_user_symbols(self, e: Expr) -> Expr:
         """The expression over the user's symbols, for printing."""
-        return substitute(e, {v: Var(self.symbol_name(v), v.lo, v.hi) for v in free_vars(e)})
+        return substitute(e, {v: v.renamed(self.symbol_name(v)) for v in free_vars(e)})
 
 
 NO_NAMES = ArtifactNames({}, {}, frozenset())

@@ -4,12 +4,7 @@ A `Workbench` is a `Schedule`, so that every primitive is a method and optimizer
 It adds what needs code generation, which the schedule layer does not import.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-import numpy as np
-
 from tilewright.driver.kernel_entry import kernel_text
 from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.driver.native_kernel import NativeKernel
@@ -17,7 +12,7 @@ from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var
 from tilewright.expr.tensor import Tensor
 from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
@@ -28,6 +23,9 @@ from tilewright.machine import Target
 from tilewright.runtime.feeds import make_contiguous
 from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
+from typing import Any
+import numpy as np
+import re
 
 Array = np.ndarray[Any, Any]
 
@@ -238,5 +236,5 @@ def _used_symbols(params: Iterable[Buffer], stages: Iterable[Computation]) -> tu
     expressions: list[Expr] = [n for p in params for n in p.shape]
     for s in stages:
         expressions += [*s.output.shape, *(a.extent for a in s.reduce_axes), s.body]
-    symbols = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if v.lo is not None)
+    symbols = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if isinstance(v, Symbol))
     return tuple(dict.fromkeys(symbols))

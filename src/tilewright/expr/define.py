@@ -18,7 +18,7 @@ from tilewright.errors import DefinitionError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, boolean, dtype_of
-from tilewright.expr.nodes import Buffer, Expr, Load, Var, as_expr, const
+from tilewright.expr.nodes import Buffer, Expr, Load, Symbol, Var, as_expr, const
 from tilewright.expr.tensor import ReduceAxis, Reduction, Tensor
 from tilewright.expr.traversal import free_vars, loads, replace_loads
 
@@ -42,7 +42,7 @@ def symbol(name: str, lo: int = 1, hi: int = MAX_SIZE) -> Var:
     are_ints = isinstance(lo, int) and isinstance(hi, int)  # pyright: ignore[reportUnnecessaryIsInstance]
     if not are_ints or not 0 <= lo <= hi:
         raise DefinitionError(f"expected a range of integers 0 <= lo <= hi, got {lo!r}..{hi!r}", where=where)
-    return Var(name, lo, hi)
+    return Symbol(name, lo, hi)
 
 
 def placeholder(shape: Size | Sequence[Size], dtype: str | DType = "float32", name: str = "A") -> Tensor:
@@ -61,7 +61,7 @@ def reduce_axis(extent: Size, name: str) -> ReduceAxis:
     """The variable 0 <= name < extent of a reduction."""
     where = f"reduction axis {name!r}"
     _check_name(name, where)
-    return ReduceAxis(name, None, None, _size(extent, where))
+    return ReduceAxis(name, _size(extent, where))
 
 
 def compute(
@@ -215,7 +215,7 @@ def _check_variables(body: Expr, axes: Sequence[Axis], inner: Sequence[ReduceAxi
         if isinstance(v, ReduceAxis):
             hint = f"write sum(..., {v.name}) around it" if not inner else f"name it in the reduction as well: {v.name}"
             raise DefinitionError(f"{v.name!r} is a reduction axis without a reduction", where=where, hint=hint)
-        if v.lo is None:
+        if not isinstance(v, Symbol):
             what = f"the body uses {v.name!r}, which is neither one of its axes ({', '.join(names)}) nor a symbol"
             raise DefinitionError(what, where=where)
 
@@ -251,7 +251,7 @@ def _size(size: object, where: str) -> Expr:
         if size.dtype == boolean or not size.dtype.is_int or loads(size):
             raise DefinitionError(f"expected a size, got `{size}`", where=where)
         for v in free_vars(size):
-            if v.lo is None:
+            if not isinstance(v, Symbol):
                 raise DefinitionError(f"size `{size}` uses {v.name!r}, which is not a symbol", where=where)
         return size
     if isinstance(size, bool) or not hasattr(size, "__index__"):

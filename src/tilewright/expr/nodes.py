@@ -15,18 +15,16 @@ Semantics, shared by the interpreter, the NumPy evaluation and the generated cod
   * Comparisons and `and`/`or`/`not` of conditions have dtype bool.
 """
 
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 
 from tilewright.errors import DefinitionError
 from tilewright.expr.dtype import DType, boolean, int64
-
-T = TypeVar("T")
+from tilewright.expr.interning import Interned, InternedLiteral
 
 ArithOp = Literal["add", "sub", "mul", "div", "floordiv", "mod", "fmod", "min", "max", "pow"]
 CompareOp = Literal["eq", "ne", "lt", "le", "gt", "ge"]
@@ -40,30 +38,6 @@ UnaryOp = Literal[
 
 COMPARISONS: frozenset[str] = frozenset(("eq", "ne", "lt", "le", "gt", "ge"))
 PREDICATES: frozenset[str] = frozenset(("isnan", "isinf", "not"))
-
-_intern_table: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
-
-
-def _literal_identity(value: int | float | bool, dtype: DType) -> tuple[Any, ...]:
-    """Identity of a literal: 1, 1.0 and True differ, 0.0 and -0.0 differ, all NaN are one."""
-    return type(value), value.hex() if isinstance(value, float) else value, dtype
-
-
-class _Interned(type):
-    """Metaclass for hash-consing: returns the existing node with the same fields if there is one."""
-
-    def __call__(cls: type[T], *args: Any) -> T:
-        # Omitted fields are None, so that Var("i") and Var("i", None, None) are one node.
-        num_missing = len(cls.__match_args__) - len(args)  # pyright: ignore[reportAttributeAccessIssue]
-        if num_missing:
-            args += (None,) * num_missing
-        key = (cls, *args) if cls is not Const else (cls, *_literal_identity(*args))
-        node = _intern_table.get(key)
-        if node is None:
-            node = type.__call__(cls, *args)
-            # setdefault picks one winner where two threads build the same node.
-            node = _intern_table.setdefault(key, node)
-        return node
 
 
 class _Builders:
@@ -91,7 +65,7 @@ def install_builders(
     _Builders.select, _Builders.cast, _Builders.show = select, cast, show
 
 
-class Expr(metaclass=_Interned):
+class Expr(metaclass=Interned):
     """Base of all expressions.
 
     Attributes:
@@ -197,7 +171,7 @@ class Expr(metaclass=_Interned):
         return _Builders.show(self)
 
 
-class Const(Expr):
+class Const(Expr, metaclass=InternedLiteral):
     """A literal. `value` is a Python int, float or bool matching `dtype`."""
 
     __slots__ = ("value",)
@@ -209,16 +183,42 @@ class Const(Expr):
 
 
 class Var(Expr):
-    """An int64 variable: a loop variable, an iteration variable, or the symbol of a dimension.
+    """An int64 variable: a loop variable, an iteration variable, or (`Symbol`) the size of a dimension.
 
-    `lo`/`hi` are the inclusive declared range of a symbol; None for loop variables, whose range is that of the loop.
+    `lo` and `hi` are None: the range of a variable is that of its loop.
     """
 
-    __slots__ = ("hi", "lo", "name")
+    __slots__ = ("name",)
+    __match_args__ = ("name",)
+    lo: int | None = None
+    hi: int | None = None
+
+    def __init__(self, name: str) -> None:
+        self.name, self.dtype, self.tree_size = name, int64, 1
+
+    def renamed(self, name: str) -> "Var":
+        """The same kind of variable, with the same range, under another name."""
+        return Var(name)
+
+
+class Symbol(Var):
+    """A size that is known only at run time, with its declared range `lo`..`hi`, inclusive; None where open."""
+
+    __slots__ = ("hi", "lo")
     __match_args__ = ("name", "lo", "hi")
 
-    def __init__(self, name: str, lo: int | None = None, hi: int | None = None) -> None:
-        self.name, self.lo, self.hi, self.dtype, self.tree_size = name, lo, hi, int64, 1
+    def __init__(self, name: str, lo: int | None, hi: int | None = None) -> None:
+        super().__init__(name)
+        self.lo, self.hi = lo, hi
+
+    def renamed(self, name: str) -> Var:
+        """The same kind of variable, with the same range, under another name."""
+        return Symbol(name, self.lo, self.hi)
+
+
+def size_variable(name: str, lo: int | None = None, hi: int | None = None) -> Var:
+    """A symbol, or a plain variable where no end of its range is declared."""
+    return Var(name) if lo is None and hi is None else Symbol(name, lo, hi)
 
 
 class Unary(Expr):

@@ -13,10 +13,10 @@ class ReduceAxis(Var):
     """The variable of a reduction (`sum`, `max`, ...) with its extent; made by `reduce_axis`."""
 
     __slots__ = ("extent",)
-    __match_args__ = ("name", "lo", "hi", "extent")
+    __match_args__ = ("name", "extent")
 
-    def __init__(self, name: str, lo: None, hi: None, extent: Expr) -> None:
-        super().__init__(name, lo, hi)
+    def __init__(self, name: str, extent: Expr) -> None:
+        super().__init__(name)
         self.extent = extent
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import Problem, UnsupportedError
 from tilewright.expr.dtype import opaque
-from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
 from tilewright.graph.data_dependent_shapes import (
     MAX_DATA_DEPENDENT_SIZE,
     DataDependentSize,
@@ -131,7 +131,7 @@ def _make_data_symbol(
     result: FallbackResults,
 ) -> tuple[Var, Expr]:
     """The symbol of a size that the evaluator reports, and the expression that stands for it in shapes."""
-    symbol = Var(name, 0, size.upper_bound if isinstance(size, DataDependentSize) else MAX_DATA_DEPENDENT_SIZE)
+    symbol = Symbol(name, 0, size.upper_bound if isinstance(size, DataDependentSize) else MAX_DATA_DEPENDENT_SIZE)
     if isinstance(size, DataDependentSize):
         solution = solved.get(name)
         stands_for, message = (symbol, "") if solution is None else (solution.size, solution.message)

@@ -13,7 +13,7 @@ from tilewright.errors import ModelError, Problem
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, add, expression, polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Const, Expr, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var, const
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
@@ -188,7 +188,7 @@ def _unify(first: Var, second: Var, graph: Graph) -> Mapping[Var, Expr] | str:
         assumed, declared = (first, second) if _has_default_range(first) else (second, first)
         return {assumed: declared}
     if _has_default_range(first):
-        merged = Var(first.name, min(first.lo or 0, second.lo or 0), MAX_SIZE)
+        merged = Symbol(first.name, min(first.lo or 0, second.lo or 0), MAX_SIZE)
         return {v: merged for v in (first, second) if v is not merged}
     low = max(first.lo or 0, second.lo or 0)
     ends = [h for h in (first.hi, second.hi) if h is not None]
@@ -196,7 +196,7 @@ def _unify(first: Var, second: Var, graph: Graph) -> Mapping[Var, Expr] | str:
     if high is not None and low > high:
         names = " and ".join(f"'{_display_name(v, graph)}'" for v in (first, second))
         return f"dimensions {names} must be equal, but their ranges have no size in common"
-    merged_symbol: Expr = const(low) if low == high else Var(first.name, low, high)
+    merged_symbol: Expr = const(low) if low == high else Symbol(first.name, low, high)
     return {v: merged_symbol for v in (first, second) if v is not merged_symbol}
 
 
@@ -225,7 +225,7 @@ def _narrow(difference: Expr, op: str, symbol: Var, graph: Graph) -> Mapping[Var
         return f"dimension '{_display_name(symbol, graph)}' has no such size in its range {symbol.lo}..{symbol.hi}"
     if (low, high) == (symbol.lo, symbol.hi):
         return {}
-    return {symbol: const(low) if low == high else Var(symbol.name, low, high)}
+    return {symbol: const(low) if low == high else Symbol(symbol.name, low, high)}
 
 
 def _bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:

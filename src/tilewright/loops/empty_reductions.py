@@ -13,11 +13,10 @@ where the reduction is empty. Only reductions that may be empty get such a block
 
 from collections.abc import Sequence
 from dataclasses import replace
-
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import FALSE, Expr, Var, const
+from tilewright.expr.nodes import Expr, FALSE, Symbol, Var, const
 from tilewright.expr.operations import binary, conjunction
 from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, seq, walk
@@ -54,7 +53,7 @@ def init_where_empty(block: Block, enclosing: Sequence[For]) -> tuple[For, Stmt]
     for i in reduce:
         if not can_prove(i.extent >= 1):
             empty = i.extent < 1 if empty is FALSE else binary("or", empty, i.extent < 1)
-    reduced = {v for i in reduce for v in free_vars(i.binding) if v.lo is None}  # symbols have a declared range
+    reduced = {v for i in reduce for v in free_vars(i.binding) if not isinstance(v, Symbol)}
     outermost = next((k for k, x in enumerate(enclosing) if x.var in reduced), None)
     if block.init is None or empty is FALSE or outermost is None:
         return None

@@ -13,9 +13,8 @@ A block lists for each iteration variable its extent and, after `=`, its binding
 of a loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
-from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Var
-from tilewright.expr.printer import show as show_expr
-from tilewright.expr.printer import show_name
+from tilewright.expr.nodes import Buffer, Load, MemoryScope, Symbol, TRUE, Var
+from tilewright.expr.printer import show as show_expr, show_name
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store
 
 _WIDTH = 120
@@ -43,7 +42,7 @@ def show_stmt(s: Stmt) -> str:
 
 def show_symbol(v: Var) -> str:
     """`M: 1..512`; an undeclared bound is left empty."""
-    if v.lo is None and v.hi is None:
+    if not isinstance(v, Symbol):
         return show_name(v.name)
     return f"{show_name(v.name)}: {'' if v.lo is None else v.lo}..{'' if v.hi is None else v.hi}"
 

@@ -7,7 +7,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Buffer, Expr, Load, Var, as_expr, const
+from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Buffer, Expr, Load, Symbol, Var, as_expr, const
 from tilewright.expr.operations import binary, ceildiv, conjunction, select
 from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
@@ -79,7 +79,7 @@ def decompose_reduction(func: Func, block: str, loop: str, name: str | None = No
 def _reduction_loop_vars(node: Block) -> set[Var]:
     """The loop variables that the block's reduction variables depend on; symbols are not among them."""
     bindings = (i.binding for i in node.iters if i.kind is IterKind.REDUCE)
-    return {v for e in bindings for v in free_vars(e) if v.lo is None}
+    return {v for e in bindings for v in free_vars(e) if not isinstance(v, Symbol)}
 
 
 def check_decomposable(node: Block, enclosing: Sequence[For], outer: For) -> Store:

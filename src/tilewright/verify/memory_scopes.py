@@ -1,8 +1,7 @@
 """Memory scopes: literal shapes of register and stack buffers, register indices, and the size of the stack."""
 
 from collections.abc import Iterator, Sequence
-
-from tilewright.expr.nodes import Const, MemoryScope
+from tilewright.expr.nodes import Const, MemoryScope, Symbol
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
@@ -32,7 +31,7 @@ def find_memory_scope_errors(func: Func, contexts: Sequence[BlockContext], regis
                 continue
             for i in a.indices:
                 offending = sorted(
-                    v.name for v in free_vars(context.over_loops(i)) if v in not_expanded or v.lo is not None
+                    v.name for v in free_vars(context.over_loops(i)) if v in not_expanded or isinstance(v, Symbol)
                 )
                 if offending:
                     yield Diagnostic(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Expr, const
+from tilewright.expr.nodes import Expr, Symbol, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses
@@ -105,7 +105,7 @@ def _starts_only_where_empty(earlier: BlockContext, part: BlockContext) -> bool:
     """Whether a part is proved to contain the first point of the reduction only if an earlier part is empty."""
     at_start = conjunction(*(i.binding.equals(0) for i in part.block.iters if i.kind is IterKind.REDUCE))
     bounds = part.bounds.assuming(at_start)
-    sizes = (x.extent for x in earlier.loops if all(v.lo is not None for v in free_vars(x.extent)))
+    sizes = (x.extent for x in earlier.loops if all(isinstance(v, Symbol) for v in free_vars(x.extent)))
     if any(can_prove_le(size, const(0), bounds) for size in sizes):
         return True
     try:

@@ -3,13 +3,11 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, MemoryScope, Select, Unary, Var
+from tilewright.expr.nodes import Binary, Buffer, COMPARISONS, Cast, Expr, Load, MemoryScope, Select, Symbol, Unary, Var
 from tilewright.expr.traversal import loads, post_order
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, For, Func, Seq, Stmt, Store
-from tilewright.loops.ir import walk as walk_stmt
+from tilewright.loops.ir import Block, For, Func, Seq, Stmt, Store, walk as walk_stmt
 from tilewright.loops.printer import show_buffer, show_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
 
@@ -31,7 +29,7 @@ def find_structure_errors(func: Func) -> Iterator[Diagnostic]:
         if count > 1:
             yield Diagnostic(where, f"{count} blocks are named {name!r}")
     for v in (*(loop.var for loop in loops), *iter_vars):
-        if v.lo is not None or v.hi is not None:
+        if isinstance(v, Symbol):
             yield Diagnostic(where, f"variable {v.name!r} has a declared range; its loop or block gives it one")
     for b in (*func.params, *func.allocs):
         yield from _find_undefined(b.shape, set(func.symbols), set(), f"buffer {b.name!r}", b)

@@ -10,11 +10,11 @@ from tilewright.expr.algebra.counterexample import has_counterexample
 from tilewright.expr.algebra.elimination import is_implied
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.expr.operations import minimum
 from tilewright.expr.traversal import free_vars
 
-ROW, COL, SIZE = Var("i"), Var("j"), Var("N", 1, 64)
+ROW, COL, SIZE = Var("i"), Var("j"), Symbol("N", 1, 64)
 INSIDE = Bounds.from_loops(((ROW, const(8)), (COL, ROW + 1)))
 
 
@@ -48,7 +48,7 @@ def test_points_of_empty_ranges_are_skipped() -> None:
 
 
 def test_division_by_zero_is_no_counterexample() -> None:
-    size = Var("size", 0, 4)
+    size = Symbol("size", 0, 4)
     assert has_counterexample(polynomial(size - 1), NO_BOUNDS)
     assert not has_counterexample(polynomial(size - 1 + SIZE // size), NO_BOUNDS)
 
@@ -80,7 +80,7 @@ def random_expr(rng: np.random.Generator, depth: int = 3) -> Expr:
 
 def test_every_counterexample_is_a_point_where_the_goal_is_false() -> None:
     """By running through all values: what is refuted is negative somewhere, where all that is known holds."""
-    small = Var("N", 1, 5)
+    small = Symbol("N", 1, 5)
     count = 0
     for seed in range(400):
         rng = np.random.default_rng(seed)

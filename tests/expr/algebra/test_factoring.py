@@ -11,10 +11,10 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.division import floordiv, mod
 from tilewright.expr.algebra.factoring import split_common_factor, tile_and_offset
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Binary, Expr, Var, as_expr, const
+from tilewright.expr.nodes import Binary, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import minimum
 
-ROW, COLUMN, M = Var("i"), Var("j"), Var("M", 1, 4)
+ROW, COLUMN, M = Var("i"), Var("j"), Symbol("M", 1, 4)
 ROWS = 6
 
 

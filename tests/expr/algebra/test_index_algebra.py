@@ -24,7 +24,7 @@ from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.prover import can_prove, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import FALSE, TRUE, Binary, BinaryOp, Expr, Select, Var, const
+from tilewright.expr.nodes import FALSE, TRUE, Binary, BinaryOp, Expr, Select, Symbol, Var, const
 from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum
 
 WIDE = {I: (-3, 4), J: (-2, 3), K: (-1, 2), N: (1, 4), M: (0, 3)}
@@ -283,7 +283,7 @@ def _nested_digits(draw: st.DrawFn) -> Expr:
     return total
 
 
-SIZE = Var("size", 1, 70)
+SIZE = Symbol("size", 1, 70)
 
 
 @settings(max_examples=300)

@@ -6,11 +6,11 @@ from tests.expr.strategies import points, value
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.nodes import Binary, BinaryOp, Expr, Select, Unary, Var, as_expr, const
+from tilewright.expr.nodes import Binary, BinaryOp, Expr, Select, Symbol, Unary, Var, as_expr, const
 from tilewright.expr.operations import ceildiv
 
 A, B, C, F, I, J, K = (Var(name) for name in "abcfijk")  # noqa: E741
-M, N, S = Var("M", 1, 5), Var("N", 1, 12), Var("S", 1, 192)
+M, N, S = Symbol("M", 1, 5), Symbol("N", 1, 12), Symbol("S", 1, 192)
 Size = Expr | int
 
 
@@ -145,7 +145,7 @@ def test_sizes_assumed_to_be_multiples(e: Expr, text: str) -> None:
             assert value(simpler, here) == value(e, here)
 
 
-AREA = (ceildiv(Var("H", 3, 56), 2) - 1) * (Var("W", 3, 56) - 2)
+AREA = (ceildiv(Symbol("H", 3, 56), 2) - 1) * (Symbol("W", 3, 56) - 2)
 PROOFS: list[tuple[Expr, Bounds]] = [
     # quotients against quotients, under the predicate of a tail
     (div(A + B * 2 + 1, 16) < div(N, 16) + 1, loops(b=ceildiv(N, 2), a=2).assuming(A + B * 2 < N)),

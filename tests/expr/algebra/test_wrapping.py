@@ -11,10 +11,10 @@ from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt
 from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.dtype import dtype_of, int64
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Symbol, Var, const
 from tilewright.expr.operations import binary, cast, maximum, minimum, select
 
-POSITION, SMALL, N = Var("p"), Var("i"), Var("n", 1, 100)
+POSITION, SMALL, N = Var("p"), Var("i"), Symbol("n", 1, 100)
 
 
 def element(name: str, dtype: str) -> Expr:

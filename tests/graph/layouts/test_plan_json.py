@@ -14,7 +14,7 @@ import tilewright
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import LayoutError
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Symbol
 from tilewright.graph.layouts.plan import Choice, Plan, Variant
 from tilewright.graph.layouts.plan_json import from_data, read_plan, schema, to_data
 from tilewright.layout.basic import Reorder, Split
@@ -35,7 +35,7 @@ def network() -> onnx.ModelProto:
 
 
 def test_round_trip() -> None:
-    n = Var("N", 1, 64)
+    n = Symbol("N", 1, 64)
     plan = Plan(
         {"a": Choice(BLOCKED, (None, ())), "b": Choice(None, ((Split(0, (n, 4)),),)), "c": Choice()}, Variant.BACKWARD
     )

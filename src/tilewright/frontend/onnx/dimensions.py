@@ -4,16 +4,15 @@ Equal names mean equal sizes. Unnamed dimensions, negative sizes and placeholder
 (`?`, `-1`, `None`, ...) are independent of each other; they are named after the input and the axis.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
 from tilewright.errors import OptionError, pluralize
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.nodes import Expr, Var, const, size_variable
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
+import re
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """Values of the `shapes` argument for one dimension, or for all dimensions of one input."""
@@ -260,7 +259,7 @@ class _Dimensions:
         while name in names:
             name += "_"
         names[name] = self.display_names[key]
-        return Var(name, option.lo, option.hi)
+        return size_variable(name, option.lo, option.hi)
 
 
 def _dim_count(spec: InputSpec) -> str:
