@@ -139,9 +139,7 @@ def test_search_of_a_small_space_exhausts_it(
     assert len(log.entries) == sum(math.prod(len(s) for s in steps) for _, steps in family.choices)
 
 
-def test_stopped_search_resumes(
-    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopped_search_resumes(programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = search.current_log(programs, SearchLog("x", tmp_path))
     assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].is_finished
     assert log.entries == []

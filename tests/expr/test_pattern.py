@@ -4,11 +4,11 @@ import pytest
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Buffer, Expr, Var, as_expr
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.expr.operations import maximum, select
 from tilewright.expr.pattern import MAX_WINDOW_POINTS, Pattern, is_sum_of_products, pattern_of, reads_elementwise
 
-N = Var("N", 1, 64)
+N = Symbol("N", 1, 64)
 a, b, i = (Var(n) for n in "abi")
 x = Buffer("x", (as_expr(N), as_expr(8)), float32)
 w = Buffer("w", (as_expr(8), as_expr(8)), float32)

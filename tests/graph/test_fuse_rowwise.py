@@ -1,6 +1,7 @@
 """Row-wise fusion: which computations share a kernel, and coalescing of axes through all stages."""
 
 from tests.graph.kernels import N, axes, buffer, check_partition, pointwise, program, reduced
+
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const

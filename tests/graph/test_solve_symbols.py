@@ -1,6 +1,9 @@
 """Solutions of constraints on symbols."""
 
-from hypothesis import given, strategies as st
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tilewright.errors import ModelError
 from tilewright.expr import dtype
 from tilewright.expr.evaluate import Environment, evaluate_expr
@@ -9,7 +12,6 @@ from tilewright.expr.operations import maximum, minimum
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
 from tilewright.graph.solve_symbols import MAX_SIZE, solve_symbols, substitute_symbols
-import pytest
 
 N, M, H = Symbol("n", 1, 1000), Symbol("m", 0, 64), Symbol("h", 1, 10**6)
 GRAPH = Graph(

@@ -1,9 +1,18 @@
 """Sizes that nobody declared, of which a model tells how large they are: pictures that it divides into maps."""
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
+
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Expr, Symbol
-from tilewright.tile.shape_samples import DEFAULT_MAX_SIZE, MAX_DOWNSAMPLING, SMALLEST_MAP_SIZES, ShapeSamples, ranges_from_divisions, used_by
+from tilewright.tile.shape_samples import (
+    DEFAULT_MAX_SIZE,
+    MAX_DOWNSAMPLING,
+    SMALLEST_MAP_SIZES,
+    ShapeSamples,
+    ranges_from_divisions,
+    used_by,
+)
 
 H, W = Symbol("h", 1, MAX_SIZE), Symbol("w", 1, MAX_SIZE)
 DECLARED = Symbol("d", 1, 64)

@@ -1,11 +1,16 @@
 """Sizes that are symbols: where programs are compared, which tiles rows are left to, and what that costs."""
 
 from dataclasses import replace
-from hypothesis import given, strategies as st
 from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.optimize.computations import product
 from tests.optimize.programs import Program, data_for, shape_of
 from tests.optimize.tasks import task_of
+
 from tilewright.cost.analytical import CALL_NS, mean_time, program_times
 from tilewright.cost.candidate_batch import remainder_tiles
 from tilewright.cost.shape_family import ShapeFamily
@@ -20,8 +25,6 @@ from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram, is_legal, remainder_tile_heights
 from tilewright.tile.shape_samples import MAX_SAMPLE_VOLUME, representative_size, sample_shapes
 from tilewright.verify.verifier import verify
-import numpy as np
-import pytest
 
 R = Symbol("R", 1, 64)
 C = Symbol("C", 1, 64)

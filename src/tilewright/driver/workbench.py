@@ -4,7 +4,12 @@ A `Workbench` is a `Schedule`, so that every primitive is a method and optimizer
 It adds what needs code generation, which the schedule layer does not import.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
 from tilewright.driver.kernel_entry import kernel_text
 from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.driver.native_kernel import NativeKernel
@@ -23,9 +28,6 @@ from tilewright.machine import Target
 from tilewright.runtime.feeds import make_contiguous
 from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
-from typing import Any
-import numpy as np
-import re
 
 Array = np.ndarray[Any, Any]
 

@@ -5,12 +5,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import Any, cast
+
 from tilewright.errors import LayoutError
 from tilewright.expr.nodes import Const, Expr, Var, size_variable
 from tilewright.layout.primitive import Primitive, Shape, Size, as_shape
 from tilewright.layout.primitives import PRIMITIVES
 from tilewright.layout.sizes import MAX_INTEGER, WrongSizeError, check_size, parse_size
-from typing import Any, cast
 
 
 def encode_layout(shape: Shape, primitives: Sequence[Primitive], symbols: Sequence[Var]) -> dict[str, Any]:

@@ -6,11 +6,12 @@ is replaced by S_Y^-1(L'), so X's accesses become S_X(S_Y^-1(L')). Padding of Y 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
 from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Axis, Computation, Stage, View
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, TRUE, Var, const
+from tilewright.expr.nodes import TRUE, Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.operations import select
 from tilewright.expr.traversal import free_vars, replace_loads
 from tilewright.layout.layout import Layout

@@ -11,9 +11,10 @@ func = b.func()
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Buffer, Expr, Load, MemoryScope, TRUE, Var, as_expr, size_variable
+from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, Var, as_expr, size_variable
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 
 Index = Expr | int | Sequence[Expr | int]

@@ -13,10 +13,11 @@ where the reduction is empty. Only reductions that may be empty get such a block
 
 from collections.abc import Sequence
 from dataclasses import replace
+
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, FALSE, Symbol, Var, const
+from tilewright.expr.nodes import FALSE, Expr, Symbol, Var, const
 from tilewright.expr.operations import binary, conjunction
 from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, seq, walk

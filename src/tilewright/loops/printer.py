@@ -13,8 +13,9 @@ A block lists for each iteration variable its extent and, after `=`, its binding
 of a loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
-from tilewright.expr.nodes import Buffer, Load, MemoryScope, Symbol, TRUE, Var
-from tilewright.expr.printer import show as show_expr, show_name
+from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Symbol, Var
+from tilewright.expr.printer import show as show_expr
+from tilewright.expr.printer import show_name
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store
 
 _WIDTH = 120

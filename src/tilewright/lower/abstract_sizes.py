@@ -6,6 +6,7 @@ differ only in their formulas share a kernel.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import int64

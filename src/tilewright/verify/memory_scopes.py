@@ -1,6 +1,7 @@
 """Memory scopes: literal shapes of register and stack buffers, register indices, and the size of the stack."""
 
 from collections.abc import Iterator, Sequence
+
 from tilewright.expr.nodes import Const, MemoryScope, Symbol
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses

@@ -13,7 +13,8 @@ proves one thing only: if it fails where a size is 0, with 0 for every quotient 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from tilewright.expr.algebra.bounds import Bounds, NO_BOUNDS, facts_of
+
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, facts_of
 from tilewright.expr.algebra.intervals import MAX_INDEX, value_interval
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var, const
@@ -117,7 +118,10 @@ def _is_positive(d: Expr, point: _ProgramPoint, proved: set[Expr]) -> bool:
     if can_prove_non_negative(d - 1, bounds):
         return True
     loop_vars = {loop.var for loop in point.loops}
-    sizes = sorted((v for v in free_vars(d) - loop_vars if isinstance(v, Symbol) and v.lo is not None and v.lo >= 0), key=lambda v: v.name)
+    sizes = sorted(
+        (v for v in free_vars(d) - loop_vars if isinstance(v, Symbol) and v.lo is not None and v.lo >= 0),
+        key=lambda v: v.name,
+    )
     positive = tuple(
         v for v in sizes if can_prove_non_negative(v - 1, bounds) or _is_never_zero(v, point, bounds, proved)
     )

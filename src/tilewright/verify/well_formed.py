@@ -3,11 +3,13 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import Binary, Buffer, COMPARISONS, Cast, Expr, Load, MemoryScope, Select, Symbol, Unary, Var
+from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, MemoryScope, Select, Symbol, Unary, Var
 from tilewright.expr.traversal import loads, post_order
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, For, Func, Seq, Stmt, Store, walk as walk_stmt
+from tilewright.loops.ir import Block, For, Func, Seq, Stmt, Store
+from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_buffer, show_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
 

@@ -4,15 +4,16 @@ Equal names mean equal sizes. Unnamed dimensions, negative sizes and placeholder
 (`?`, `-1`, `None`, ...) are independent of each other; they are named after the input and the axis.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
 from tilewright.errors import OptionError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Var, const, size_variable
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
-import re
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """Values of the `shapes` argument for one dimension, or for all dimensions of one input."""
