@@ -1,4 +1,4 @@
-"""Models that nobody here wrote: they load, all nodes have definitions, shapes come out over the inputs' symbols."""
+"""Models by other authors: they load, all nodes have definitions, shapes are expressions over the inputs' symbols."""
 
 import subprocess
 import sys

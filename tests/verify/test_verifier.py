@@ -290,6 +290,7 @@ def test_register_indices_are_checked_only_on_request() -> None:
     verify(parse(text), registers=False)
 
 
-def test_naive_programs_are_valid() -> None:
+def test_untransformed_programs_are_valid() -> None:
+    # benchmarks.primitives times the verifier
     verify(matmul_relu())
     verify(conv())
