@@ -101,9 +101,9 @@ def _physical_loops(c: Computation, layout: Layout | None) -> tuple[tuple[Axis, 
         return c.axes, {}, TRUE, _bounds((*c.axes, *c.reduce_axes))
     taken = {a.var.name for a in c.reduce_axes} | {v.name for v in layout.symbols}
     taken |= {v.name for v in free_vars(c.body)} - {a.var.name for a in c.axes}
-    unique = UniqueNames.of(taken)
-    names = tuple(unique.fresh(name) for name in layout.rename([a.var.name for a in c.axes]))
-    axes = tuple(Axis(Var(n), size) for n, size in zip(names, layout.physical_shape, strict=True))
+    names = UniqueNames(taken)
+    physical = layout.rename([a.var.name for a in c.axes])
+    axes = tuple(Axis(Var(names.fresh(n)), size) for n, size in zip(physical, layout.physical_shape, strict=True))
     bounds = _bounds((*axes, *c.reduce_axes))
     place, exists = layout.backward(_axis_values(axes), bounds)
     return axes, {a.var: e for a, e in zip(c.axes, place, strict=True)}, exists, bounds

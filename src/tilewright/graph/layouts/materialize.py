@@ -51,7 +51,7 @@ def separate_pinned_outputs(
         The program, the requests for its operators, and the copies.
     """
     pinned = Dataflow.of(program).pinned
-    names = _unique_names(program)
+    names = UniqueNames(set(program.buffer_names), first=2)
     separated: dict[str, Buffer] = {}
     conversions: list[Conversion] = []
     for r in requests:
@@ -98,7 +98,7 @@ def insert_conversions(
     Returns:
         The program over logical tensors, the layouts of all its buffers, and the conversions that were added.
     """
-    names = _unique_names(flow.program)
+    names = UniqueNames(set(flow.program.buffer_names), first=2)
     added: dict[str, Conversion] = {}
     reads: dict[str, dict[str, Buffer]] = {}
     constants = dict(flow.program.constants)
@@ -178,10 +178,3 @@ def _eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
             result.append(step)
             live |= {b.name for b in step.inputs}
     return result[::-1]
-
-
-def _unique_names(program: Program) -> UniqueNames:
-    """A generator of names that no buffer of a program has."""
-    taken = {b.name for b in program.inputs} | set(program.constants)
-    taken |= {b.name for s in program.steps for b in (*s.inputs, *step_outputs(s))}
-    return UniqueNames.of(taken, first=2)

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.passes.def_use import is_standard, producers, use_counts
-from tilewright.graph.program import unique_name
+from tilewright.names import unique_name
 
 
 def fold_bias(graph: Graph) -> Graph:
@@ -25,7 +25,7 @@ def fold_bias(graph: Graph) -> Graph:
             conv = replaced.get(conv.name, conv)
             bias = _merged_bias(conv, constants.get(other), constants)
             if bias is not None:
-                name = unique_name(f"{node.outputs[0]}.bias", constants)
+                name = unique_name(f"{node.outputs[0]}.bias", constants, separator="")
                 constants[name] = bias
                 merged = replace(conv, inputs=(*conv.inputs[:2], name), outputs=node.outputs)
                 replaced[conv.name] = merged
