@@ -184,7 +184,9 @@ def measure_limit(threads: int) -> MachineLimit:
     blocks = MEMORY_BYTES // (4 * chunk * threads)
     data = np.ones((threads, blocks, chunk), np.float32)
     sums = np.zeros((threads, chunk), np.float32)
-    reads = [_time_call(lambda: native.call("reading", [data, sums], [threads, blocks, 1], threads)) for _ in range(5)]
+    reads = [
+        _time_call(lambda: native.call("stream_read", [data, sums], [threads, blocks, 1], threads)) for _ in range(5)
+    ]
     peak = threads * 2.0 * calibration_kernels.ROWS * width * steps / median(peaks)
     return MachineLimit(peak / 1e9, data.nbytes / median(reads) / 1e9)
 

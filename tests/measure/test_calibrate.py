@@ -61,21 +61,21 @@ def test_calibration_kernels_compute_their_definition(target: Target, rng: np.ra
     data = aligned_array((2, 3, chunk))
     data[...] = rng.random(data.shape, dtype=np.float32)
     sums = np.zeros((2, chunk), np.float32)
-    native.call("reading", [data, sums], [2, 3, 4], threads=2)
+    native.call("stream_read", [data, sums], [2, 3, 4], threads=2)
     np.testing.assert_allclose(sums, 4 * data.astype(np.float64).sum(1), rtol=1e-6)
 
     order = rng.permutation(50)
     chain = np.zeros((50, 8), np.int64)
     chain[order, 0] = np.roll(order, -1)
     place = np.zeros(1, np.int64)
-    native.call("chasing", [chain, place], [50, 7])
+    native.call("pointer_chase", [chain, place], [50, 7])
     expected_place = 0
     for _ in range(7):
         expected_place = int(chain[expected_place, 0])
     assert place[0] == expected_place
 
     touched = np.zeros((3, calibration_kernels.PART_DISTANCE), np.float32)
-    native.call("starting", [touched], [3, 2, 2], threads=2)
+    native.call("fork_join", [touched], [3, 2, 2], threads=2)
     assert touched[:, 0].tolist() == [1.5, 1.5, 1.5]
     assert not touched[:, 1:].any()
 
@@ -86,7 +86,7 @@ def test_native_and_interpreter_agree_on_pointer_chasing(rng: np.random.Generato
     place = np.zeros(1, np.int64)
     interpret(calibration_kernels.pointer_chase(), {"P": chain, "OUT": place}, {"size": 5, "steps": 5})
     found = np.zeros(1, np.int64)
-    NativeFunctions([calibration_kernels.pointer_chase()], Target.host()).call("chasing", [chain, found], [5, 5])
+    NativeFunctions([calibration_kernels.pointer_chase()], Target.host()).call("pointer_chase", [chain, found], [5, 5])
     assert place[0] == found[0] == 1  # 0 -> 2 -> 4 -> 1 -> 99; the last one is stored as it is found
 
 
@@ -144,13 +144,13 @@ def test_processor_times(tmp_path: Path) -> None:
 
 def test_calls_are_checked() -> None:
     native = NativeFunctions([calibration_kernels.fork_join()], Target.host())
-    with pytest.raises(OptionError, match=r"function 'starting': expected 1 arrays and 3 sizes, got 0 and 1"):
-        native.call("starting", [], [3])
-    with pytest.raises(OptionError, match=r"array 'OUT' of function 'starting': expected a contiguous"):
-        native.call("starting", [np.zeros((3, 32))], [3, 1, 1])
+    with pytest.raises(OptionError, match=r"function 'fork_join': expected 1 arrays and 3 sizes, got 0 and 1"):
+        native.call("fork_join", [], [3])
+    with pytest.raises(OptionError, match=r"array 'OUT' of function 'fork_join': expected a contiguous"):
+        native.call("fork_join", [np.zeros((3, 32))], [3, 1, 1])
     with pytest.raises(OptionError, match=r"expected a contiguous array of float32"):
-        native.call("starting", [np.zeros((6, 32), np.float32)[::2]], [3, 1, 1])
+        native.call("fork_join", [np.zeros((6, 32), np.float32)[::2]], [3, 1, 1])
     with pytest.raises(
-        OptionError, match=r"array 'OUT' of function 'starting': expected shape \[3, 32\], got \[2, 32\]"
+        OptionError, match=r"array 'OUT' of function 'fork_join': expected shape \[3, 32\], got \[2, 32\]"
     ):
-        native.call("starting", [np.zeros((2, 32), np.float32)], [3, 1, 1])
+        native.call("fork_join", [np.zeros((2, 32), np.float32)], [3, 1, 1])

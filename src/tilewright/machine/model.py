@@ -292,7 +292,7 @@ class _Reader:
     def _check_levels(self, levels: list[Level | None], processor: bool) -> None:
         """Checks each level, and each pair of adjacent levels that are both valid."""
         if processor and levels and not any(x is None or x.ways for x in levels[:-1]):
-            self._report("levels", "expected at least one cache, with `ways` of 1 or more, and main memory behind it")
+            self._report("levels", "expected at least one cache, with `ways` of 1 or more, and main memory after it")
         elif processor:
             for x in levels[:-1]:
                 if x is not None and not x.ways:

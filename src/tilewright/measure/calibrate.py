@@ -175,7 +175,7 @@ class _Benchmark:
         out = np.zeros((threads, self.chunk), np.float32)
 
         def run(times: int) -> None:
-            self.native.call("reading", [data, out], [threads, blocks, times], threads)
+            self.native.call("stream_read", [data, out], [threads, blocks, times], threads)
 
         return data.nbytes / time_median(run) / 1e9
 
@@ -188,7 +188,7 @@ class _Benchmark:
         out = np.zeros(1, np.int64)
 
         def run(steps: int) -> None:
-            self.native.call("chasing", [chain, out], [lines, steps * 64])
+            self.native.call("pointer_chase", [chain, out], [lines, steps * 64])
 
         run(max(1, lines // 64))
         return time_median(run) / 64 * 1e9
@@ -200,7 +200,7 @@ class _Benchmark:
 
         def seconds(threads: int) -> float:
             def run(times: int) -> None:
-                self.native.call("starting", [out], [self.threads, FORK_JOIN_STEPS, times], threads)
+                self.native.call("fork_join", [out], [self.threads, FORK_JOIN_STEPS, times], threads)
 
             return time_median(run)
 

@@ -68,7 +68,7 @@ def stream_read(target: Target) -> Func:
     """
     lanes = target.lanes(32)
     width = ACCUMULATORS * lanes
-    b = Builder("reading")
+    b = Builder("stream_read")
     parts, blocks, times = b.symbol("parts", 1), b.symbol("blocks", 1), b.symbol("times", 1)
     a, out = b.param("A", (parts, blocks, width), float32), b.param("OUT", (parts, width), float32)
     s = b.alloc("S", (width,), float32, MemoryScope.REGISTER)
@@ -107,7 +107,7 @@ def pointer_chase() -> Func:
     Parameters: P int64[size, 8] with a cycle in its first column (one element per cache line), OUT int64[1]; symbols
     `size`, `steps`.
     """
-    b = Builder("chasing")
+    b = Builder("pointer_chase")
     size, steps = b.symbol("size", 1), b.symbol("steps", 1)
     p, out = b.param("P", (size, 8), int64), b.param("OUT", (1,), int64)
     with b.block("start") as block:
@@ -123,9 +123,9 @@ def pointer_chase() -> Func:
 def fork_join() -> Func:
     """`times` parallel loops one after the other, in which every part is a dependency chain of `steps` additions.
 
-    Parameter: OUT float32[parts, APART], whose first column is written; symbols `parts`, `steps`, `times`.
+    Parameter: OUT float32[parts, PART_DISTANCE], whose first column is written; symbols `parts`, `steps`, `times`.
     """
-    b = Builder("starting")
+    b = Builder("fork_join")
     parts, steps, times = b.symbol("parts", 1), b.symbol("steps", 1), b.symbol("times", 1)
     out, r = b.param("OUT", (parts, PART_DISTANCE), float32), b.alloc("R", (1,), float32, MemoryScope.REGISTER)
     with b.loop("time", times), b.loop("part", parts, LoopKind.PARALLEL) as part:
