@@ -1,4 +1,4 @@
-"""How many tile programs are scored per second, and how long construction takes per operator.
+"""Speed of construction: tile programs scored per second, and seconds per operator.
 
 python -m benchmarks.construction_speed [--optimizer gensor] [--groups gemm_large,conv_resnet50]
 """
@@ -29,13 +29,13 @@ def main() -> None:
     options = parser.parse_args()
     print(f"{programs_scored_per_second():,.0f} tile programs scored per second")
     groups = options.groups.split(",")
-    found: list[tuple[float, str]] = []
+    times: list[tuple[float, str]] = []
     for case in all_cases():
         if case.group in groups:
             kernels = construction_times(case.model(), options.optimizer)
-            found += [(seconds, f"{case.name} {name}") for name, seconds in kernels]
-    seconds = [s for s, _ in found]
-    print(f"{len(found)} kernels: median {median(seconds):.3f} s, longest {max(found)[0]:.3f} s ({max(found)[1]})")
+            times += [(seconds, f"{case.name} {name}") for name, seconds in kernels]
+    seconds = [s for s, _ in times]
+    print(f"{len(times)} kernels: median {median(seconds):.3f} s, longest {max(times)[0]:.3f} s ({max(times)[1]})")
 
 
 def programs_scored_per_second() -> float:
@@ -65,13 +65,13 @@ def programs_scored_per_second() -> float:
 def construction_times(model: object, optimizer: str) -> list[tuple[str, float]]:
     """Seconds that an optimizer takes for every kernel of a model that it applies to."""
     chosen = optimizer_named(optimizer)
-    found: list[tuple[str, float]] = []
+    times: list[tuple[str, float]] = []
     for kernel in make_compilation(model).kernels:  # pyright: ignore[reportArgumentType]
         task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
         start = time.perf_counter()
         if chosen.optimize(task) is not None:
-            found.append((kernel.name, time.perf_counter() - start))
-    return found
+            times.append((kernel.name, time.perf_counter() - start))
+    return times
 
 
 if __name__ == "__main__":

@@ -89,25 +89,25 @@ def main() -> None:
     """Measure and print."""
     options = _options()
     chosen = None if options.cases is None else options.cases.split(",")
-    found: list[tuple[str, str, dict[str, Any]]] = []
+    results: list[tuple[str, str, dict[str, Any]]] = []
     for kind in options.kinds.split(","):
         for name in KINDS[kind]:
             for population in options.populations.split(",") if chosen is None or name in chosen else ():
                 result = compare_times(largest_kernel_task(name), options.programs, population)
-                found.append((kind, name, result))
+                results.append((kind, name, result))
                 print(" ".join(table_row(kind, name, result)), flush=True)
                 if options.verbose:
                     each = sorted(zip(result["measured"], result["predicted"], result["names"], strict=True))
                     print("\n".join(f"{m / 1e3:10.1f} us, predicted {p / 1e3:10.1f}: {text}" for m, p, text in each))
-    print(report.markdown_table(HEADER, [table_row(*x) for x in found]))
+    print(report.markdown_table(HEADER, [table_row(*x) for x in results]))
     print()
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for kind, _, result in found:
+    for kind, _, result in results:
         groups.setdefault((kind, result["population"]), []).append(result)
     print(report.markdown_table(KIND_HEADER, [kind_table_row(*key, group) for key, group in groups.items()]))
     if options.plot is not None:
         kinds = dict.fromkeys(kind for kind, _ in groups)
-        options.plot.write_text(scatter_plot({k: [x for kind, _, x in found if kind == k] for k in kinds}))
+        options.plot.write_text(scatter_plot({k: [x for kind, _, x in results if kind == k] for k in kinds}))
 
 
 def _options() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""Kernels whose arrays lie between absent pages, beside the same kernels with room around their arrays.
+"""Times of kernels whose arrays lie between guard pages, relative to the same kernels with accessible surroundings.
 
     python -m benchmarks.guard_pages [--groups gemm_large,depthwise] [--cases NAME,...] [--models NAME,...] [--slower
     1.1]
@@ -36,12 +36,10 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.expr.traversal import free_vars
 from tilewright.machine import Target
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.measure.native_functions import NativeFunctions
 
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
-ALIGNMENT = 64
-"""Of all arrays, as of the runtime's own."""
-
 ROUNDS_FIRST, ROUNDS_RETRY = 7, 25
 """Blocks of each way; more before a kernel is listed."""
 
@@ -68,7 +66,7 @@ class GuardedMemory:
 
     def array(self, size: int, at_end: bool) -> np.ndarray:
         """`size` bytes behind the first page, or as close before the last one as their alignment allows."""
-        start = mmap.PAGESIZE + ((self.mapped_bytes - size) // ALIGNMENT * ALIGNMENT if at_end else 0)
+        start = mmap.PAGESIZE + ((self.mapped_bytes - size) // BUFFER_ALIGNMENT * BUFFER_ALIGNMENT if at_end else 0)
         return self.data[start : start + size]
 
 
@@ -121,9 +119,9 @@ def measure(native: NativeFunctions, name: str, sizes: Sequence[int], rounds: in
                 arrays.append(random_view(kept[-1].array(size, at_end), buffer, rng).reshape(shape))
             which = "ends" if at_end else "begins"
             runs[which if absent else f"{which} with room"] = call(native, name, arrays, sizes)
-    found = time_in_turns(runs, rounds)
-    begins, ends = (found[k] / found[f"{k} with room"] for k in ("begins", "ends"))
-    return min(found.values()), begins, ends
+    times = time_in_turns(runs, rounds)
+    begins, ends = (times[k] / times[f"{k} with room"] for k in ("begins", "ends"))
+    return min(times.values()), begins, ends
 
 
 def call(native: NativeFunctions, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> Callable[[], None]:
@@ -134,12 +132,12 @@ def call(native: NativeFunctions, name: str, arrays: Sequence[np.ndarray], sizes
 def time_in_turns(runs: Mapping[str, Callable[[], None]], rounds: int) -> dict[str, float]:
     """Nanoseconds of one call of each, the fastest of several blocks in turns, by the thread's own clock: what others
     take of the processor does not count."""
-    found = dict.fromkeys(runs, float("inf"))
+    best = dict.fromkeys(runs, float("inf"))
     times = {name: max(1, int(BLOCK_NS / max(thread_time(run, 2), 1.0))) for name, run in runs.items()}
     for _ in range(rounds):
         for name, run in runs.items():
-            found[name] = min(found[name], thread_time(run, times[name]))
-    return found
+            best[name] = min(best[name], thread_time(run, times[name]))
+    return best
 
 
 def thread_time(run: Callable[[], None], times: int) -> float:
@@ -159,16 +157,16 @@ def literal_value(e: Expr) -> int:
 
 def measure_model(subject: Subject, slower: float) -> Iterator[Slowdown]:
     """The findings of all kernels of a model; alike kernels once."""
-    made = make_compilation(subject.model, CompileOptions(shapes=subject.ranges))
-    bound = {u.compiled.name: u for u in made.units if isinstance(u, BoundKernel)}
-    native = NativeFunctions([u.compiled.func for u in bound.values()], made.target)
+    compilation = make_compilation(subject.model, CompileOptions(shapes=subject.ranges))
+    bound = {u.compiled.name: u for u in compilation.units if isinstance(u, BoundKernel)}
+    native = NativeFunctions([u.compiled.func for u in bound.values()], compilation.target)
     for name, unit in bound.items():
         known: Mapping[Var, Expr] = {v: const(subject.sizes.get(v.name, 8)) for e in unit.symbols for v in free_vars(e)}
         numbers = [literal_value(substitute(e, known)) for e in unit.symbols]
-        found = measure(native, name, numbers, ROUNDS_FIRST)
-        if max(found[1:]) > slower:
-            found = measure(native, name, numbers, ROUNDS_RETRY)
-        yield Slowdown(subject.label, name, *found)
+        ratios = measure(native, name, numbers, ROUNDS_FIRST)
+        if max(ratios[1:]) > slower:
+            ratios = measure(native, name, numbers, ROUNDS_RETRY)
+        yield Slowdown(subject.label, name, *ratios)
 
 
 def check_static(subject: Subject) -> int:
@@ -214,12 +212,12 @@ def main() -> int:
         return 1 if sum(check_static(x) for x in chosen_subjects(options)) else 0
     slow = count = 0
     for subject in chosen_subjects(options):
-        for found in measure_model(subject, options.slower):
+        for slowdown in measure_model(subject, options.slower):
             count += 1
-            if max(found.after_guard, found.before_guard) > options.slower:
+            if max(slowdown.after_guard, slowdown.before_guard) > options.slower:
                 slow += 1
-                print(f"{found.model} {found.kernel}: {found.nanoseconds / 1e3:.1f} us, behind an absent page "
-                      f"{found.after_guard:.2f}, before one {found.before_guard:.2f} times as long",
+                print(f"{slowdown.model} {slowdown.kernel}: {slowdown.nanoseconds / 1e3:.1f} us, behind an absent page "
+                      f"{slowdown.after_guard:.2f}, before one {slowdown.before_guard:.2f} times as long",
                       flush=True)  # fmt: skip
     print(f"{count} kernels, {slow} more than {options.slower} times as long between absent pages")
     return 1 if slow else 0

@@ -53,8 +53,8 @@ def masked_accesses(text: str) -> Iterator[Access]:
 
 def _classify_access(line: str, match: re.Match[str], values: dict[str, str], condition: str) -> Access:
     kind, arguments, notes = match.groups()
-    found = list(_MASK.finditer(arguments))
-    lanes, mask = (found[0] if kind == "load" else found[-1]).groups()
+    masks = list(_MASK.finditer(arguments))
+    lanes, mask = (masks[0] if kind == "load" else masks[-1]).groups()
     element = re.search(rf"<{lanes} x (float|double|i\d+)> ", line.replace(f"<{lanes} x i1>", ""))
     width = {"float": 32, "double": 64}.get(element[1]) or int(element[1][1:]) if element else 0
     return Access(line, int(lanes) * width, _reason(kind, mask, arguments, notes, values, condition))

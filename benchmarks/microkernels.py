@@ -1,4 +1,4 @@
-"""What a core makes of multiply-adds with loads beside them: its clock and its pipeline told apart.
+"""Throughput of FMA loops with loads on one core, split into clock frequency and FMAs per cycle.
 
     python -m benchmarks.microkernels [--seconds 0.4] [--cases multiply-adds,tile]
 
@@ -28,14 +28,14 @@ from tilewright.runtime.linker import link_functions
 
 REGISTERS, LANES = 32, 16
 CLOCK_MULTIPLIES, CYCLES_PER_MULTIPLY = 2000, 3
-"""Multiplications behind a loop, and the cycles of each."""
+"""Dependent integer multiplications after a loop, and the latency of each in cycles."""
 
 WARMUP_NANOSECONDS = 60_000
-"""About how long a loop runs before its clock is asked for."""
+"""Approximate run time of a loop before its clock is measured."""
 
 TURNS = 5
 STEPS = 128
-"""Of a loop over operands that stay in the first-level cache."""
+"""Default steps of a loop, whose operands stay in the L1 cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Kernel:
 
 
 def multiply_adds_with_loads(count: int, label: str, load: str) -> Kernel:
-    """24 multiply-adds between registers, and loads that nothing waits for spread among them."""
+    """24 FMAs between registers with independent loads spread among them."""
     body: list[str] = []
     for k in range(24):
         body.append(f"vfmadd231ps zmm{k}, zmm{28 + k % 2}, zmm30")
@@ -77,14 +77,14 @@ def register_tile(rows: int, vectors: int, steps: int = STEPS, embedded: bool = 
         embedded: broadcasts are operands of the multiply-adds instead of instructions.
         shift: bytes by which vectors miss the beginning of a cache line.
     """
-    sums, own = rows * vectors, [f"zmm{rows * vectors + v}" for v in range(vectors)]
-    body = [f"vmovups {z}, [r9 + {64 * v + shift}]" for v, z in enumerate(own)]
+    sums, vectors_read = rows * vectors, [f"zmm{rows * vectors + v}" for v in range(vectors)]
+    body = [f"vmovups {z}, [r9 + {64 * v + shift}]" for v, z in enumerate(vectors_read)]
     for r in range(rows):
         row = f"dword ptr [r8 + {4 * r}]"
         spread = f"zmm{sums + vectors + r % (REGISTERS - sums - vectors)}"
         if not embedded:
             body.append(f"vbroadcastss {spread}, {row}")
-        for v, z in enumerate(own):
+        for v, z in enumerate(vectors_read):
             factor = f"{z}, {row}{{1to16}}" if embedded else f"{spread}, {z}"
             body.append(f"vfmadd231ps zmm{r * vectors + v}, {factor}")
     body += [f"add r9, {64 * vectors}", f"add r8, {4 * rows}"]
@@ -112,7 +112,7 @@ def kernels() -> tuple[Kernel, ...]:
 
 
 def assembly(name: str, kernel: Kernel) -> str:
-    """The function `name(times, A, B, out)`: out[0] are ticks of the loop, out[1] those of the chain behind it."""
+    """The function `name(times, A, B, out)`: out[0]: ticks of the loop, out[1]: of the dependency chain after it."""
     ticks = ["lfence", "rdtsc", "shl rdx, 32", "or rax, rdx", "lfence"]
     lines = ["push rbx", "mov r11, rdx", *(f"vpxord zmm{k}, zmm{k}, zmm{k}" for k in range(REGISTERS))]
     lines += [*ticks, "mov rbx, rax", "1:", "mov r8, rsi", "mov r9, r11", f"mov r10d, {kernel.steps}", ".p2align 6"]
@@ -161,8 +161,8 @@ class MicroBenchmark:
         return spent / (loop + chain), loop / done, chain / (CLOCK_MULTIPLIES * CYCLES_PER_MULTIPLY)
 
     def measure(self, seconds: float) -> Mapping[str, tuple[float, float, float]]:
-        """GFLOP/s, GHz and multiply-adds per cycle by kernel: medians of what follows the first third of every turn."""
-        found: dict[str, list[tuple[float, float, float]]] = {n: [] for n in self.kernels}
+        """GFLOP/s, GHz and FMAs per cycle by kernel: medians without the first third of every turn."""
+        rates: dict[str, list[tuple[float, float, float]]] = {n: [] for n in self.kernels}
         for _ in range(TURNS):
             for name in self.kernels:
                 rows: list[tuple[float, float, float]] = []
@@ -170,12 +170,12 @@ class MicroBenchmark:
                 while time.perf_counter() < end or len(rows) < 3:
                     tick, each, cycle = self.call(name)
                     rows.append((2.0 * LANES / (each * tick), 1.0 / (cycle * tick), cycle / each))
-                found[name] += rows[len(rows) // 3 :]
-        return {n: _column_medians(rows) for n, rows in found.items()}
+                rates[name] += rows[len(rows) // 3 :]
+        return {n: _column_medians(rows) for n, rows in rates.items()}
 
 
 def _column_medians(rows: list[tuple[float, float, float]]) -> tuple[float, float, float]:
-    """Column by column."""
+    """The median of every column."""
     rate, clock, issued = (median(column) for column in zip(*rows, strict=True))
     return rate, clock, issued
 
@@ -191,11 +191,11 @@ def main() -> int:
     options = parser.parse_args()
     first, *rest = kernels()
     bench = MicroBenchmark([first, *(k for k in rest if k.group in options.cases.split(","))])
-    found = bench.measure(options.seconds)
-    peak = found["kernel0"][0]
+    rates = bench.measure(options.seconds)
+    peak = rates["kernel0"][0]
     rows = [
         [k.name, f"{k.loads / k.multiply_adds:.2f}", f"{speed:.0f}", f"{speed / peak:.0%}", f"{ghz:.2f}", f"{each:.2f}"]
-        for k, (speed, ghz, each) in zip(bench.kernels.values(), found.values(), strict=True)
+        for k, (speed, ghz, each) in zip(bench.kernels.values(), rates.values(), strict=True)
     ]
     print(report.markdown_table(HEADER, rows))
     return 0

@@ -1,6 +1,6 @@
-"""Programs of one kernel by which a cost model is judged: drawn at random from the whole space, or recorded by walks.
+"""Populations of programs that a cost model is judged by: uniform samples of the space, and states recorded by walks.
 
-None is chosen by what it was measured to take.
+No program is selected by its measured time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -31,20 +31,20 @@ from tilewright.tile.program import Sketch, TileProgram, is_legal
 from tilewright.tile.rowwise import RowwiseProgram
 
 MAX_PREDICTED_RATIO = 4.0
-"""Recorded programs that the model takes to be this many times slower than the best are not drawn."""
+"""Largest predicted time of a recorded program, relative to the best."""
 
 MAX_SCORED_COMBINATIONS = 2000
-"""Programs of a chain that are scored for the recorded ones, as the combinations of its steps are many."""
+"""Limit of the row-wise programs that are scored, as the steps have many combinations."""
 
 DRAWS_PER_BATCH = 64
-"""States that are drawn at once; those that are no programs are drawn again."""
+"""States per batch of draws; illegal ones are drawn again."""
 
 MAX_REPEATED_DRAWS = 200
-"""Programs that are drawn again one after the other until a space counts as exhausted."""
+"""Consecutive draws of known programs after which the space counts as exhausted."""
 
 
 def lowered_func(program: KernelProgram, task: Task) -> Func:
-    """A program's loops on one thread, without what is packed at compile time.
+    """A program's single-threaded loops without the packing of constants.
 
     Raises:
         ScheduleError: it can't be lowered.
@@ -71,15 +71,15 @@ def sample_uniformly(task: Task, count: int) -> list[RankedProgram]:
     rng = np.random.default_rng(0)
     machine = machine_for(task.target).with_cores(1)
     sources = [s for s in (_tile_source(task, machine, rng), _rowwise_source(task, machine, rng)) if s is not None]
-    found: dict[str, RankedProgram] = {}
-    alike = 0
-    while sources and len(found) < count and alike < MAX_REPEATED_DRAWS:
+    programs: dict[str, RankedProgram] = {}
+    repeated_draws = 0
+    while sources and len(programs) < count and repeated_draws < MAX_REPEATED_DRAWS:
         program = sources[int(rng.integers(len(sources)))]()
-        alike += 1
-        if str(program) not in found and _can_lower(program, task):
-            found[str(program)] = (_predicted_time(program, machine), program)
-            alike = 0
-    return list(found.values())
+        repeated_draws += 1
+        if str(program) not in programs and _can_lower(program, task):
+            programs[str(program)] = (_predicted_time(program, machine), program)
+            repeated_draws = 0
+    return list(programs.values())
 
 
 def _predicted_time(program: KernelProgram, machine: Machine) -> float:
@@ -98,13 +98,13 @@ def _can_lower(program: KernelProgram, task: Task) -> bool:
 
 def _tile_source(task: Task, machine: Machine, rng: np.random.Generator) -> Callable[[], KernelProgram] | None:
     problem = problem_for(task)
-    found = {} if problem is None else search_spaces(problem, task, machine)
-    streams = [_random_programs(space, form, rng) for space, group in found.items() for form in group]
+    sketches = {} if problem is None else search_spaces(problem, task, machine)
+    streams = [_random_programs(space, form, rng) for space, group in sketches.items() for form in group]
     return (lambda: next(streams[int(rng.integers(len(streams)))])) if streams else None
 
 
 def _random_programs(space: SearchSpace, form: Sketch, rng: np.random.Generator) -> Iterator[TileProgram]:
-    """Programs of a form without end, each legal state as likely as any other.
+    """An endless stream of programs of a sketch, uniform over the legal states.
 
     Axes have their chains of sizes independently of each other; combinations that are no programs are drawn again.
     """
@@ -120,14 +120,14 @@ def _random_programs(space: SearchSpace, form: Sketch, rng: np.random.Generator)
 
 
 def reachable_tile_sizes(ladder: AxisLattice, start: int) -> list[int]:
-    """Numbers of all chains that edges lead to from one."""
-    found, fresh = {start}, [start]
+    """Indices of all tile sizes that edges reach from a start."""
+    reached, fresh = {start}, [start]
     while fresh:
         here = np.array([fresh.pop()] * NUM_EDGES)
-        there = {int(k) for k in ladder.successor(here, np.arange(NUM_EDGES)) if k != NO_EDGE} - found
-        found |= there
+        there = {int(k) for k in ladder.successor(here, np.arange(NUM_EDGES)) if k != NO_EDGE} - reached
+        reached |= there
         fresh += there
-    return sorted(found)
+    return sorted(reached)
 
 
 def _rowwise_source(task: Task, machine: Machine, rng: np.random.Generator) -> Callable[[], KernelProgram] | None:
@@ -148,36 +148,36 @@ def sample_recorded(task: Task, count: int) -> list[RankedProgram]:
     """Programs that walks recorded near the best one, the best one first, the others evenly over the range of predicted
     times."""
     machine = machine_for(task.target).with_cores(1)
-    found = sorted([*_recorded_tiles(task, machine), *_sample_rowwise(task, machine)], key=lambda x: x[0])
-    near = [x for x in found if x[0] < MAX_PREDICTED_RATIO * found[0][0]]
-    wanted = np.geomspace(near[0][0], near[-1][0], count)
-    predicted = np.array([t for t, _ in near])
-    picked = {0, *(int(np.abs(predicted - t).argmin()) for t in wanted)}
-    others = [k for k in range(len(near)) if k not in picked]
+    ranked = sorted([*_recorded_tiles(task, machine), *_sample_rowwise(task, machine)], key=lambda x: x[0])
+    candidates = [x for x in ranked if x[0] < MAX_PREDICTED_RATIO * ranked[0][0]]
+    targets = np.geomspace(candidates[0][0], candidates[-1][0], count)
+    predicted = np.array([t for t, _ in candidates])
+    picked = {0, *(int(np.abs(predicted - t).argmin()) for t in targets)}
+    others = [k for k in range(len(candidates)) if k not in picked]
     more = np.random.default_rng(0).choice(len(others), min(len(others), max(0, count - len(picked))), replace=False)
-    return [near[k] for k in sorted({*picked, *(others[int(k)] for k in more)})]
+    return [candidates[k] for k in sorted({*picked, *(others[int(k)] for k in more)})]
 
 
 def _recorded_tiles(task: Task, machine: Machine) -> list[RankedProgram]:
     problem = problem_for(task)
     if problem is None:
         return []
-    found: list[RankedProgram] = []
+    ranked: list[RankedProgram] = []
     for space, forms in search_spaces(problem, task, machine).items():
         states = run_walks(space, Annealing(), 0).recorded_sizes()
         for form in forms:
             predicted = program_times(problem, form, states, machine).total
-            found += [(float(t), TileProgram.of(problem, form, s)) for t, s in zip(predicted, states, strict=True)]
-    return found
+            ranked += [(float(t), TileProgram.of(problem, form, s)) for t, s in zip(predicted, states, strict=True)]
+    return ranked
 
 
 def _sample_rowwise(task: Task, machine: Machine) -> list[RankedProgram]:
-    """Random combinations of the tiles of a chain's steps."""
+    """Random combinations of the tile programs of a row-wise kernel's steps."""
     chain = rowwise_problem(task)
     if chain is None:
         return []
     rng = np.random.default_rng(0)
-    found: dict[str, RankedProgram] = {}
+    ranked: dict[str, RankedProgram] = {}
     choices = rows_per_block_options(chain)
     for together in choices:
         rows, steps = scored_stages(chain, task.target, machine, together)
@@ -185,10 +185,10 @@ def _sample_rowwise(task: Task, machine: Machine) -> list[RankedProgram]:
             drawn = [step[int(rng.integers(len(step)))] for step in steps]
             program = RowwiseProgram(rows, tuple(p for _, p in drawn))
             work = [np.array([t]) for t, _ in drawn]
-            found[str(program)] = (float(rowwise_times(rows, [p.problem for p in program.stages], work,
+            ranked[str(program)] = (float(rowwise_times(rows, [p.problem for p in program.stages], work,
             machine).total[0]),
                                    program)  # fmt: skip
-    return list(found.values())
+    return list(ranked.values())
 
 
 POPULATIONS: Mapping[str, Callable[[Task, int], list[RankedProgram]]] = {

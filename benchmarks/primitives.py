@@ -1,4 +1,4 @@
-"""How long the primitives and the verifier take, on a convolution of seven loops with padding.
+"""Times of the schedule primitives and the verifier on a convolution of seven loops with padding.
 
     python -m benchmarks.primitives
     python -m benchmarks.primitives --profile verify      # where the time of one row goes
@@ -73,7 +73,7 @@ def tiled_convolution(func: Func) -> Func:
 
 
 def benchmark_cases() -> Mapping[str, Callable[[], object]]:
-    """What is measured."""
+    """The measured actions by name."""
     plain, dynamic = convolution(), convolution(symbol("N", 1, 64))
     before, after = Schedule(plain), tiled_convolution(plain)
     for step in (
@@ -81,25 +81,25 @@ def benchmark_cases() -> Mapping[str, Callable[[], object]]:
         ("reorder", ("n", "o_o", "h", "w_o", "i_o", "kh", "kw", "i_i", "w_i", "o_i")),
     ):  # fmt: skip
         before.do(*step)
-    found: dict[str, Callable[[], object]] = {}
+    actions: dict[str, Callable[[], object]] = {}
     for name, args in STEPS.items():
         primitive = name.split()[0]
         func = plain if primitive in ON_UNSCHEDULED else after if primitive == "store_at" else before.func
         step = Step.of(primitive, *args)
-        found[name] = lambda func=func, step=step: apply(func, step)
+        actions[name] = lambda func=func, step=step: apply(func, step)
     chunks = softmax()
-    found["rolling_update"] = lambda: apply(chunks, Step.of("rolling_update", "Y", "k_o"))
-    found["verify untransformed"] = lambda: verify(plain)
-    found["verify dynamic batch"] = lambda: verify(dynamic)
-    found["verify reordered"] = lambda: verify(before.func)
-    found["verify tiled"] = lambda: verify(after, registers=False)
-    return found
+    actions["rolling_update"] = lambda: apply(chunks, Step.of("rolling_update", "Y", "k_o"))
+    actions["verify untransformed"] = lambda: verify(plain)
+    actions["verify dynamic batch"] = lambda: verify(dynamic)
+    actions["verify reordered"] = lambda: verify(before.func)
+    actions["verify tiled"] = lambda: verify(after, registers=False)
+    return actions
 
 
 BLOCKED = Layout.of((1, 64, 56, 56)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
 
 ON_UNSCHEDULED = frozenset(("rfactor", "inline", "reverse_inline", "clone_producer", "transform_layout"))
-"""Primitives on nests that were not scheduled yet; the others are measured on the split and reordered convolution."""
+"""Primitives that are measured on the unscheduled convolution; the others on the split and reordered one."""
 
 STEPS: Mapping[str, Sequence[object]] = {
     "split": ("h", 4), "split with a tail": ("h", 5), "split_parts": ("h", 4), "tile": (("h2", "w2"), (8, 8)),

@@ -29,7 +29,7 @@ MODULE = "benchmarks.operators"
 TIMEOUT_SECONDS = 600.0
 DEFAULT_GROUPS = "gemm_large,gemm_small,conv_resnet50,depthwise,memory"
 MAX_CACHED_BYTES = 32 << 20
-"""Data of a case below which it may stay in the caches from call to call."""
+"""Largest data of a case that may stay in the caches between calls."""
 
 
 def main() -> int:
@@ -104,15 +104,15 @@ def _run(options: argparse.Namespace, cases: Sequence[Case]) -> int:
 
 
 def read_log(path: Path) -> dict[str, list[Event]]:
-    """Events by case of a log; a line that was not finished is none."""
-    found: dict[str, list[Event]] = {}
+    """The events of a log by case; an incomplete line is ignored."""
+    events: dict[str, list[Event]] = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
             entry = json.loads(line)
         except json.JSONDecodeError:
             continue
-        found[entry["case"]] = entry["events"]
-    return found
+        events[entry["case"]] = entry["events"]
+    return events
 
 
 HEADER = ["case", "tilewright us", "spread", "noise", *(f"{p} us" for p in PEERS), "ratio", "of fastest blocks",
@@ -133,7 +133,7 @@ def fastest_blocks(events: Sequence[Event]) -> dict[str, float]:
 
 
 def speed_over_best_peer(seconds_by_engine: Mapping[str, float]) -> float | None:
-    """The best peer's time over Tilewright's, of times by engine: more than 1 where Tilewright is faster."""
+    """The best peer's time over Tilewright's: more than 1 where Tilewright is faster."""
     peers = [seconds_by_engine[p] for p in PEERS if p in seconds_by_engine]
     return min(peers) / seconds_by_engine[OURS] if OURS in seconds_by_engine and peers else None
 
@@ -141,19 +141,19 @@ def speed_over_best_peer(seconds_by_engine: Mapping[str, float]) -> float | None
 def kernel_times(events: Sequence[Event]) -> tuple[float | None, float | None]:
     """Median seconds of Tilewright's and of torch's kernels without conversions; an engine that has none to leave out
     is taken as it is."""
-    found = median_times(events)
-    ours, torch = found.get(f"{OURS} alone", found.get(OURS)), found.get("torch alone")
-    return (None, None) if torch is None else (ours, min(torch, found.get("torch", torch)))
+    seconds = median_times(events)
+    ours, torch = seconds.get(f"{OURS} alone", seconds.get(OURS)), seconds.get("torch alone")
+    return (None, None) if torch is None else (ours, min(torch, seconds.get("torch", torch)))
 
 
 def block_spread(events: Sequence[Event]) -> float | None:
-    """How far the slowest block of Tilewright's calls lies above the fastest, as a part of the median."""
-    own = next((e for e in events if e.get("engine") == OURS and e.get("blocks_s")), None)
-    return None if own is None else (max(own["blocks_s"]) - min(own["blocks_s"])) / own["median_s"]
+    """Difference of Tilewright's slowest and fastest block, relative to the median."""
+    event = next((e for e in events if e.get("engine") == OURS and e.get("blocks_s")), None)
+    return None if event is None else (max(event["blocks_s"]) - min(event["blocks_s"])) / event["median_s"]
 
 
 def fraction_of_limit(case: Case, events: Sequence[Event]) -> float | None:
-    """The least time that the machine allows over Tilewright's."""
+    """The machine's lower bound of the time over Tilewright's time."""
     limit = next((MachineLimit(e["gflops"], e["gbs"]) for e in events if "gflops" in e), None)
     ours = median_times(events).get(OURS)
     return None if limit is None or ours is None else limit.seconds(case, case.bytes < MAX_CACHED_BYTES) / ours
@@ -161,18 +161,18 @@ def fraction_of_limit(case: Case, events: Sequence[Event]) -> float | None:
 
 def table_row(case: Case, events: Sequence[Event]) -> list[str]:
     """One line of the table."""
-    found = median_times(events)
-    own = next((e for e in events if e.get("engine") == OURS and "median_s" in e), None)
-    spread = "" if own is None else f"{(own['high_s'] - own['low_s']) / own['median_s']:.0%}"
-    best = min((found[p] for p in PEERS if p in found), default=0.0)
-    cells = [_microseconds(found.get(p), bold=found.get(p) == best) for p in PEERS]
+    seconds = median_times(events)
+    event = next((e for e in events if e.get("engine") == OURS and "median_s" in e), None)
+    spread = "" if event is None else f"{(event['high_s'] - event['low_s']) / event['median_s']:.0%}"
+    best = min((seconds[p] for p in PEERS if p in seconds), default=0.0)
+    cells = [_microseconds(seconds.get(p), bold=seconds.get(p) == best) for p in PEERS]
     part = fraction_of_limit(case, events)
     others = next((f"{e['others']:.0%}" for e in events if "others" in e), "")
     kernel, rival = kernel_times(events)
     between, copies = block_spread(events), max((e.get("copies", 1) for e in events), default=1)
     notes = "; ".join(f"{e.get('engine', 'process')}: {e['error']}" for e in events if "error" in e)
-    return [case.name, _microseconds(found.get(OURS)), spread, "" if between is None else f"{between:.0%}", *cells,
-            *("" if speed is None else f"{speed:.2f}" for speed in (speed_over_best_peer(found),
+    return [case.name, _microseconds(seconds.get(OURS)), spread, "" if between is None else f"{between:.0%}", *cells,
+            *("" if speed is None else f"{speed:.2f}" for speed in (speed_over_best_peer(seconds),
             speed_over_best_peer(fastest_blocks(events)))),
             "" if part is None else f"{part:.0%}", _microseconds(kernel),
             _microseconds(rival), "" if kernel is None or rival is None else f"{rival / kernel:.2f}",
@@ -190,16 +190,16 @@ def summary_rows(cases: Sequence[Case], events: Mapping[str, Sequence[Event]]) -
     """One line per class: geometric means."""
     rows: list[list[str]] = []
     for group in dict.fromkeys(c.group for c in cases):
-        own = [c for c in cases if c.group == group]
+        group_cases = [c for c in cases if c.group == group]
         every = [
-            [r for c in own if (r := speed_over_best_peer(seconds(events[c.name]))) is not None]
+            [r for c in group_cases if (r := speed_over_best_peer(seconds(events[c.name]))) is not None]
             for seconds in (median_times, fastest_blocks)
         ]
-        parts = [p for c in own if (p := fraction_of_limit(c, events[c.name])) is not None]
+        parts = [p for c in group_cases if (p := fraction_of_limit(c, events[c.name])) is not None]
         speeds = [
             cell for ratios in every for cell in (_geometric_mean_text(ratios), f"{min(ratios):.2f}" if ratios else "")
         ]
-        rows.append([group, f"{len(every[0])} of {len(own)}", *speeds, _geometric_mean_text(parts)])
+        rows.append([group, f"{len(every[0])} of {len(group_cases)}", *speeds, _geometric_mean_text(parts)])
     return rows
 
 

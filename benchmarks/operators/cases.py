@@ -18,13 +18,13 @@ DATA = Path(__file__).parent / "data"
 OPSET = 20
 MAX_CASE_BYTES = 8 << 30
 MIN_ROTATED_BYTES, ROTATION_BYTES, MAX_COPIES = 8 << 20, 512 << 20, 8
-"""An operand from which on calls rotate over copies; how much they have in all, but no more than so many copies."""
+"""Smallest operand for which calls rotate over copies; the total size of the copies; the most copies."""
 
 RANDOM_PERIOD = 4_194_301
-"""Random numbers of an input; a prime."""
+"""Period of the random numbers of large inputs; a prime."""
 
 MAX_MEMORY_BOUND_INTENSITY = 8.0
-"""Operations per byte up to which memory is the limit."""
+"""Largest operational intensity of a memory-bound case."""
 
 
 Array = np.ndarray
@@ -165,7 +165,7 @@ def memory_bound(
     op: str, shape: tuple[int, ...], output: tuple[int, ...], label: str, group: str = "memory",
     constants: Callable[[], Sequence[TensorProto]] = tuple, ops: float = 1.0, **attributes: object,
 ) -> Case:  # fmt: skip
-    """An operator that is bound by memory: one input, one output."""
+    """A memory-bound operator with one input and one output."""
 
     def build() -> ModelProto:
         return _model(op, {"x": shape}, output, constants(), **attributes)
@@ -234,7 +234,7 @@ def _edge_cases() -> list[Case]:
 
 
 RANDOM_GEMMS, AWKWARD_GEMMS, EDGE_CASES_PER_CLASS = 60, 40, 12
-"""Cases of the classes that are drawn."""
+"""Number of cases of the random classes."""
 
 _MAX_FLOPS = 8e9
 
@@ -249,12 +249,12 @@ def random_cases(seed: int) -> tuple[Case, ...]:
 
     def drawn(group: str, low: int, high: int, count: int, short: bool) -> Iterator[Case]:
         while count:
-            found = sizes(low, high)
+            dims = sizes(low, high)
             if short:
-                found[int(rng.integers(3))] = int(rng.integers(1, 65))
-            if 2.0 * np.prod(found) <= _MAX_FLOPS:
+                dims[int(rng.integers(3))] = int(rng.integers(1, 65))
+            if 2.0 * np.prod(dims) <= _MAX_FLOPS:
                 count -= 1
-                yield gemm(group, *found, constant=bool(count % 2))
+                yield gemm(group, *dims, constant=bool(count % 2))
 
     return (*drawn("gemm_random", 128, 2500, RANDOM_GEMMS, False),
             *drawn("gemm_awkward", 64, 4000, AWKWARD_GEMMS, True), *_random_edge_cases(seed))  # fmt: skip
@@ -314,10 +314,10 @@ def _memory_cases() -> list[Case]:
 
 
 def _table_cases(group: str) -> list[Case]:
-    """The cases of a paper's table that fit in memory."""
+    """The cases of a paper's table that fit into memory."""
     with (DATA / f"{group}.csv").open(encoding="utf-8") as file:
-        found = [_table_case(group, row) for row in csv.DictReader(line for line in file if not line.startswith("#"))]
-    unique = {case.name: case for case in found if case.bytes <= MAX_CASE_BYTES}
+        cases = [_table_case(group, row) for row in csv.DictReader(line for line in file if not line.startswith("#"))]
+    unique = {case.name: case for case in cases if case.bytes <= MAX_CASE_BYTES}
     return list(unique.values())
 
 

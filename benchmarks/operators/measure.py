@@ -1,4 +1,4 @@
-"""Times of all engines on one case, in alternating blocks with pauses, and what the machine could do at most."""
+"""Times of all engines on one case, in alternating blocks with pauses, and the machine's limits."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ BLOCKS = 8
 BLOCK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
 MIN_LONG_CALL_SECONDS = 8.0
-"""Calls that take longer count from the first one on: what they warm up is nothing beside them."""
+"""Calls that take longer count from the first one on, as warming up is negligible."""
 
 TOLERANCE = 1e-4
 MAX_COMPARED_ELEMENTS = 1 << 20
-"""Elements of a result that are compared with those of other engines."""
+"""Sampled elements of a result that are compared between engines."""
 
 MEMORY_BYTES = 256 << 20
 OURS = "tilewright"
@@ -32,13 +32,13 @@ OURS = "tilewright"
 
 @dataclass(frozen=True, slots=True)
 class MachineLimit:
-    """What the machine does at most, measured in the same process: GFLOP/s and bytes per nanosecond from memory."""
+    """Measured limits of the machine in the same process: peak GFLOP/s and memory bandwidth in bytes per nanosecond."""
 
     gflops: float
     gbs: float
 
     def seconds(self, case: Case, cached: bool) -> float:
-        """The least time of a case; one whose data stays in the caches is not bound by memory."""
+        """Lower bound of a case's time; data in the caches does not count as traffic."""
         return max(case.flops / self.gflops, 0.0 if cached else case.bytes / self.gbs) / 1e9
 
 
@@ -71,18 +71,18 @@ def measure_case(
             start = time.perf_counter()
             built = [engine(model, feeds, threads) for model, feeds in copies]
             build = time.perf_counter() - start
-            found = [run for run in built if run is not None]
-            if found:
+            supported = [run for run in built if run is not None]
+            if supported:
                 start = time.perf_counter()
-                output = found[0]()
+                output = supported[0]()
                 first = time.perf_counter() - start
                 if name != f"{OURS} alone":
                     results[name] = _sample(output, seed)
-                runs[name] = rotate_copies(found)
+                runs[name] = rotate_copies(supported)
                 if first > MIN_LONG_CALL_SECONDS:
                     long[name] = [[first]]
                 del output
-                emit({"engine": name, "build_s": build / len(found), "copies": len(found)})
+                emit({"engine": name, "build_s": build / len(supported), "copies": len(supported)})
         except Exception as error:
             emit({"engine": name, "error": error_text(error)})
     for name, problem in _wrong_results(results).items():
@@ -111,7 +111,7 @@ def rotate_copies(runs: Sequence[RunOnce]) -> RunOnce:
 
 
 def _sample(output: np.ndarray, seed: int) -> np.ndarray:
-    """Elements of a result, at random places where it is large; for one seed at the same ones. Its size comes first."""
+    """The size of a result and its elements, of a large one a random sample that depends on the seed."""
     flat = np.asarray(output).reshape(-1)
     places = (
         np.random.default_rng(seed).integers(flat.size, size=MAX_COMPARED_ELEMENTS)
@@ -122,7 +122,7 @@ def _sample(output: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _wrong_results(results: Mapping[str, np.ndarray]) -> dict[str, str]:
-    """Engines whose result, as sampled, differs from the median of all."""
+    """Engines whose sampled result differs from the median over all engines."""
     if len(results) < 2:
         return {}
     sizes = {r[0] for r in results.values()}
@@ -141,33 +141,33 @@ def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) ->
         runs: by engine.
         seconds: after which no other round of blocks begins that would probably end later.
     """
-    found: dict[str, list[list[float]]] = {name: [] for name in runs}
+    times: dict[str, list[list[float]]] = {name: [] for name in runs}
     begin = time.perf_counter()
     for block in range(BLOCKS):
         start = time.perf_counter()
         for name, run in runs.items():
             time.sleep(PAUSE_SECONDS)
-            own = _time_block(run)
+            block_times = _time_block(run)
             # what the first block warms up does not count where there are more
-            found[name].append(own[1:] if block == 0 and len(own) > 1 else own)
+            times[name].append(block_times[1:] if block == 0 and len(block_times) > 1 else block_times)
         end = time.perf_counter()
         if end - begin + (end - start) > seconds:
             break
-    return found
+    return times
 
 
 def _time_block(run: RunOnce) -> list[float]:
-    """Seconds of the calls of a block; the first one counts where it is as long as a block."""
-    found: list[float] = []
-    while not found or sum(found) < BLOCK_SECONDS:
+    """Seconds of the calls of a block without the first, unless it is the only one."""
+    times: list[float] = []
+    while not times or sum(times) < BLOCK_SECONDS:
         start = time.perf_counter()
         run()
-        found.append(time.perf_counter() - start)
-    return found[1:] or found
+        times.append(time.perf_counter() - start)
+    return times[1:] or times
 
 
 def measure_limit(threads: int) -> MachineLimit:
-    """Peak and memory bandwidth of `threads` cores, now."""
+    """Measures peak and memory bandwidth of `threads` cores."""
     target = Target.host()
     native = NativeFunctions(
         [calibration_kernels.multiply_add(target), calibration_kernels.stream_read(target)], target

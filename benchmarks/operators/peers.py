@@ -1,6 +1,6 @@
-"""The engines under test, each at its best setting: a function from feeds to the output, constant weights prepacked.
+"""Engines under test at their best settings, each a function from feeds to the output with constants prepacked.
 
-An engine that does not know an operator, or is not installed, answers None.
+An engine returns None for an operator that it does not support, or if it is not installed.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,13 +36,13 @@ def tilewright(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | N
 def main_kernel(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | None = None) -> RunOnce | None:
     """This compiler's kernel that does most of the work, without those that pad or convert what it reads; None where
     there is only one. What it reads is random, so that its results are not compared."""
-    made = make_compilation(model, CompileOptions(optimizer=optimizer))
-    kernels = [u for u in made.units if isinstance(u, BoundKernel)]
+    compilation = make_compilation(model, CompileOptions(optimizer=optimizer))
+    kernels = [u for u in compilation.units if isinstance(u, BoundKernel)]
     if len(kernels) < 2:
         return None
     main = max((u.compiled for u in kernels), key=lambda k: iteration_count(k.origin))
     func = main.func
-    native = NativeFunctions([func], made.target)
+    native = NativeFunctions([func], compilation.target)
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32)
               for b in native.funcs[func.name].params]  # fmt: skip
@@ -61,7 +61,7 @@ def iteration_count(func: Func) -> int:
 
 
 def torch_kernel(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
-    """oneDNN's convolution on a picture that lies in channels-last order already, and a result in that order."""
+    """oneDNN's convolution on a channels-last input, with a channels-last result."""
     package: Any = import_module("torch")
     node = model.graph.node[0]
     if node.op_type != "Conv":
@@ -135,12 +135,12 @@ def torch(model: ModelProto, feeds: Feeds, threads: int) -> RunOnce | None:
 
 
 def _operands(model: ModelProto, feeds: Feeds) -> list[Array]:
-    """The node's operands: what is fed, then the constants."""
+    """The node's operands: the feeds, then the constants."""
     return [*feeds.values(), *(numpy_helper.to_array(t) for t in model.graph.initializer)]
 
 
 def _tensor(package: Any, array: Array) -> Any:
-    """A tensor on an array's memory where that may be written, as torch asks."""
+    """A tensor that shares an array's memory if it is writeable, which torch requires."""
     return package.from_numpy(array if array.flags.writeable else np.array(array))
 
 
@@ -202,7 +202,7 @@ def _prepacked_product(
 
 
 KERNEL_PEERS: Mapping[str, Engine] = {"torch": torch_kernel}
-"""Kernels without the conversions that row-major inputs and outputs ask for, of the engines that let one call them."""
+"""Kernels without the layout conversions of row-major inputs and outputs, for engines that expose them."""
 
 PEERS: Mapping[str, Engine] = {
     "numpy": numpy, "torch": torch, "onnxruntime": onnxruntime, "openvino": openvino,

@@ -122,15 +122,15 @@ def _run_part(part: str, run: RunOptions, again: bool) -> int:
         if known is not None and not again and _is_valid(known, run):
             continue
         try:
-            found = measure() if time.monotonic() < run.deadline else None
+            result = measure() if time.monotonic() < run.deadline else None
         except (TilewrightError, ValueError) as error:
             # one operator that fails must not take the others' results along
             print(f"{part} {name}: {error_text(error)}", file=sys.stderr)
-            found = None
-        if found is None:
+            result = None
+        if result is None:
             left += 1
             continue
-        run.store.put(part, name, {**found, "source": source_hash()})
+        run.store.put(part, name, {**result, "source": source_hash()})
         command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
         run.store.put("circumstances", part, environment.describe(command))
         print(f"{part} {name}: done", file=sys.stderr, flush=True)

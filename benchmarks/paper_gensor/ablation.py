@@ -28,12 +28,12 @@ STEPS = "steps L2 / L1 / registers, %"
 
 def best_time(space: SearchSpace, forms: Sequence[Sketch], states: Indices, with_local_search: bool) -> float:
     """Nanoseconds of the best program among states of a space, and where descents from them end."""
-    found: list[float] = []
+    times: list[float] = []
     for form in forms:
         value = mean_time(space.problem, form, space.sizes(states), space.machine)
-        found.append(float(value.min()))
-        found += [d.nanoseconds for d in search_locally(space, form, states, value)] if with_local_search else []
-    return min(found)
+        times.append(float(value.min()))
+        times += [d.nanoseconds for d in search_locally(space, form, states, value)] if with_local_search else []
+    return min(times)
 
 
 def ablation_row(name: str) -> str | None:
@@ -42,9 +42,9 @@ def ablation_row(name: str) -> str | None:
     problem, machine = problem_for(task), machine_for(task.target)
     if problem is None:
         return None
-    found, ways = search_spaces(problem, task, machine), ("all", "walks", "descents", "greedy")
+    sketches, ways = search_spaces(problem, task, machine), ("all", "walks", "descents", "greedy")
     taken, spent, histories = dict.fromkeys(ways, np.inf), dict.fromkeys(ways, 0.0), list[WalkBatch]()
-    for space, forms in found.items():
+    for space, forms in sketches.items():
         for way in ways:
             begin = time.process_time()
             if way in ("all", "walks"):

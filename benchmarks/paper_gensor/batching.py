@@ -1,4 +1,4 @@
-"""Programs that share a formula are asked about together."""
+"""Batched evaluation of programs that share a formula."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
@@ -6,24 +6,24 @@ from typing import TypeVar
 import numpy as np
 
 Key = TypeVar("Key", bound=Hashable)
-Item = TypeVar("Thing")
+Item = TypeVar("Item")
 
 
 def evaluate_by_group(
     items: Sequence[Item], key: Callable[[Item], Key], evaluate: Callable[[Key, list[Item]], np.ndarray]
 ) -> list[float]:
-    """A number for each of some things.
+    """Evaluates a number per item, group by group.
 
     Args:
         every: the things.
         key: what those have in common that are asked about together.
         answer: the numbers of the things of one group, in their order.
     """
-    found = [0.0] * len(items)
+    values = [0.0] * len(items)
     groups: dict[Key, list[int]] = {}
     for k, thing in enumerate(items):
         groups.setdefault(key(thing), []).append(k)
-    for common, own in groups.items():
-        for k, number in zip(own, evaluate(common, [items[k] for k in own]), strict=True):
-            found[k] = float(number)
-    return found
+    for common, members in groups.items():
+        for k, number in zip(members, evaluate(common, [items[k] for k in members]), strict=True):
+            values[k] = float(number)
+    return values

@@ -19,9 +19,9 @@ def construction_phases(task: Task, optimizer: Gensor | Roller) -> dict[str, Any
     rows: list[dict[str, float]] = []
     for _ in range(REPEATS):
         marks = [time.perf_counter()]
-        found = optimizer.construct(task)
+        constructed = optimizer.construct(task)
         marks.append(time.perf_counter())
-        schedule = best_schedule(found, task)
+        schedule = best_schedule(constructed, task)
         if schedule is None:
             raise ValueError(f"{optimizer.name} does not construct {task.func.name}")
         marks.append(time.perf_counter())

@@ -1,4 +1,4 @@
-"""Constructed programs, the plain rule's, and the best ones that a search found, run against each other on one thread.
+"""Constructed programs, the rule's, and the best of a search, timed against each other on one thread.
 
 One thread, because two share caches and clocks with whatever else the machine does; what threads gain is measured with
 whole operators (`benchmarks.operators`).
@@ -31,17 +31,17 @@ from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify
 
 FINALISTS = 6
-"""Of the search's programs: a single glance may have flattered the first."""
+"""Fastest programs of the search that take part, as quick timing is noisy."""
 
 TOLERANCE = 1e-4
-"""By how much results may differ, as a part of the largest: sums in another order."""
+"""Largest difference of results, relative to the largest value; sums are in different orders."""
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Entrant:
-    """What takes part.
+    """A participant.
 
     Attributes:
         text: of its program.
@@ -76,13 +76,13 @@ def run_duel(programs: ProgramSpace, log: SearchLog, blocks: int = BLOCKS) -> di
     clock = FunctionTimer({n: s.func for n, s in running.items()})
     check_results(programs, running, clock)
     times = clock.block_medians(blocks)
-    found = {n: entrant_result(entrants[n], times[same[n]]) for n in entrants}
-    searched = [n for n in found if n.startswith("found")]
-    if searched:
-        best = min(searched, key=lambda n: found[n]["ns"])
-        low = min(found[n]["low"] for n in searched)
-        found["best"] = {**found[best], "low": low, "tried": len(timed_entries(log))}
-    return {n: r for n, r in found.items() if n not in searched}
+    results = {n: entrant_result(entrants[n], times[same[n]]) for n in entrants}
+    finalist_names = [n for n in results if n.startswith("found")]
+    if finalist_names:
+        best = min(finalist_names, key=lambda n: results[n]["ns"])
+        low = min(results[n]["low"] for n in finalist_names)
+        results["best"] = {**results[best], "low": low, "tried": len(timed_entries(log))}
+    return {n: r for n, r in results.items() if n not in finalist_names}
 
 
 def _is_legal(name: str, entrant: Entrant) -> bool:
@@ -98,13 +98,13 @@ def _is_legal(name: str, entrant: Entrant) -> bool:
 
 
 def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
-    """What each way of construction answers: the best of its programs that can be lowered."""
+    """The best program of each optimizer that can be lowered."""
     machine = programs.machine
     ways = {
         "gensor": Gensor(machine), "printed": Gensor(machine, Annealing(reading=Reading.PRINTED)),
         "without vthreads": Gensor(machine, Annealing(vthreads=False)), "roller": Roller(machine),
     }  # fmt: skip
-    found: dict[str, Entrant] = {}
+    entrants: dict[str, Entrant] = {}
     for name, way in ways.items():
         answer = way.construct(programs.task)
         for program in answer.programs if answer else ():
@@ -113,12 +113,12 @@ def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
             except ScheduleError:
                 continue
             predicted = predicted_time(program, machine)
-            found[name] = Entrant(str(program), predicted, programs.prepack(schedule.func))
+            entrants[name] = Entrant(str(program), predicted, programs.prepack(schedule.func))
             break
     schedule = Rule().optimize(programs.task)
     if schedule is not None:
-        found["rule"] = Entrant("", None, programs.prepack(schedule.func))
-    return found
+        entrants["rule"] = Entrant("", None, programs.prepack(schedule.func))
+    return entrants
 
 
 def _lower_program(programs: ProgramSpace, program: KernelProgram) -> Schedule:
@@ -129,13 +129,13 @@ def _lower_program(programs: ProgramSpace, program: KernelProgram) -> Schedule:
 
 def finalists(programs: ProgramSpace, log: SearchLog) -> dict[str, Entrant]:
     """The fastest programs of a search, the best one first."""
-    found: dict[str, Entrant] = {}
+    entrants: dict[str, Entrant] = {}
     for k, c in enumerate(fastest_candidates(log, FINALISTS)):
         schedule = programs.families[c.family].schedule(c.genes)
         program = programs.program(c)
         predicted = predicted_time(program, programs.machine)
-        found[f"found{k}"] = Entrant(str(program), predicted, programs.prepack(schedule.func))
-    return found
+        entrants[f"found{k}"] = Entrant(str(program), predicted, programs.prepack(schedule.func))
+    return entrants
 
 
 def check_results(programs: ProgramSpace, kernels: Mapping[str, PrepackedKernel], clock: FunctionTimer) -> None:

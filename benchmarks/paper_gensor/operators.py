@@ -74,12 +74,12 @@ def operator_of(case: Case) -> Operator:
         ValueError: there is none.
     """
     kind = next((k for k, group in KINDS.items() if case.name in group), case.group)
-    found: list[tuple[int, Task]] = []
+    candidates: list[tuple[int, Task]] = []
     for kernel in make_compilation(case.model(), CompileOptions(exact=True)).kernels:
         # the first parameter is fed, the last one is the result, what lies between are weights
         task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
         if problem_for(task) is not None or rowwise_problem(task) is not None:
-            found.append((iteration_count(task.func), task))
-    if not found:
+            candidates.append((iteration_count(task.func), task))
+    if not candidates:
         raise ValueError(f"no kernel of {case.name!r} can be constructed")
-    return Operator(case, kind, max(found, key=lambda f: f[0])[1])
+    return Operator(case, kind, max(candidates, key=lambda f: f[0])[1])

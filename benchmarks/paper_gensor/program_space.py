@@ -1,4 +1,4 @@
-"""All programs of a kernel that construction chooses from, of both kinds: tile programs and programs of chains."""
+"""The program space of a kernel: tile programs and row-wise programs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
 
 FINGERPRINT_PROGRAMS = 3
-"""Random programs whose code tells whether a kernel's code is still what it was."""
+"""Random programs whose code identifies the compiler's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,12 @@ class ProgramSpace:
             ValueError: it has none.
         """
         machine = machine_for(task.target).with_cores(1)
-        found = tuple(f for f in (TilePrograms.of(task, machine), RowwisePrograms.of(task, machine)) if f is not None)
-        if not found:
+        families = tuple(
+            f for f in (TilePrograms.of(task, machine), RowwisePrograms.of(task, machine)) if f is not None
+        )
+        if not families:
             raise ValueError(f"no program of {task.func.name!r} can be constructed")
-        return ProgramSpace(task, machine, found)
+        return ProgramSpace(task, machine, families)
 
     @property
     def spaces(self) -> tuple[tuple[SearchSpace, tuple[Sketch, ...]], ...]:
@@ -70,8 +72,8 @@ class ProgramSpace:
     def random(self, count: int, rng: np.random.Generator) -> list[Candidate]:
         """Random programs, as many of each family."""
         many = -(-count // len(self.families))
-        found = [Candidate(k, genes) for k, f in enumerate(self.families) for genes in f.random(many, rng)]
-        return [found[int(k)] for k in rng.permutation(len(found))[:count]]
+        candidates = [Candidate(k, genes) for k, f in enumerate(self.families) for genes in f.random(many, rng)]
+        return [candidates[int(k)] for k in rng.permutation(len(candidates))[:count]]
 
     def mutate(self, parent: Candidate, rng: np.random.Generator) -> Candidate:
         """A program that differs a little from another one."""
@@ -92,12 +94,12 @@ class ProgramSpace:
 
     def predicted_times(self, candidates: Sequence[Candidate]) -> list[float]:
         """Nanoseconds by the cost model."""
-        found = [0.0] * len(candidates)
+        times = [0.0] * len(candidates)
         for n, family in enumerate(self.families):
-            own = [k for k, c in enumerate(candidates) if c.family == n]
-            for k, ns in zip(own, family.predicted_times([candidates[k].genes for k in own]), strict=True):
-                found[k] = ns
-        return found
+            members = [k for k, c in enumerate(candidates) if c.family == n]
+            for k, ns in zip(members, family.predicted_times([candidates[k].genes for k in members]), strict=True):
+                times[k] = ns
+        return times
 
     def lowered_func(self, c: Candidate) -> Func:
         """What runs: the program's loops without what is packed at compile time.
@@ -120,13 +122,13 @@ def predicted_time(program: KernelProgram, machine: Machine) -> float:
 
 
 def fingerprint(programs: ProgramSpace) -> str:
-    """Changes where the space of a kernel, or the code that is generated for its programs, does."""
-    found = sha256()
+    """Hash of a kernel's space and of the code of sample programs."""
+    digest = sha256()
     for c in programs.random(FINGERPRINT_PROGRAMS, np.random.default_rng(0)):
-        found.update(programs.key(c).encode())
+        digest.update(programs.key(c).encode())
         try:
             func = replace(expose_workspace(programs.lowered_func(c)), name="probe")
         except ScheduleError:
             continue
-        found.update(emit_llvm([func], [], programs.task.target).encode())
-    return found.hexdigest()[:16]
+        digest.update(emit_llvm([func], [], programs.task.target).encode())
+    return digest.hexdigest()[:16]

@@ -58,11 +58,11 @@ class RowwisePrograms:
         if rng.random() < 0.3:
             return self._clamped_genes(int(rng.integers(len(self.choices))), parent, rng)
         steps = self.choices[parent[0]][1]
-        found = list(parent)
+        genes = list(parent)
         for _ in range(int(rng.integers(1, 3))):
             k = int(rng.integers(len(steps)))
-            found[k + 1] = int(rng.integers(len(steps[k])))
-        return tuple(found)
+            genes[k + 1] = int(rng.integers(len(steps[k])))
+        return tuple(genes)
 
     def _clamped_genes(self, choice: int, parent: Genes | None, rng: np.random.Generator) -> Genes:
         """Genes of a choice: a parent's programs as far as it has as many, else random ones."""

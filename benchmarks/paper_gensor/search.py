@@ -1,4 +1,4 @@
-"""The best program that measuring finds: random programs first, then descendants of the fastest.
+"""Measured search for the best program: random programs first, then mutations of the fastest.
 
 Nothing of what the constructors answer goes in. Half of what is measured is drawn at random, the other half are those
 of many drawn that the cost model likes best, so that few measurements are wasted; the model alone decides nothing.
@@ -20,13 +20,13 @@ from benchmarks.paper_gensor.timer import FunctionTimer, SharedOperands
 from benchmarks.paper_gensor.workers import CompileResult
 
 RANDOM_FRACTION = 0.35
-"""The part of the budget that is spent on random programs."""
+"""Fraction of the budget that is spent on random programs."""
 
 BATCH, DRAWS_PER_BATCH, PARENTS = 48, 384, 12
-"""Programs that are compiled together; drawn for a batch; that have descendants."""
+"""Programs per compilation; draws per batch; programs that are mutated."""
 
 MAX_EMPTY_DRAWS = 20
-"""Draws without a new program after which there are taken to be no more."""
+"""Draws without a new program after which the space counts as exhausted."""
 
 
 class Compiler(Protocol):
@@ -39,7 +39,7 @@ class Compiler(Protocol):
 
 @dataclass(slots=True)
 class SearchStatus:
-    """What a search has done.
+    """The status of a search.
 
     Attributes:
         finished: whether the budget is used up, or the space.
@@ -99,23 +99,23 @@ def _measure_batch(
     seen = {e["digest"] for e in log.entries if "digest" in e}
     best = min((e["ns"] for e in timed_entries(log)), default=float("inf"))
     for k, c in enumerate(batch):
-        name, found = f"p{k}", {**to_entry(programs, c), "seconds": round(compiling, 4)}
+        name, record = f"p{k}", {**to_entry(programs, c), "seconds": round(compiling, 4)}
         digest = digests.get(name)
         start = time.perf_counter()
         if digest is None:
-            log.append({**found, "ns": None})
+            log.append({**record, "ns": None})
         elif digest in seen or name not in clocks:
-            log.append({**found, "ns": None, "digest": digest})
+            log.append({**record, "ns": None, "digest": digest})
         else:
             seen.add(digest)
             ns = clocks[name].time_quickly(name, best)
             best = min(best, ns)
             seconds = round(compiling + time.perf_counter() - start, 4)
-            log.append({**found, "ns": ns, "digest": digest, "seconds": seconds})
+            log.append({**record, "ns": ns, "digest": digest, "seconds": seconds})
 
 
 def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.Generator) -> list[Candidate]:
-    """The next programs: none that was tried before; empty where no other ones are found."""
+    """The next programs, none of which was tried before; empty if none is left."""
     tried = {e["key"] for e in log.entries}
     parents = [] if len(timed_entries(log)) < RANDOM_FRACTION * budget else fastest_candidates(log, PARENTS)
     for attempt in range(MAX_EMPTY_DRAWS):
@@ -125,17 +125,17 @@ def propose(programs: ProgramSpace, log: SearchLog, budget: int, rng: np.random.
         else:
             drawn = programs.random(DRAWS_PER_BATCH, rng)
         fresh = {programs.key(c): c for c in drawn}
-        found = [c for key, c in fresh.items() if key not in tried]
-        if found:
-            order = [int(k) for k in np.argsort(programs.predicted_times(found), kind="stable")]
+        untried = [c for key, c in fresh.items() if key not in tried]
+        if untried:
+            order = [int(k) for k in np.argsort(programs.predicted_times(untried), kind="stable")]
             liked, others = order[: BATCH // 2], order[BATCH // 2 :]
             more = [others[int(k)] for k in rng.permutation(len(others))[: BATCH - len(liked)]]
-            return [found[k] for k in (*liked, *more)]
+            return [untried[k] for k in (*liked, *more)]
     return []
 
 
 def timed_entries(log: SearchLog) -> list[dict[str, Any]]:
-    """The programs of a log that ran."""
+    """The entries of a log that were timed."""
     return [e for e in log.entries if e["ns"]]
 
 
@@ -156,7 +156,7 @@ def from_entry(e: dict[str, Any]) -> Candidate:
 
 def current_log(programs: ProgramSpace, log: SearchLog) -> SearchLog:
     """The log, emptied where it is of another space or of other code: an older version wrote it."""
-    made = fingerprint(programs)
-    if log.fingerprint != made:
-        log.clear(made)
+    current = fingerprint(programs)
+    if log.fingerprint != current:
+        log.clear(current)
     return log

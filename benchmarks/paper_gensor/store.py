@@ -1,4 +1,4 @@
-"""Results that grow: one JSON file of what was measured, and per operator a log of the programs that a search tried."""
+"""Incremental results: one JSON file of measurements, and a log of searched programs per operator."""
 
 import json
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ CIRCUMSTANCES = "circumstances"
 
 @lru_cache(maxsize=1)
 def source_hash() -> str:
-    """Changes where the compiler's sources do."""
+    """Hash of the compiler's sources."""
     root = Path(tilewright.__file__).parent
-    found = sha256()
+    digest = sha256()
     for path in sorted(root.rglob("*.py")):
-        found.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return found.hexdigest()[:16]
+        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class ResultStore:

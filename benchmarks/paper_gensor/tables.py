@@ -1,4 +1,4 @@
-"""The experiments as tables and pictures, and what of them falls short of its bar."""
+"""Tables and plots of the experiments, with the results that miss their targets."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -20,7 +20,7 @@ MIN_SPEED_OVER_BEST, MAX_MEDIAN_SECONDS, MAX_SECONDS, MIN_SCORED_PER_SECOND, MIN
     1e5,
     0.8,
 )
-"""What is asked of construction: speed over the best found, seconds, programs scored per second, rank correlation."""
+"""Targets: speed relative to the best program, construction seconds, scored programs per second, rank correlation."""
 
 FULL_BUDGET = 2000
 """Programs of a search; results of smaller ones are marked."""
@@ -41,7 +41,7 @@ def markdown(store: ResultStore) -> str:
         "Unbalanced products": ("unbalanced", _unbalanced_table),
         "Where walks converge": ("payoff", _value_iteration_table),
     }  # fmt: skip
-    found: list[str] = []
+    sections: list[str] = []
     for title, (part, table) in parts.items():
         if store.all(part):
             facts = store.all("circumstances").get(part, {})
@@ -50,8 +50,8 @@ def markdown(store: ResultStore) -> str:
             lines += [f"- search: {searched['command']}, {searched['date']}"] if searched else []
             old = sum(r["source"] != source_hash() for r in store.all(part).values())
             lines += [f"- **{old} of {len(store.all(part))} results are of older sources**"] if old else []
-            found.append(f"### {title}\n\n" + "\n".join(lines) + f"\n\n{table(store)}")
-    return "\n\n".join(found)
+            sections.append(f"### {title}\n\n" + "\n".join(lines) + f"\n\n{table(store)}")
+    return "\n\n".join(sections)
 
 
 def write(store: ResultStore) -> None:
@@ -83,13 +83,13 @@ def _duel_table(store: ResultStore) -> str:
     results = _entrants(store)
     rows: list[list[str]] = []
     for kind, name in _ordered_by_kind(results):
-        found = results[name]
-        speeds = [relative_speed(found, "gensor", rival, by) for rival, by in RIVALS.values()]
+        entrants = results[name]
+        speeds = [relative_speed(entrants, "gensor", rival, by) for rival, by in RIVALS.values()]
         every = " (all)" if store.all("duel")[name].get("all") else ""
-        tried = f"{found['best']['tried']}{every}" if "best" in found else ""
-        noise = max(found[n]["spread"] for n in found)
+        tried = f"{entrants['best']['tried']}{every}" if "best" in entrants else ""
+        noise = max(entrants[n]["spread"] for n in entrants)
         rows.append(
-            [name, kind, f"{found['gensor']['ns'] / 1e3:.1f}", *map(_number_text, speeds), tried, f"{noise:.0%}"]
+            [name, kind, f"{entrants['gensor']['ns'] / 1e3:.1f}", *map(_number_text, speeds), tried, f"{noise:.0%}"]
         )
     mean: list[str] = []
     for rival, by in RIVALS.values():
@@ -116,12 +116,12 @@ def _summary(store: ResultStore) -> str:
     if min(tried, default=FULL_BUDGET) < FULL_BUDGET or len(results) < sum(map(len, KINDS.values())):
         lines.append(f"**A reduced run: {len(results)} operators, searches of {min(tried, default=0)} programs instead "
                      f"of {FULL_BUDGET}.**")  # fmt: skip
-    for by, told in (("ns", "By medians"), ("low", "By fastest blocks")):
+    for by, label in (("ns", "By medians"), ("low", "By fastest blocks")):
         of_best = [s for n in results if (s := relative_speed(results[n], "gensor", "best", by)) is not None]
         if of_best:
             met, mean = sum(s >= MIN_SPEED_OVER_BEST for s in of_best), geometric_mean(of_best)
             bar = "met" if mean >= MIN_SPEED_OVER_BEST else "missed"
-            lines.append(f"{told} {met} of {len(of_best)} operators reach {MIN_SPEED_OVER_BEST:.0%} of the best "
+            lines.append(f"{label} {met} of {len(of_best)} operators reach {MIN_SPEED_OVER_BEST:.0%} of the best "
                          f"program found; geometric mean {mean:.3f} (bar {MIN_SPEED_OVER_BEST}: {bar}).")  # fmt: skip
     known = [n for n in results if {"roller", "without vthreads", "gensor"} <= results[n].keys()]
     if known:
@@ -141,13 +141,14 @@ def _time_table(store: ResultStore) -> str:
     rows: list[list[str]] = []
     summary: list[str] = []
     for optimizer in ("gensor", "roller"):
-        own = {n.rsplit(" ", 1)[0]: r for n, r in results.items() if n.endswith(f" {optimizer}")}
-        if not own:
+        of_optimizer = {n.rsplit(" ", 1)[0]: r for n, r in results.items() if n.endswith(f" {optimizer}")}
+        if not of_optimizer:
             continue
-        seconds = [r["total"] for r in own.values()]
-        slowest = max(own, key=lambda n: own[n]["total"])
-        rows.append([optimizer, str(len(own)), *(f"{median(r[k] for r in own.values()):.3f}" for k in PHASES),
-                     f"{median(seconds):.3f}", f"{max(seconds):.3f}", slowest])  # fmt: skip
+        seconds = [r["total"] for r in of_optimizer.values()]
+        slowest = max(of_optimizer, key=lambda n: of_optimizer[n]["total"])
+        phases = [f"{median(r[k] for r in of_optimizer.values()):.3f}" for k in PHASES]
+        totals = [f"{median(seconds):.3f}", f"{max(seconds):.3f}"]
+        rows.append([optimizer, str(len(of_optimizer)), *phases, *totals, slowest])
         met = "met" if median(seconds) <= MAX_MEDIAN_SECONDS and max(seconds) <= MAX_SECONDS else "missed"
         summary.append(f"{optimizer}: {MAX_MEDIAN_SECONDS} s (median) and {MAX_SECONDS:g} s (longest) {met}")
     scored = results.get("programs scored")
@@ -174,19 +175,19 @@ PHASES = ("choose", "lower", "verify", "code")
 
 def _model_results(store: ResultStore) -> list[tuple[str, str, dict[str, Any]]]:
     """(kind, operator, what was found) of what the cost model was compared with, by kind."""
-    found = store.all("model").values()
-    known = {(r["operator"], r["population"]): r for r in found}
-    return [(kind, name, known[name, population]) for kind, group in cost_model.KINDS.items() for name in group
-            for population in cost_model.POPULATIONS if (name, population) in known]  # fmt: skip
+    results = store.all("model").values()
+    by_key = {(r["operator"], r["population"]): r for r in results}
+    return [(kind, name, by_key[name, population]) for kind, group in cost_model.KINDS.items() for name in group
+            for population in cost_model.POPULATIONS if (name, population) in by_key]  # fmt: skip
 
 
 def _model_table(store: ResultStore) -> str:
     results = _model_results(store)
     groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
-    for kind, _, found in results:
-        groups.setdefault((kind, found["population"]), []).append(found)
+    for kind, _, result in results:
+        groups.setdefault((kind, result["population"]), []).append(result)
     kinds = report.markdown_table(
-        cost_model.KIND_HEADER, [cost_model.kind_table_row(*k, own) for k, own in groups.items()]
+        cost_model.KIND_HEADER, [cost_model.kind_table_row(*k, members) for k, members in groups.items()]
     )
     each = report.markdown_table(cost_model.HEADER, [cost_model.table_row(*x) for x in results])
     bar = f"Bar of the rank correlation: {MIN_RANK_CORRELATION}."
@@ -226,9 +227,11 @@ def _value_iteration_table(store: ResultStore) -> str:
               "state where it rests (register < L1 < L2)", "its time over the least",
               "V of Eq. 6 as printed, 100 iterations", "states whose action still changes",
               "best recorded state of walks", "median last state"]  # fmt: skip
-    told = ("Value iteration over all states of a 64 x 64 x 64 product; times are the cost model's, over the least of "
-            "all states.")  # fmt: skip
-    return f"{told}\n\n{report.markdown_table(header, rows)}"
+    caption = (
+        "Value iteration over all states of a 64 x 64 x 64 product; times are the cost model's, relative to the least "
+        "of all states."
+    )
+    return f"{caption}\n\n{report.markdown_table(header, rows)}"
 
 
 def _number_text(x: float | None) -> str:

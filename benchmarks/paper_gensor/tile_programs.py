@@ -44,18 +44,18 @@ class TilePrograms:
         problem = problem_for(task)
         if problem is None:
             return None
-        found = tuple((s, tuple(f)) for s, f in search_spaces(problem, task, machine).items())
-        return TilePrograms(task, machine, found) if found else None
+        spaces = tuple((s, tuple(f)) for s, f in search_spaces(problem, task, machine).items())
+        return TilePrograms(task, machine, spaces) if spaces else None
 
     def random(self, count: int, rng: np.random.Generator) -> list[Genes]:
         """Programs at the ends of random walks; each walk has its own liking for growth and its own length."""
-        found: list[Genes] = []
+        genes: list[Genes] = []
         for k, (space, forms) in enumerate(self.spaces):
             many = -(-count // len(self.spaces))
             start = np.repeat(space.initial_state()[None], many, axis=0)
             states = random_walk(space, start, rng.integers(1, MAX_STEPS, many), rng.uniform(0.4, 1.0, many), rng)
-            found += [self._genes(k, int(rng.integers(len(forms))), state) for state in states]
-        return [found[int(k)] for k in rng.permutation(len(found))[:count]]
+            genes += [self._genes(k, int(rng.integers(len(forms))), state) for state in states]
+        return [genes[int(k)] for k in rng.permutation(len(genes))[:count]]
 
     def mutate(self, parent: Genes, rng: np.random.Generator) -> Genes:
         """A program a few edges from another one, sometimes with its loops in another order."""

@@ -1,4 +1,4 @@
-"""Times of functions on one thread: a glance for programs that are clearly slow, turns for those that are compared."""
+"""Single-threaded times of functions: quick timing that gives up on slow programs, and timing in turns."""
 
 import ctypes
 import time
@@ -18,15 +18,14 @@ from tilewright.runtime.linker import link_functions
 from tilewright.runtime.weights import align_array
 
 MAX_RATIO_FIRST_CALL, MAX_RATIO_SECOND_CALL, MAX_RATIO_FEW_CALLS = 8.0, 3.0, 1.3
-"""A program that takes so many times as long as the best one in its first call, in one more, or in a few, is not looked
-at again."""
+"""Ratios to the best time at which quick timing stops, after the first call, the second, and a few."""
 
 QUICK_TIMING_SECONDS = 0.006
 BLOCKS, BLOCK_SECONDS = 30, 0.02
 
 Array = np.ndarray
 Shapes = Mapping[str, tuple[int, ...]]
-"""Of a function's parameters, in their order."""
+"""Shapes of a function's parameters in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,16 +105,16 @@ class FunctionTimer:
         first = self.call(name)
         if first > MAX_RATIO_FIRST_CALL * best:
             return first
-        found = self.call(name)
-        if found > MAX_RATIO_SECOND_CALL * best:
-            return found
-        found = min(found, self.call(name), self.call(name))
-        if found > MAX_RATIO_FEW_CALLS * best:
-            return found
+        fastest = self.call(name)
+        if fastest > MAX_RATIO_SECOND_CALL * best:
+            return fastest
+        fastest = min(fastest, self.call(name), self.call(name))
+        if fastest > MAX_RATIO_FEW_CALLS * best:
+            return fastest
         end = time.perf_counter() + QUICK_TIMING_SECONDS
         while time.perf_counter() < end:
-            found = min(found, self.call(name))
-        return found
+            fastest = min(fastest, self.call(name))
+        return fastest
 
     def fastest_calls(self, rounds: int, seconds: float) -> dict[str, float]:
         """Nanoseconds of the fastest call of each; functions take turns."""
@@ -132,12 +131,12 @@ class FunctionTimer:
     def block_medians(self, blocks: int = BLOCKS) -> dict[str, list[float]]:
         """Nanoseconds per function and block: the median call of a block of about 20 ms; functions take turns."""
         counts = {n: max(1, int(BLOCK_SECONDS * 1e9 / min(self.call(n) for _ in range(3)))) for n in self.names}
-        found: dict[str, list[float]] = {n: [] for n in self.names}
+        medians: dict[str, list[float]] = {n: [] for n in self.names}
         for block in range(blocks):
             # every other round backwards, so that no function always follows the same one
             for n in list(counts)[:: 1 if block % 2 else -1]:
-                found[n].append(median(self.call(n) for _ in range(counts[n])))
-        return found
+                medians[n].append(median(self.call(n) for _ in range(counts[n])))
+        return medians
 
 
 def _bind_function(address: int, parameters: int) -> Callable[..., None]:

@@ -78,7 +78,7 @@ def build_graph(space: SearchSpace, annealing: Annealing) -> StateGraph:
         p = action_probabilities(space, annealing, actions, (state, level), (reached, exists), ANNEALING_ITERATION)
         after = np.repeat(level[:, None], len(actions), axis=1)
         after[:, -1] = np.maximum(level - 1, REGISTER)
-        found = np.arange(len(part))[:, None].repeat(len(actions), axis=1)
+        successors = np.arange(len(part))[:, None].repeat(len(actions), axis=1)
         for i, j in np.argwhere((p > 0) & exists):
             key = (*(int(x) for x in reached[i, j]), int(after[i, j]))
             if key not in numbers:
@@ -86,9 +86,9 @@ def build_graph(space: SearchSpace, annealing: Annealing) -> StateGraph:
                     raise ValueError(f"the graph has more than {MAX_STATES} states")
                 numbers[key] = len(nodes)
                 nodes.append(key)
-            found[i, j] = numbers[key]
-        own = np.arange(done - len(part), done)[:, None]
-        targets.append(np.where((p > 0) & exists, found, own))
+            successors[i, j] = numbers[key]
+        self_loops = np.arange(done - len(part), done)[:, None]
+        targets.append(np.where((p > 0) & exists, successors, self_loops))
         chances.append(np.where(exists, p, 0.0))
     listed = np.array(nodes, np.int64)
     pi = np.concatenate(chances)
@@ -182,25 +182,25 @@ def run_experiment(space: SearchSpace, form: Sketch, annealing: Annealing, seed:
     Times are those of the cost model over the shortest of all states.
     """
     g = build_graph(space, annealing)
-    found = iterate_values(g.targets, g.benefits)
+    solution = iterate_values(g.targets, g.benefits)
     value, changing = iterate_printed_equation(g.targets, g.probabilities)
     time = program_times(space.problem, form, space.sizes(g.states), space.machine).total
     walked = run_walks(space, annealing, seed)
     recorded = program_times(space.problem, form, walked.recorded_sizes(), space.machine).total
     last = program_times(space.problem, form, space.sizes(walked.states[-1]), space.machine).total
     result: dict[str, Any] = {
-        "states": len(g.states), "vthreads": annealing.vthreads, "iterations": found.iterations,
+        "states": len(g.states), "vthreads": annealing.vthreads, "iterations": solution.iterations,
         "printed_log10": value, "printed_changing": changing,
         "walks_best": float(recorded.min() / time.min()), "walks_last": float(np.median(last) / time.min()),
     }  # fmt: skip
-    if found.iterations is None:
+    if solution.iterations is None:
         return result
-    path = follow_policy(g.targets, found.policy)
-    gains = [float(g.benefits[i, found.policy[i]]) for i in path[:-1]]
+    path = follow_policy(g.targets, solution.policy)
+    gains = [float(g.benefits[i, solution.policy[i]]) for i in path[:-1]]
     final = path[-1]
     return {
-        **result, "path": len(path) - 1, "payoff": float(found.values[0]), "along": float(np.prod(gains)),
-        "rests": bool(found.policy[final] == NO_ACTION), "level": LEVELS[g.levels[final]],
+        **result, "path": len(path) - 1, "payoff": float(solution.values[0]), "along": float(np.prod(gains)),
+        "rests": bool(solution.policy[final] == NO_ACTION), "level": LEVELS[g.levels[final]],
         "final": [[int(x) for x in level] for level in space.sizes(g.states[final : final + 1])[0]],
         "final_time": float(time[final] / time.min()),
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs become machine code in processes of their own, one per core, which sleep while programs are measured."""
+"""Worker processes that compile programs, one per core; they sleep while programs are measured."""
 
 import gc
 import multiprocessing
@@ -17,12 +17,12 @@ from tilewright.loops.printer import show
 from tilewright.verify.verifier import verify
 
 PROGRAMS_PER_OBJECT = 8
-"""Programs of one object file."""
+"""Programs per object file."""
 
 
 @dataclass(frozen=True, slots=True)
 class CompileJob:
-    """What a worker is asked for.
+    """A request to a worker.
 
     Attributes:
         candidates: what is compiled, by name.
@@ -37,7 +37,7 @@ class CompileJob:
 
 @dataclass(frozen=True, slots=True)
 class CompileResult:
-    """What a worker answers.
+    """A worker's answer.
 
     Attributes:
         code: of programs whose loops are new; None where there are none.
@@ -84,9 +84,9 @@ def run_job(programs: ProgramSpace, job: CompileJob) -> CompileResult:
 
 
 def _run_in_worker(job: CompileJob) -> CompileResult:
-    found = run_job(_programs[0], job)
+    result = run_job(_programs[0], job)
     gc.collect()
-    return found
+    return result
 
 
 class CompileWorkers:
@@ -102,8 +102,8 @@ class CompileWorkers:
         jobs: list[CompileJob] = []
         for first in range(0, len(candidates), PROGRAMS_PER_OBJECT):
             part = range(first, min(first + PROGRAMS_PER_OBJECT, len(candidates)))
-            own = {f"p{k}": candidates[k] for k in part}
-            jobs.append(CompileJob(own, frozenset(f"p{k}" for k in part if checked[k]), known_digests))
+            named = {f"p{k}": candidates[k] for k in part}
+            jobs.append(CompileJob(named, frozenset(f"p{k}" for k in part if checked[k]), known_digests))
         return list(self._pool.map(_run_in_worker, jobs))
 
 

@@ -44,13 +44,13 @@ def bench_model(
         emit({"starting": label(sizes)})
         event: Event = {"shape": label(sizes)}
         try:
-            (other, own, *more), taken = time_undisturbed([theirs, compiled.run, *second], model.inputs(sizes))
+            (peer, ours, *more), taken = time_undisturbed([theirs, compiled.run, *second], model.inputs(sizes))
             event |= {
-                "ours_ms": 1e3 * statistics.median(own),
-                "theirs_ms": 1e3 * statistics.median(other),
-                "ours_min_ms": 1e3 * min(own),
-                "theirs_min_ms": 1e3 * min(other),
-                "calls": [len(own), len(other)],
+                "ours_ms": 1e3 * statistics.median(ours),
+                "theirs_ms": 1e3 * statistics.median(peer),
+                "ours_min_ms": 1e3 * min(ours),
+                "theirs_min_ms": 1e3 * min(peer),
+                "calls": [len(ours), len(peer)],
                 "others": taken,
             }
             if more:

@@ -12,12 +12,12 @@ HEADER = ["model", "shape", "tilewright ms", "onnxruntime ms", "ratio", "of besi
 def geometric_means(models: Mapping[str, Sequence[Event]]) -> str:
     """Say the geometric mean of all shapes' ratios, and that of the ratios to another optimizer where one took part."""
     timed = [event for events in models.values() for event in events if "ours_ms" in event]
-    found = {
+    ratios_by_column = {
         "ratio": [event["ours_ms"] / event["theirs_ms"] for event in timed],
         "of beside": [event["ours_ms"] / event["beside_ms"] for event in timed if "beside_ms" in event],
     }
-    told = [f"{name} {geometric_mean(ratios):.2f}" for name, ratios in found.items() if ratios]
-    return f"Geometric means: {', '.join(told)}." if told else ""
+    means = [f"{name} {geometric_mean(ratios):.2f}" for name, ratios in ratios_by_column.items() if ratios]
+    return f"Geometric means: {', '.join(means)}." if means else ""
 
 
 def rows(model: str, events: Sequence[Event]) -> tuple[list[list[str]], bool]:

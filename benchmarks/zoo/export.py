@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.zoo.inputs import Feeds
-from benchmarks.zoo.models import ExportedNetwork
 from benchmarks.zoo.networks import NETWORKS
+from benchmarks.zoo.sources import ExportedNetwork
 
 OPSET = 18
 MAX_INLINE_BYTES = 150 << 20

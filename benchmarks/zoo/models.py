@@ -7,53 +7,17 @@ Importing this module is cheap: torch is loaded only while building.
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import ModelProto
 
 from benchmarks.zoo import inputs
 from benchmarks.zoo.inputs import Feeds, Sizes
+from benchmarks.zoo.sources import BuiltGraph, ExportedNetwork, PackagedModel
 from benchmarks.zoo.yolo import yolov8
 
 CACHE = Path(__file__).resolve().parents[2] / "build" / "zoo"
-
-
-@dataclass(frozen=True, slots=True)
-class PackagedModel:
-    """An ONNX file shipped inside an installed Python package."""
-
-    package: str
-    path: str
-
-    def locate(self) -> Path:
-        """Return the file's path; raises FileNotFoundError with the package to install."""
-        spec = find_spec(self.package)
-        if spec is None or spec.origin is None:
-            raise FileNotFoundError(f"the package {self.package} is not installed; install the bench extra")
-        return Path(spec.origin).parent / self.path
-
-
-@dataclass(frozen=True, slots=True)
-class ExportedNetwork:
-    """A torch network of `networks.py`, exported with `torch.onnx.export`.
-
-    `dynamic` maps each input to its symbolic dimensions, {axis: name}; the sizes used while tracing are `example`.
-    """
-
-    network: str
-    outputs: tuple[str, ...]
-    example: Mapping[str, int]
-    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict[str, Mapping[int, str]])
-
-
-@dataclass(frozen=True, slots=True)
-class BuiltGraph:
-    """A graph that a function of this package writes node by node."""
-
-    build: Callable[[], ModelProto]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,25 +24,25 @@ MAX_CALL_SECONDS = 4.0
 PAUSE_SECONDS = 0.2
 
 MAX_LOAD_OF_OTHERS = 0.1
-"""The share of the CPU from which on others disturb a measurement."""
+"""Share of the CPU for other processes above which a measurement counts as disturbed."""
 
 MAX_ATTEMPTS, RETRY_PAUSE_SECONDS = 4, 5.0
-"""Measurements of a shape that is disturbed every time, and the pause before each but the first."""
+"""Attempts for a disturbed measurement, and the pause before each but the first."""
 
 
 def time_in_turns(engines: Sequence[RunModel], feeds: Arrays) -> list[list[float]]:
     """Return all timed calls of each engine, measured in alternating blocks."""
-    found: list[list[float]] = [[] for _ in engines]
+    times: list[list[float]] = [[] for _ in engines]
     for engine in engines:
         engine(feeds)
         time.sleep(PAUSE_SECONDS)
     for _ in range(BLOCKS):
-        for engine, seconds in zip(engines, found, strict=True):
+        for engine, seconds in zip(engines, times, strict=True):
             seconds += time_block(partial(engine, feeds), BLOCK_SECONDS)
             time.sleep(PAUSE_SECONDS)
-        if max(seconds[0] for seconds in found) > MAX_CALL_SECONDS:
+        if max(seconds[0] for seconds in times) > MAX_CALL_SECONDS:
             break
-    return found
+    return times
 
 
 def time_undisturbed(engines: Sequence[RunModel], feeds: Arrays) -> tuple[list[list[float]], float]:

@@ -122,7 +122,7 @@ class _GraphBuilder:
     def head(self, maps: list[str], widths: list[int], classes: int) -> str:
         """Boxes and probabilities of classes [1, 4 + classes, anchors] of three maps of features."""
         boxes_width, class_width = max(16, widths[0] // 4, 4 * DISTANCE_BINS), max(widths[0], min(classes, 100))
-        found: list[str] = []
+        predictions: list[str] = []
         grids: list[str] = []
         strides: list[str] = []
         for x, width, stride in zip(maps, widths, STRIDES, strict=True):
@@ -131,11 +131,11 @@ class _GraphBuilder:
                 y = self.conv_silu(self.conv_silu(x, (width, inner), 3), (inner, inner), 3)
                 ends.append(self.convolution(y, (inner, last)))
             joined = self.node("Concat", *ends, axis=1)
-            found.append(self.node("Reshape", joined, self.constant([1, 4 * DISTANCE_BINS + classes, -1])))
+            predictions.append(self.node("Reshape", joined, self.constant([1, 4 * DISTANCE_BINS + classes, -1])))
             grids.append(self.anchors(x))
             count = self.node("Mul", self.size(x, 2), self.size(x, 3))
             strides.append(self.node("Expand", self.constant([stride], np.float32), count))
-        everything = self.node("Concat", *found, axis=2)
+        everything = self.node("Concat", *predictions, axis=2)
         parts = self.constant([4 * DISTANCE_BINS, classes])
         distances, scores = self.multi_output_node("Split", 2, everything, parts, axis=1)
         anchors = self.node("Unsqueeze", self.node("Concat", *grids, axis=1), self.constant([0]))

@@ -21,6 +21,7 @@ imports the compiler.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from tilewright.feature_detection import register_detector
 from tilewright.version import __version__
 
 if TYPE_CHECKING:
@@ -130,6 +131,13 @@ __all__ = [
     "rsqrt",
     "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip
+
+
+def _llvm_host_features() -> frozenset[str]:
+    return import_module("tilewright.runtime.host_features").llvm_host_features()
+
+
+register_detector(_llvm_host_features)
 
 
 def __getattr__(name: str) -> Any:

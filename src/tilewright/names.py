@@ -6,9 +6,16 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class UniqueNames:
-    """Hands out names that were not used before: `i`, `i_1`, `i_2`, ..."""
+    """Generates names that were not used before: `i`, `i_1`, `i_2`, ...
+
+    Attributes:
+        used: the names that are taken.
+        first: the first number that is appended.
+        counters: the last number that was appended, by base name.
+    """
 
     used: set[str] = field(default_factory=set[str])
+    first: int = 1
     counters: dict[str, int] = field(default_factory=dict[str, int])
 
     @classmethod
@@ -20,7 +27,7 @@ class UniqueNames:
         """`base` itself, or `base_1`, `base_2`, ... where it is taken."""
         name = base
         while name in self.used:
-            self.counters[base] = self.counters.get(base, 0) + 1
+            self.counters[base] = self.counters.get(base, self.first - 1) + 1
             name = f"{base}_{self.counters[base]}"
         self.used.add(name)
         return name

@@ -4,7 +4,8 @@ import re
 
 
 def hot_loop(text: str, instruction: str) -> list[str]:
-    """The instructions of the innermost loop with most of an instruction: from a label to the jump back to it."""
+    """The instructions of the innermost loop with the most occurrences of an instruction, from its label to its back
+    edge."""
     best: list[str] = []
     lines = [line.strip() for line in text.splitlines()]
     for start, line in enumerate(lines):

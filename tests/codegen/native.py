@@ -40,7 +40,7 @@ class Native:
     """Functions compiled for a target that this machine can run.
 
     Raises:
-        TargetError: it can't; the test takes its targets from elsewhere than `TARGETS`.
+        TargetError: it cannot; the test should take its targets from `TARGETS`.
     """
 
     def __init__(self, *funcs: Func, target: str = "host") -> None:
@@ -66,14 +66,14 @@ class Native:
         name: str = "",
         at_end: bool = True,
     ) -> dict[str, np.ndarray]:
-        """Call a function on copies of the arrays; all of them come back."""
+        """Calls a function on copies of the arrays and returns all of them."""
         func = self.funcs[name] if name else next(iter(self.funcs.values()))
-        rooms = {b.name: GuardedMemory(arrays[b.name], at_end) for b in func.params}
+        memories = {b.name: GuardedMemory(arrays[b.name], at_end) for b in func.params}
         kinds = [ctypes.c_void_p] * len(func.params) + [ctypes.c_int64] * (len(func.symbols) + 1)
         call = ctypes.CFUNCTYPE(None, *kinds)(self._tracker[func.name])
         sizes = [(symbols or {})[s.name] for s in func.symbols]
-        call(*(rooms[b.name].address for b in func.params), *sizes, threads)
-        return {n: np.array(room.array) for n, room in rooms.items()}
+        call(*(memories[b.name].address for b in func.params), *sizes, threads)
+        return {n: np.array(memory.array) for n, memory in memories.items()}
 
 
 def check(
@@ -84,24 +84,24 @@ def check(
     rtol: float = 1e-5,
     threads: tuple[int, ...] = (1, 3),
 ) -> Native:
-    """Compare native code with the interpreter, for several numbers of threads and both ends of the pages."""
+    """Compares native code with the interpreter, for several numbers of threads and both ends of the pages."""
     expected = {n: np.array(a) for n, a in arrays.items()}
     interpret(func, expected, symbols or {})
     native = Native(func, target=target)
     for count in threads:
         for at_end in (True, False):
-            found = native(arrays, symbols, count, at_end=at_end)
+            actual = native(arrays, symbols, count, at_end=at_end)
             for name, value in expected.items():
-                close(found[name], value, rtol, name)
+                close(actual[name], value, rtol, name)
     return native
 
 
-def close(found: np.ndarray, expected: np.ndarray, rtol: float = 1e-5, what: str = "") -> None:
-    """Equal for integers, equal up to rounding (relative to the largest value) for floating point."""
+def close(actual: np.ndarray, expected: np.ndarray, rtol: float = 1e-5, what: str = "") -> None:
+    """Asserts equality of integers, and equality up to rounding (relative to the largest value) of floating point."""
     if expected.dtype.kind in "iub":
-        np.testing.assert_array_equal(found, expected, err_msg=what)
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
         return
-    wide, reference = found.astype(np.float64), expected.astype(np.float64)
+    wide, reference = actual.astype(np.float64), expected.astype(np.float64)
     finite = reference[np.isfinite(reference)]
     scale = float(np.abs(finite).max()) if finite.size else 1.0
     np.testing.assert_allclose(wide, reference, rtol=rtol, atol=rtol * scale, err_msg=what)

@@ -50,7 +50,7 @@ func integers(X: int32[37], I: int64[37], H: float16[37], B: bfloat16[37], Y: in
 
 
 def run(func: Func, arrays: dict[str, np.ndarray], symbols: dict[str, int], folder: Path) -> dict[str, np.ndarray]:
-    """Link a program that calls the function once and writes all its buffers; run it."""
+    """Links a program that calls the function once and writes all its buffers, and runs it."""
     target = Target.parse("aarch64")
     (folder / "kernel.o").write_bytes(compile_object(emit_llvm([func], [], target), target))
     (folder / "openmp.o").write_bytes(compile_object(STUBS, target))
@@ -63,9 +63,9 @@ def run(func: Func, arrays: dict[str, np.ndarray], symbols: dict[str, int], fold
         data += [".balign 64", f"{b.name}_data:", f'.incbin "{b.name}.bin"']
         lines += ["mov x0, #1", f"ldr x1, ={b.name}_data", f"ldr x2, ={arrays[b.name].nbytes}", "mov x8, #64", "svc #0"]
     lines += ["mov x0, #0", "mov x8, #93", "svc #0"]
-    # as in the C library: the number of the call, then its arguments
-    moved = [f"mov x{k}, x{k + 1}" for k in range(6)]
-    lines += [".global syscall", "syscall:", "mov x8, x0", *moved, "svc #0", "ret"]
+    # as in the C library: the number of the system call, then its arguments
+    offset = [f"mov x{k}, x{k + 1}" for k in range(6)]
+    lines += [".global syscall", "syscall:", "mov x8, x0", *offset, "svc #0", "ret"]
     (folder / "start.s").write_text("\n".join([*lines, *data, ""]))
     for command in (
         ["aarch64-linux-gnu-as", "start.s", "-o", "start.o"],
@@ -73,20 +73,20 @@ def run(func: Func, arrays: dict[str, np.ndarray], symbols: dict[str, int], fold
     ):
         subprocess.run(command, cwd=folder, check=True)
     out = subprocess.run(["qemu-aarch64", "./program"], cwd=folder, check=True, capture_output=True).stdout
-    found: dict[str, np.ndarray] = {}
+    buffers: dict[str, np.ndarray] = {}
     for b in func.params:
         size = arrays[b.name].nbytes
-        found[b.name] = np.frombuffer(out[:size], b.dtype.numpy).reshape(arrays[b.name].shape)
+        buffers[b.name] = np.frombuffer(out[:size], b.dtype.numpy).reshape(arrays[b.name].shape)
         out = out[size:]
     assert not out
-    return found
+    return buffers
 
 
 def check(func: Func, arrays: dict[str, np.ndarray], symbols: dict[str, int], folder: Path, rtol: float = 1e-5) -> None:
     expected = {n: a.copy() for n, a in arrays.items()}
     interpret(func, expected, symbols)
-    for name, found in run(func, arrays, symbols, folder).items():
-        close(found, expected[name], rtol, name)
+    for name, actual in run(func, arrays, symbols, folder).items():
+        close(actual, expected[name], rtol, name)
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -85,7 +85,7 @@ func sums(X: float32[N], Y: float32[32]; N: 1..1000):
 
 
 def test_no_blend_in_a_tile_with_dead_lanes() -> None:
-    """A selection would keep the tile before alive, and twice the registers."""
+    """A blend would keep the previous tile live, and take twice the registers."""
     spare, kept = (
         emit_llvm([f], [], Target.parse("x86-64-v4")).count("= select  <")
         for f in (tile(), tile(("in register", "in stack")))
@@ -202,7 +202,7 @@ THIRD = {
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("third", THIRD)
 def test_lanes_read_from_an_earlier_live_range_are_live(third: str, target: str) -> None:
-    """What the first range left is read under a mask wider than the second's."""
+    """Values of the first live range are read under a mask wider than the second range's."""
     func = parse(TWO + THIRD[third].lstrip("\n"))
     assert dead_lane_buffers(func) == frozenset()
     rng = np.random.default_rng(len(third))

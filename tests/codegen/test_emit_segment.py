@@ -95,8 +95,8 @@ def test_main_runs_calls_on_planned_memory(threads: int) -> None:
     x = rng.standard_normal((10, 4)).astype(np.float32)
     weights = [np.array([2.0], np.float32), np.array([3.0], np.float32)]
     outputs = [np.zeros((10, 4), np.float32), np.zeros(40, np.float32)]
-    room = np.zeros(linked.workspace(sizes(10, 1)) + 64, np.uint8)
-    aligned = room.ctypes.data + -room.ctypes.data % 64
+    memory = np.zeros(linked.workspace(sizes(10, 1)) + 64, np.uint8)
+    aligned = memory.ctypes.data + -memory.ctypes.data % 64
 
     def pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
         return (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))

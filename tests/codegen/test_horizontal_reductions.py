@@ -13,7 +13,7 @@ RNG = np.random.default_rng(20)
 
 
 def rows(op: str, lanes: int, length: str, dtype: str = "float32", sizes: str = "") -> Func:
-    """Row by row `op` of all elements, as many at once as there are lanes."""
+    """Row-wise `op` over all elements, in vectors of `lanes`."""
     first = {"add": "0.0", "max": "'-inf'", "min": "'inf'"}[op]
     update = "Y[a] + X[a, r]" if op == "add" else f"{op}(Y[a], X[a, r])"
     return parse(f"""
@@ -48,20 +48,20 @@ def test_extremum_is_nan_if_any_element_is(target: str, dtype: str, lanes: int, 
         arrays = {"X": values(length, dtype), "Y": np.zeros(4, dtype)}
         native = check(func, arrays, {"K": length}, target)
         if length:
-            found = native(arrays, {"K": length})["Y"]
-            assert np.isnan(found[2:]).all()
-            assert not np.isnan(found[:2]).any()
+            actual = native(arrays, {"K": length})["Y"]
+            assert np.isnan(actual[2:]).all()
+            assert not np.isnan(actual[:2]).any()
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_nan_propagates_from_every_lane(target: str) -> None:
     native = Native(rows("max", 32, "131"), target=target)
     x = RNG.standard_normal((4, 131)).astype(np.float32)
-    for place in range(131):
+    for column in range(131):
         holed = x.copy()
-        holed[place % 4, place] = np.nan
-        found = native({"X": holed, "Y": np.zeros(4, np.float32)})["Y"]
-        np.testing.assert_array_equal(found, holed.max(1))
+        holed[column % 4, column] = np.nan
+        actual = native({"X": holed, "Y": np.zeros(4, np.float32)})["Y"]
+        np.testing.assert_array_equal(actual, holed.max(1))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -82,7 +82,7 @@ func stack(X: float32[20, 30], Y: float32[20, 30]):
 @pytest.mark.parametrize("name", ["position", "share", "threads"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_outer_loop_variable_is_captured_by_parallel_loops(target: str, name: str) -> None:
-    """Whatever it is called: what the generated code counts by has names that no loop can have."""
+    """Whatever its name: counters of the generated code have names that no loop variable can have."""
     func = parse(f"""
 func both(X: float32[4, 5, 6], Y: float32[4, 5, 6], Z: float32[4, 5]):
     for {name} in serial(4):
@@ -214,7 +214,7 @@ func rows(X: int32[5, 24], Y: int32[5], Z: int32[24], A: float32[24], W: float32
 """)
     x = RNG.integers(-9, 9, (5, 24)).astype(np.int32)
     arrays = {"X": x, "Y": x[:, 0].copy(), "Z": x[0].copy(), "A": normal(24), "W": normal(1)}
-    # the last block is no accumulation; its order is that of the loops
+    # the last block is no accumulation; its lanes run in the order of the loop
     check(func, arrays, target=target)
 
 

@@ -30,7 +30,7 @@ def arrays_of(func: Func, size: int) -> dict[str, np.ndarray]:
 
 
 def assert_same_results(before: Func, after: Func, sizes: tuple[int, ...], target: str = "host") -> None:
-    """Native code of `after` agrees with the interpreter's answer for it, and that with the answer for `before`."""
+    """Native code of `after` agrees with its interpretation, and that with the interpretation of `before`."""
     for size in sizes:
         symbols = {s.name: size for s in before.symbols}
         arrays, expected = arrays_of(after, size), arrays_of(before, size)

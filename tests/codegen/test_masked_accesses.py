@@ -57,8 +57,8 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -> None:
     machine = MACHINES[target] if optimizer == "gensor" else None
-    made = make_compilation(MODELS[name], CompileOptions(target=target, machine=machine, optimizer=optimizer))
-    accesses = list(masked_accesses(made.llvm()))
+    compilation = make_compilation(MODELS[name], CompileOptions(target=target, machine=machine, optimizer=optimizer))
+    accesses = list(masked_accesses(compilation.llvm()))
     unknown = [a.line for a in accesses if not a.reason]
     assert unknown == []
     # else a part of it may be without active lanes
@@ -67,7 +67,7 @@ def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -
 
 @pytest.mark.parametrize("target", MACHINES)
 def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
-    """Of 100 columns four are left: one vector for each row of a tile, whatever the tile's width."""
+    """Of 100 columns four remain: one vector for each row of a tile, whatever the tile's width."""
     options = CompileOptions(target=target, machine=MACHINES[target])
     text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
     assert {a.reason for a in masked_accesses(text)} == {"constant"}
@@ -103,6 +103,6 @@ def test_classification_of_masked_accesses(
     pointer: str, mask: str, note: str, condition: str, reasons: list[str]
 ) -> None:
     text = LOAD.replace("POINTER", pointer).replace("MASK", mask).replace("NOTE", note).replace("CONDITION", condition)
-    found = list(masked_accesses(text))
-    assert [a.reason for a in found] == reasons
-    assert [a.bits for a in found] == [256, 256]
+    accesses = list(masked_accesses(text))
+    assert [a.reason for a in accesses] == reasons
+    assert [a.bits for a in accesses] == [256, 256]

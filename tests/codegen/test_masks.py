@@ -49,7 +49,7 @@ func narrowed(A: {0}[{2}], Y: {1}[{2}]):
 )  # fmt: skip
 @pytest.mark.parametrize(("size", "lanes"), [(33, 16), (17, 8), (9, 4), (3, 2), (33, 32), (13, 6)])
 def test_masked_store_of_one_truncated_lane(target: str, wide: str, narrow: str, size: int, lanes: int) -> None:
-    """The last vector, of one element, writes nothing behind it."""
+    """The last vector, of one element, writes nothing after it."""
     one = "1.0" if wide.startswith("float") else "1"
     s = Schedule(parse(NARROWED.format(wide, narrow, size, one)))
     s.split("i", lanes, names=("o", "l"))
@@ -84,7 +84,7 @@ def test_transposed_reads_are_correct(rows: int, target: str) -> None:
 
 @pytest.mark.parametrize("rows", [3, 6, 14, 28])
 def test_transposed_reads_are_vectorized(rows: int) -> None:
-    """Elements that lie apart in a private buffer need no mask: there is room behind it."""
+    """Non-contiguous elements of a private buffer need no mask: the buffer is padded."""
     text = emit_llvm([parse(ACROSS.replace("ROWS", str(rows)))], [], Target.parse("x86-64-v4"))
     assert "store float " not in text
     assert "masked.store" in text
@@ -98,7 +98,7 @@ def test_transposed_reads_are_vectorized(rows: int) -> None:
      ("int32", "2147483647", "0", "+ int32(1)")],
 )  # fmt: skip
 def test_lane_constants_wrap(target: str, dtype: str, first: str, other: str, change: str) -> None:
-    """Conditions are folded lane by lane, but only those whose arithmetic has no limits."""
+    """Conditions are folded per lane, but only those whose arithmetic cannot overflow."""
     func = parse(f"""
 func wraps(X: float32[16], Y: float32[16]):
     for l in vectorized(16):

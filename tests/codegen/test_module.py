@@ -87,7 +87,7 @@ def test_register_tile_stays_in_registers(target: str, rows: int, lanes: int, re
     assert len(fused) == rows * lanes // per_vector
     assert all(x.count(register) == 3 or "{1to" in x for x in fused)
     assert not any("%rsp" in x or "%rbp" in x for x in loop), loop
-    # per row a broadcast, per vector of B a load, and the counter
+    # a broadcast per row, a load per vector of B, and the counter
     assert len(loop) <= len(fused) + rows + lanes // per_vector + 4
 
 

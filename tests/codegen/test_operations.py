@@ -23,7 +23,7 @@ KINDS = (LoopKind.SERIAL, LoopKind.VECTORIZED)
 
 
 def func_of(values: dict[str, Expr], params: tuple[Buffer, ...], v: Var) -> tuple[Func, tuple[Buffer, ...]]:
-    """One loop per value and kind, each writing a buffer of its own; `v` is the position."""
+    """One loop per value and kind, each with a buffer of its own; `v` is the index."""
     outputs: list[Buffer] = []
     loops: list[For] = []
     for (name, value), kind in itertools.product(values.items(), KINDS):
@@ -58,11 +58,11 @@ def values_of(dtype: DType, second: bool) -> np.ndarray:
         return np.array([kind.type(e) for e in x], dtype=kind)
 
 
-def compare(found: np.ndarray, expected: np.ndarray, dtype: DType, what: str, exact: bool) -> None:
+def compare(actual: np.ndarray, expected: np.ndarray, dtype: DType, what: str, exact: bool) -> None:
     if expected.dtype.kind in "iub":
-        np.testing.assert_array_equal(found, expected, err_msg=what)
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
         return
-    a, b = found.astype(np.float64), expected.astype(np.float64)
+    a, b = actual.astype(np.float64), expected.astype(np.float64)
     if exact:
         np.testing.assert_array_equal(a, b, err_msg=what)
     else:
@@ -84,12 +84,12 @@ def test_binary(dtype: DType, target: str) -> None:
     func, outputs = func_of({op: Binary(op, Load(a, (v,)), Load(b, (v,))) for op in sorted(ops)}, (a, b), v)
     x, y = values_of(dtype, False), values_of(dtype, True)
     arrays = {"A": x, "B": y, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}}
-    found = Native(func, target=target)(arrays)
+    actual = Native(func, target=target)(arrays)
     for op, kind in itertools.product(ops, KINDS):
         expected = apply_binary(op, x, y)
-        got = found[f"{op}_{kind}"]
+        got = actual[f"{op}_{kind}"]
         if dtype.is_float and op in ("floordiv", "mod"):
-            # NumPy's own answers differ between types where an infinity is involved
+            # NumPy's results differ between types where an infinity is involved
             keep = np.isfinite(x.astype(float)) & np.isfinite(y.astype(float))
             expected, got = expected[keep], got[keep]
         compare(got, expected, dtype, f"{op} {kind}", op in EXACT)
@@ -109,10 +109,10 @@ def test_unary_of_floats(dtype: DType, target: str) -> None:
     a = Buffer("A", (const(N),), dtype)
     func, outputs = func_of({op: Unary(op, Load(a, (v,))) for op in ops}, (a,), v)
     x = values_of(dtype, False)
-    found = Native(func, target=target)({"A": x, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
+    actual = Native(func, target=target)({"A": x, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
     for op, kind in itertools.product(ops, KINDS):
         exact = op in ("neg", "abs", "sign", "floor", "ceil", "round", "trunc", "isnan", "isinf")
-        compare(found[f"{op}_{kind}"], apply_unary(op, x), dtype, f"{op} {kind}", exact)
+        compare(actual[f"{op}_{kind}"], apply_unary(op, x), dtype, f"{op} {kind}", exact)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -128,7 +128,7 @@ def test_unary_and_power_of_integers(dtype: DType, target: str) -> None:
     func, outputs = func_of(values, (a, b), v)
     x, y = values_of(dtype, False), RNG.integers(0, 9, N).astype(dtype.numpy)
     y[:3] = [0, 1, 100]
-    found = Native(func, target=target)({"A": x, "B": y, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
+    actual = Native(func, target=target)({"A": x, "B": y, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
     for name, kind in itertools.product(values, KINDS):
         if name == "pow":
             expected = apply_binary("pow", x, y)
@@ -137,7 +137,7 @@ def test_unary_and_power_of_integers(dtype: DType, target: str) -> None:
             expected = np.array(quotients, np.uint64 if dtype.name == "uint64" else np.int64).astype(dtype.numpy)
         else:
             expected = apply_unary(name, x)
-        np.testing.assert_array_equal(found[f"{name}_{kind}"], expected, err_msg=f"{name} {kind}")
+        np.testing.assert_array_equal(actual[f"{name}_{kind}"], expected, err_msg=f"{name} {kind}")
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -148,11 +148,11 @@ def test_casts(source: DType, target: str) -> None:
     others = [d for d in DTYPES.values() if d != source]
     func, outputs = func_of({f"to_{d}": Cast(d, Load(a, (v,))) for d in others}, (a,), v)
     x = values_of(source, False)
-    found = Native(func, target=target)({"A": x, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
+    actual = Native(func, target=target)({"A": x, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
     for d, kind in itertools.product(others, KINDS):
-        got, expected = found[f"to_{d}_{kind}"], apply_cast(d, x)
+        got, expected = actual[f"to_{d}_{kind}"], apply_cast(d, x)
         if source.is_float and d.is_int:
-            # outside its range an integer saturates, and NaN gives 0; C leaves that open
+            # out of range, integers saturate, and NaN gives 0; undefined in C
             wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
             low, high = np.iinfo(d.numpy).min, np.iinfo(d.numpy).max
             expected = np.array([int(min(max(e, low), high)) if np.isfinite(e) else (high if e > 0 else low)
@@ -178,13 +178,13 @@ def test_16_bit_patterns_round_trip(dtype: str) -> None:
     body = seq(loop("up", b, Cast(DTYPES["float32"], Load(a, (v,)))), loop("down", c, Cast(kind, Load(b, (v,)))))
     bits = np.arange(size, dtype=np.uint16).view(kind.numpy)
     for target in TARGETS:
-        found = Native(Func("convert", (a, b, c), (), (), body), target=target)(
+        actual = Native(Func("convert", (a, b, c), (), (), body), target=target)(
             {"A": bits, "B": np.empty(size, np.float32), "C": np.empty(size, kind.numpy)}
         )
-        np.testing.assert_array_equal(found["B"], bits.astype(np.float32))
-        same = found["C"].view(np.uint16) == bits.view(np.uint16)
+        np.testing.assert_array_equal(actual["B"], bits.astype(np.float32))
+        same = actual["C"].view(np.uint16) == bits.view(np.uint16)
         assert np.all(same | np.isnan(bits.astype(np.float32)))
-        assert np.all(np.isnan(found["C"][np.isnan(bits.astype(np.float32))].astype(np.float32)))
+        assert np.all(np.isnan(actual["C"][np.isnan(bits.astype(np.float32))].astype(np.float32)))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -204,8 +204,8 @@ def test_16_bit_rounding_is_to_nearest_even(name: str, target: str) -> None:
     body = seq(For(i, size, LoopKind.SERIAL, first), For(j, size, LoopKind.SERIAL, second))
     func = Func("narrow", (a, b, c, d), (), (), body)
     empty = np.empty(x.size, kind.numpy)
-    found = Native(func, target=target)({"A": x, "B": wide, "C": empty, "D": empty})
+    actual = Native(func, target=target)({"A": x, "B": wide, "C": empty, "D": empty})
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(found["C"].astype(np.float64), x.astype(kind.numpy).astype(np.float64))
+        np.testing.assert_array_equal(actual["C"].astype(np.float64), x.astype(kind.numpy).astype(np.float64))
         if name == "float16":  # ml_dtypes rounds twice on the way from float64
-            np.testing.assert_array_equal(found["D"].astype(np.float64), wide.astype(kind.numpy).astype(np.float64))
+            np.testing.assert_array_equal(actual["D"].astype(np.float64), wide.astype(kind.numpy).astype(np.float64))

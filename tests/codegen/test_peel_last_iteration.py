@@ -41,7 +41,7 @@ func moved(X: float32[4, 3, W], Y: float32[3, 4, W]SIZES):
 
 
 def source(text: str, columns: int, symbolic: bool) -> str:
-    """A function over some columns, a literal number of them or a symbol."""
+    """A function over some columns, a constant number of them or a symbol."""
     width, sizes = ("N", "; N: 1..500") if symbolic else (str(columns), "")
     lanes = 16 if text == WINDOW else 8
     tiles = f"(N + {lanes - 1}) // {lanes}" if symbolic else str(-(-columns // lanes))
@@ -62,7 +62,7 @@ def test_tails_are_correct(text: str, columns: int, symbolic: bool, target: str)
 
 
 def stores(text: str, columns: int, symbolic: bool, target: str) -> tuple[int, int]:
-    """How many additions a window has in all copies, or stores of vectors without a mask; and stores with one."""
+    """Counts of additions in all copies of a window, or of unmasked vector stores; and of masked stores."""
     lines = emit_llvm([parse(source(text, columns, symbolic))], [], Target.parse(target)).splitlines()
     plain = "fadd" if text == WINDOW else "store <8 x float>"
     return sum(plain in x for x in lines), sum("call" in x and "masked.store" in x for x in lines)
@@ -92,12 +92,12 @@ def test_single_masked_store_is_unswitched() -> None:
 
 def test_masks_of_the_peeled_iteration_are_constants() -> None:
     chosen = Target.parse("x86-64-v3")
-    made = {n: assembly(emit_llvm([parse(source(WINDOW, n, False))], [], chosen), chosen) for n in (52, 56)}
+    text = {n: assembly(emit_llvm([parse(source(WINDOW, n, False))], [], chosen), chosen) for n in (52, 56)}
     # 56 is 7 vectors of 8: of the two in the last tile one is stored as a whole and one not at all
-    assert "vmaskmov" not in made[56]
-    assert "vmovups" in made[56]
+    assert "vmaskmov" not in text[56]
+    assert "vmovups" in text[56]
     # of 52 one is partial: 5 rows are read at 3 places each, and 3 are stored
-    assert made[52].count("vmaskmov") == 18
+    assert text[52].count("vmaskmov") == 18
 
 
 ACCUMULATED = """
@@ -122,7 +122,7 @@ func accumulated(X: float32[4, 44], Y: float32[4, W]):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("columns", [44, 30, 27])
 def test_tail_accumulators_stay_in_registers(target: str, columns: int) -> None:
-    """Lanes of three vectors, of which the last ones are masked beside a parallel loop of one iteration."""
+    """Three vectors, the last ones masked, in a parallel loop of one iteration."""
     func = parse(ACCUMULATED.replace("W", str(columns)))
     rng = np.random.default_rng(columns)
     arrays = {"X": rng.standard_normal((4, 44)).astype(np.float32), "Y": np.full((4, columns), 9, np.float32)}
@@ -136,13 +136,13 @@ def test_only_results_have_masked_stores(target: str, columns: str) -> None:
     text = ACCUMULATED.replace("W]):", "W]SYMBOLS):").replace("SYMBOLS", symbols)
     written = emit_llvm([parse(text.replace("W", columns))], [], Target.parse(target))
     masked = [x for x in written.splitlines() if "call" in x and "masked.store" in x]
-    # of an unknown number one for each vector of a tile, 8 + 8 + 8 lanes or 16 + 8; else of the last one that has work
+    # symbolic: one per vector of a tile, 8 + 8 + 8 or 16 + 8 lanes; otherwise one for the last active one
     assert len(masked) == (1 if columns != "N" else 3 if target == "x86-64-v3" else 2)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v3", "x86-64-v4"])
 def test_single_parallel_iteration_is_a_constant(target: str) -> None:
-    """Its variable is a constant in conditions, and no part of the nest whose positions threads share out."""
+    """The variable is a constant in conditions, and not part of the coalesced nest that threads share."""
     once = ACCUMULATED.replace("W", "44")
     texts = [
         emit_llvm([parse(x)], [], Target.parse(target)) for x in (once, once.replace("parallel(1)", "parallel(2)"))
@@ -167,7 +167,7 @@ func far(X: float32[2000], Y: float32[64]):
             block after(p2: 64 = m * 16 + k) where m * 16 + k < 60:
                 Y[p2] = T[p2] + U[p2]
 """
-"""Of a hundred tiles of 24 lanes three lie in the buffer, and the others far behind it."""
+"""Of a hundred tiles of 24 lanes three are in the buffer, and the others far out of bounds."""
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -203,7 +203,7 @@ def test_borders_are_correct(columns: int, target: str) -> None:
 
 
 def vectors(text: str) -> dict[str, int]:
-    """How many loads and stores of eight floats there are, by kind."""
+    """Counts of loads and stores of eight floats, by kind."""
     lines = text.splitlines()
     kinds = {"load": "= load <8 x float>", "masked load": "masked.load.v8f32", "store": "store <8 x float>",
              "masked store": "masked.store.v8f32"}  # fmt: skip
@@ -211,9 +211,10 @@ def vectors(text: str) -> dict[str, int]:
 
 
 def test_interior_loads_have_no_masks() -> None:
-    """Where masks cost, one branch before a tile tells whether all its lanes are inside; rows outside load nothing."""
+    """Where masks are slow, one branch before a tile tests whether all lanes are in bounds; rows out of bounds load
+    nothing."""
     found = vectors(emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3")))
-    # per row inside: one tile without any mask, one with masked loads only, the last one under all masks
+    # per interior row: one tile without any mask, one with masked loads only, the last one fully masked
     assert found["load"] == 1
     assert found["masked load"] == 2
     assert found["masked store"] == 2, "of the last tile, of rows inside and outside"
@@ -238,7 +239,7 @@ def test_concatenated_rows_are_correct(columns: int, target: str) -> None:
 
 
 def test_load_masks_do_not_unswitch_masked_stores() -> None:
-    """Tiles that lie wholly in the second of two rows that are joined are stored without masks, too."""
+    """Tiles within the second of two concatenated rows are stored without masks, too."""
     found = vectors(emit_llvm([parse(JOINED)], [], Target.parse("x86-64-v3")))
     assert found["masked store"] == 1
     assert found["store"] == 2
@@ -262,7 +263,8 @@ func squares(X: float32[N], Y: float32[N]; N: 1..99):
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("levels", [2, 3, 5])
 def test_nested_loops_of_one_condition_are_all_peeled(levels: int, target: str, kind: str) -> None:
-    """A copy per level, of the end of the level outside, and one for all that is before an end."""
+    """One copy per level, for the last iteration of the enclosing levels, and one for all iterations before a last
+    one."""
     size = 16 * 2**levels - 5
     at = " + ".join([*(f"o{k} * {16 * 2 ** (levels - 1 - k)}" for k in range(levels)), "l"])
     loops = "".join(f"{'    ' * (k + 1)}for o{k} in {kind}(2):\n" for k in range(levels))

@@ -105,11 +105,11 @@ def integers(draw: Callable[..., Expr], dtype: object, depth: int) -> Expr:
 
 def arrays_for(seed: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(seed)
-    found: dict[str, np.ndarray] = {}
+    arrays: dict[str, np.ndarray] = {}
     for b in BUFFERS:
         x = rng.standard_normal((7, 11)) * (2 if b.dtype.is_float else 30)
-        found[b.name] = (np.abs(x) if b.dtype.kind == "u" else x).astype(b.dtype.numpy)
-    return found
+        arrays[b.name] = (np.abs(x) if b.dtype.kind == "u" else x).astype(b.dtype.numpy)
+    return arrays
 
 
 @settings(max_examples=25)

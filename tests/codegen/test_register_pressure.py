@@ -29,7 +29,7 @@ func unrolled(A: float32[9, 132], B: float32[3, 132, 16], Y: float32[9, 48]):
             block Y(v3: 9 = e, w3: 48 = f):
                 Y[v3, w3] = T[v3, w3]
 """
-"""A tile of 27 accumulators, three operands and one scalar for 32 registers, two steps in an iteration."""
+"""A tile of 27 accumulators, three operands and one broadcast for 32 registers, two steps per iteration."""
 
 BLOCKED = """
 func blocked(A: float32[9, 261], B: float32[261, 48], Y: float32[9, N]):
@@ -67,27 +67,27 @@ func blocked(A: float32[9, 261], B: float32[261, 48], Y: float32[9, N]):
             block Y(v6: 9 = e, w6: N = f) where f < N:
                 Y[v6, w6] = S[v6, w6] + T[v6, w6]
 """
-"""The same tile, its sums in blocks: those of a block in registers, of all on the stack; N columns of 48 exist."""
+"""The same tile with K-blocking: the sums of a block in registers, the total on the stack; N columns of 48 exist."""
 
 
 def innermost(func: Func, target: str) -> list[list[str]]:
-    """The instructions of every loop with multiply-adds that has no branch inside."""
+    """The instructions of every loop with multiply-adds and without inner branches."""
     written = Target.parse(target)
     lines = [x.strip() for x in assembly(emit_llvm([func], [], written), written).splitlines()]
     start: dict[str, int] = {}
-    found: list[list[str]] = []
+    loops: list[list[str]] = []
     for k, line in enumerate(lines):
         if label := re.match(r"(\.L\w+):", line):
             start[label[1]] = k
         elif (jump := re.match(r"j\w+\s+(\.L\w+)", line)) and jump[1] in start:
             body = lines[start[jump[1]] + 1 : k]
             if any("vfmadd" in x for x in body) and not any(re.match(r"j|\.L\w+:", x) for x in body):
-                found.append(body)
-    return found
+                loops.append(body)
+    return loops
 
 
 def idle(body: list[str]) -> list[str]:
-    """What spills and moves registers: accesses to the stack, and copies of vectors, under masks too."""
+    """Spills and moves: stack accesses, and copies of vectors, masked ones included."""
     return [x for x in body if "(%rsp)" in x or re.match(r"vmov\w+\s+%[xyz]mm\d+, %[xyz]mm\d+", x)]
 
 

@@ -32,7 +32,7 @@ func windows(X: KIND[3, SIZE], W: KIND[TAPS], Y: KIND[3, OUT]):
                 block Y(e: 3 = r, f: OUT = o * LANES + j) where o * LANES + j < OUT:
                     Y[e, f] = S[f - o * LANES]
 """
-"""Windows along rows, read where they are or from a copy on the stack."""
+"""Windows along rows, read in place or from a copy on the stack."""
 
 COPY = """for p in serial(3):
         for q in serial(SIZE):
@@ -70,7 +70,7 @@ def test_strided_windows_are_correct_and_in_bounds(
 
 
 def reads(text: str, target: str) -> int:
-    """How many instructions read the first argument, without the last pair's."""
+    """The number of instructions that read the first argument, without those of the last pair."""
     lines = assembly(emit_llvm([parse(text)], [], Target.parse(target)), Target.parse(target)).splitlines()
     return sum(bool(re.search(r"\(%rdi[,)]", x)) and "lea" not in x for x in lines)
 
@@ -112,17 +112,17 @@ def test_deinterleaved_elements(
 
 
 class Numbers:
-    """A vector register whose elements are their own numbers."""
+    """A vector register whose elements are their own indices."""
 
     def __init__(self, numbers: range | list[int]) -> None:
         self.numbers = list(numbers)
 
 
 class Shuffles:
-    """Instead of a builder: shuffles numbers."""
+    """Stands in for a builder: shuffles indices."""
 
     def shuffle_vector(self, a: Numbers, b: Numbers, mask: ir.Constant) -> Numbers:
-        """What the instruction of this name does."""
+        """The result of the instruction of this name."""
         both = a.numbers + b.numbers
         lanes = [n.constant for n in mask.constant] if isinstance(mask.constant, list) else [mask.constant]
         return Numbers([both[k] for k in lanes])
@@ -143,7 +143,7 @@ func padded(X: float32[4, 14, 14], Y: float32[4, 16, 16]):
                 block Y(a: 4 = c, b: 16 = y, d: 16 = l):
                     Y[a, b, d] = select(1 <= b and b < 15 and 1 <= d and d < 15, X[a, b - 1, d - 1], 0.0)
 """
-"""A border of zeros: rows are there or not, and the lanes that are not there are always the same."""
+"""A border of zeros: rows are in bounds or not, and always the same lanes are out of bounds."""
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -24,11 +24,11 @@ func panels(P: float32[4, PER, 16], Y: float32[PER, 64], Z: float32[4, PER, 16]S
                 block write(c: PER = r, d: 64 = o * 32 + k) where o * 32 + k < COLUMNS:
                     Z[d // 16, c, d % 16] = Y[c, d] + 1.0
 """
-"""Two panels side by side, of as many rows as there are; the last columns are left."""
+"""Two adjacent panels of as many rows as there are; the last columns are a remainder."""
 
 
 def panels(rows: int | None, columns: int) -> str:
-    """The text for a known number of rows, or for any."""
+    """The text for a constant number of rows, or for a symbolic one."""
     sizes = "; N: 1..100" if rows is None else ""
     text = PANELS.replace("SIZES", sizes).replace("COLUMNS", str(columns))
     return text.replace("PER", "N" if rows is None else str(rows))

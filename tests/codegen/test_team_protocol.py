@@ -12,14 +12,15 @@ OVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The team's memory, and what stands for the rest of the world.
+    """The team's memory, and the state of the rest of the world.
 
     Attributes:
-        stage, fields, done, awaited, asleep, counts: as in the team; `fields` is the stage whose descriptor stands
-            there, a count is (number of its stage, taken).
-        frame: the stage whose context lies in the frame of the thread that conducts; 0 while there is none.
+        stage, fields, done, awaited, asleep, counts: as in the team; `fields` is the stage that the descriptor
+        describes, a
+            count is (number of its stage, taken).
+        frame: the stage whose context is on the stack of thread 0; 0 while there is none.
         ran: (stage, piece) that were run.
-        sleeping: per thread the word that it sleeps on, "" where it is awake.
+        sleeping: per thread the word that it sleeps on, "" while it is awake.
     """
 
     stage: int
@@ -35,8 +36,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """Where a thread is, and what it knows: the stage it works on, the descriptor that it read, the share it visits,
-    how many shares it has seen, the count as it saw it, what it has taken, and how many pieces it has not counted."""
+    """The program counter of a thread and its local state: the stage it works on, the descriptor it read, the share it
+    visits, the number of shares it has visited, the count as it read it, what it has taken, and the pieces it has not
+    reported yet."""
 
     at: str
     seen: int = 0
@@ -53,7 +55,7 @@ Step = tuple[Thread, Memory]
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """So many pieces in each stage, for so many threads; `fault` is how the protocol is broken, if at all."""
+    """A number of pieces per stage, and of threads; `fault` is how the protocol is broken, if at all."""
 
     pieces: tuple[int, ...]
     threads: int
@@ -72,12 +74,12 @@ class Model:
         return (Thread("publish"), *[Thread("look")] * (self.threads - 1)), memory
 
     def steps(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
-        """What a thread may do next."""
+        """The possible next steps of a thread."""
         if m.sleeping[me]:
             return
         yield from getattr(self, f"_{t.at}")(me, t, m)
 
-    # the thread that conducts
+    # thread 0
 
     def _publish(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         number = t.seen + 1
@@ -120,7 +122,7 @@ class Model:
     def _awake(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         yield replace(t, at="await"), replace(m, awaited=0)
 
-    # the others
+    # the other threads
 
     def _look(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         if m.stage == OVER:
@@ -140,14 +142,14 @@ class Model:
     def _count_out(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         yield replace(t, at="look"), replace(m, asleep=m.asleep - 1)
 
-    # the work of all
+    # work stealing, by all threads
 
     def _read(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
-        # a late thread may read a descriptor that is not that of the stage it saw
+        # a late thread may read the descriptor of a later stage than the one it saw
         yield replace(t, at="load", fields=m.fields, share=me, visited=0, uncounted=0), m
 
     def _left(self, t: Thread) -> int:
-        """What seems to be left of a share; its size comes from the descriptor."""
+        """The apparent rest of a share; its size comes from the descriptor."""
         number, taken = t.word
         known = number == t.seen or self.fault == "counts without numbers"
         return self.size(t.fields, t.share) - taken if known else 0
@@ -195,7 +197,7 @@ class Model:
         yield self._next(me, t), self._woken(m, "awaited")
 
     def _next(self, me: int, t: Thread) -> Thread:
-        """The thread at the next share, or back where it came from; what it knew is forgotten."""
+        """The thread at the next share, or back where it came from, with its local state cleared."""
         t = replace(t, word=(0, 0), got=(0, 0))
         if t.visited + 1 < self.threads:
             return replace(t, at="load", visited=t.visited + 1, share=(t.share + 1) % self.threads)
@@ -204,7 +206,7 @@ class Model:
     def _end(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         yield from ()
 
-    # the system
+    # the operating system
 
     def _slept(self, m: Memory, me: int, word: str, stands: bool) -> Memory:
         if not stands:
@@ -216,10 +218,10 @@ class Model:
 
 
 def explore(model: Model) -> int:
-    """Goes through all orders of steps; how many states there are.
+    """Explores all interleavings and returns the number of states.
 
     Raises:
-        AssertionError: something went wrong in one of them, or nobody can go on and not all have come to the end.
+        AssertionError: an invariant is violated, or no thread can proceed before all have finished.
     """
     start = model.start()
     found, open_ = {start}, [start]

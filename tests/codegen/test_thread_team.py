@@ -39,29 +39,31 @@ func double(X: float32[K], Y: float32[K]; K: 1..1000):
             block Y(v: K = i, w: 2000 = j):
                 Y[v] = Y[v] + X[v] * select(w == 1000, 2.0, sin(cast(float32, v)) * 0.0)
 """
-"""The same, each iteration in microseconds."""
+"""The same, with iterations of microseconds."""
 
 
 PATIENCE = 30
-"""Seconds after which a thread that is done waits for others: far more than a busy machine needs."""
+"""Seconds after which a finished thread stops waiting for others: far more than a busy machine needs."""
 
 
 class Team:
-    """One segment of a few kernel calls, linked with functions that note what they are asked for.
+    """One segment of a few kernel calls, linked with recording OpenMP functions.
 
     Attributes:
-        started: threads that were asked for, per region.
-        given: how many there are instead; 0 for as many as asked for.
-        delays: seconds by which the members come later, from the first on.
-        last: come only when the thread that conducts is done.
-        waited: whether they would have been waited for, for ever.
+        started: requested threads per region.
+        given: threads provided instead; 0 for as many as requested.
+        delays: seconds by which the threads are late, from the first on.
+        last: threads that only arrive when thread 0 has finished.
+        waited: whether thread 0 waited for one of these until the timeout.
     """
 
     def __init__(self, calls: Sequence[Expr | None], func: str = DOUBLE) -> None:
         target = Target.host()
-        listed = tuple(KernelCall("double", (InputLocation(0), OutputLocation(0)), (K,), grains) for grains in calls)
-        segment = Segment("tw", (K,), listed, const(0), ((K,),))
-        self.calls = len(listed)
+        kernel_calls = tuple(
+            KernelCall("double", (InputLocation(0), OutputLocation(0)), (K,), grains) for grains in calls
+        )
+        segment = Segment("tw", (K,), kernel_calls, const(0), ((K,),))
+        self.calls = len(kernel_calls)
         self.started: list[int] = []
         self.given = 0
         self.delays: Sequence[float] = ()
@@ -108,8 +110,8 @@ class Team:
         self._main = MAIN_TYPE(self._tracker[entry_symbols("tw")[3]])
 
     def __call__(self, size: int, threads: int) -> list[int]:
-        """Runs the segment until it starts threads, but no more often than it may run alone in between, checks every
-        result, and returns how many threads were started, per region."""
+        """Runs the segment until it starts threads, at most as often as backoff allows, and checks every result;
+        returns the number of threads per region."""
         for _ in range(MAX_SERIAL_CALLS + 1):
             started = self.once(size, threads)
             if started:
@@ -117,7 +119,7 @@ class Team:
         return []
 
     def once(self, size: int, threads: int) -> list[int]:
-        """The same, run once."""
+        """The same for a single run."""
         self.started.clear()
         x, y = np.arange(1, size + 1, dtype=np.float32), np.zeros(size, np.float32)
         pointers = [(ctypes.c_void_p * 1)(a.ctypes.data) for a in (x, y)]
@@ -144,24 +146,25 @@ def test_no_team_for_one_thread(grains: Expr | None) -> None:
 
 
 def test_one_team_per_call() -> None:
-    """Small ones between large ones too; and none is started where all are small."""
+    """Small kernels between large ones included; no team where all are small."""
     assert Team([const(0), None, const(0), K, const(0)])(100, 3) == [3]
     assert Team([const(0), const(0)])(100, 3) == []
 
 
 def test_backoff_while_threads_cost_more_than_work() -> None:
-    """One after the first region that was too dear, then three, and so on; members that come late make it dear."""
+    """One serial call after the first region with a large overhead, then three, and so on; late threads cause the
+    overhead."""
     team = Team([None])
     team.delays = [0.0, 2e-3]
     started = [bool(team.once(100, 2)) for _ in range(12)]
     assert started == [True, False, True, False, False, False, True, *[False] * 5]
-    # however dear regions are, one is tried again after at most so many calls
+    # whatever the overhead, a region is tried again after at most this many calls
     assert any(team.once(100, 2) for _ in range(MAX_SERIAL_CALLS + 1))
 
 
 @pytest.fixture
 def backoff() -> Iterator[Callable[..., tuple[int, int]]]:
-    """`next_backoff` as a function of numbers: alone, pause, lost, work, slice -> alone, pause."""
+    """`next_backoff` on numbers: remaining, previous, overhead, work, slice -> remaining, previous."""
     i64 = ir.IntType(64)
     module = ir.Module()
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [*[i64] * 5, ir.PointerType()]), "pace")
@@ -186,15 +189,15 @@ def backoff() -> Iterator[Callable[..., tuple[int, int]]]:
 
 
 def test_region_that_wakes_threads_keeps_the_backoff(backoff: Callable[..., tuple[int, int]]) -> None:
-    """After calls that ran alone the others sleep; what waking them takes must not make the next calls run alone."""
+    """After serial calls the other threads sleep; the time to wake them must not cause more serial calls."""
     assert backoff(0, 0, 5, 10, 1000) == (0, 0)
     assert backoff(0, 0, 50, 10, 1000) == (1, 1)
-    # the region behind the call alone is as dear, since it wakes the others: the next one is tried, and is cheap
+    # the region after the serial call has the same overhead, as it wakes threads: the next one is tried, and is cheap
     assert backoff(-1, 1, 50, 10, 1000) == (0, 1)
     assert backoff(0, 1, 5, 10, 1000) == (0, 0)
-    # or it is dear without having to wake anybody
+    # or it has a large overhead without waking threads
     assert backoff(0, 1, 50, 10, 1000) == (3, 3)
-    # who waited for a core longer than any wakeup takes does not try again at once
+    # a region that waited for a core, longer than any wake-up takes, is not retried at once
     assert backoff(-1, 3, 5000, 10, 1000) == (7, 7)
     assert backoff(0, 63, 50, 10, 1000) == (MAX_SERIAL_CALLS, MAX_SERIAL_CALLS)
 
@@ -219,7 +222,7 @@ def test_openmp_can_provide_fewer_threads(given: int) -> None:
 @pytest.mark.parametrize("threads", [2, 8, 33, 40])
 @pytest.mark.parametrize("size", [2, 17, 1000])
 def test_no_stage_waits_for_late_threads(size: int, threads: int) -> None:
-    """The thread that conducts does all the work and ends while the others sleep."""
+    """Thread 0 does all the work and ends while the others sleep."""
     team = Team([None, None])
     team.last = range(1, threads)
     assert team(size, threads) == [threads]
@@ -228,7 +231,7 @@ def test_no_stage_waits_for_late_threads(size: int, threads: int) -> None:
 
 @pytest.mark.parametrize("threads", [2, 3, 8, 33])
 def test_each_iteration_runs_once(threads: int) -> None:
-    """Threads that come before the one that conducts, in the middle of the work, or after it, on few cores."""
+    """Threads that arrive before thread 0, during the work, or after it, on few cores."""
     team, rng = Team([None] * 4, SLOW), np.random.default_rng(threads)
     for size in (2, threads, 97, 1000):
         for _ in range(3):
@@ -246,25 +249,25 @@ func stages(X: float32[K], Y: float32[K]; K: 1..1000):
             block X(w: K = j, b: 40 = r):
                 X[w] = select(w < K // 2, Y[K - 1 - w], 0.25 * Y[w])
 """
-"""Each loop reads what other threads have written in the loop before."""
+"""Each loop reads what other threads have written in the previous one."""
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8, 64])
 def test_stages_see_earlier_writes(threads: int) -> None:
-    """The same bits for every size of the team, on few cores: threads sleep, wake up late and find other loops."""
+    """Equal bits for every team size, on few cores: threads sleep, wake up late and find later stages."""
     rng = np.random.default_rng(7)
     for size in (1, 2, 61, 997, 1000):
-        native = Native(parse(STAGES))  # anew: its first call starts a team, also where that takes longer than the work
+        native = Native(parse(STAGES))  # a new one, whose first call starts a team whatever the overhead
         given = {n: rng.standard_normal(size).astype(np.float32) for n in "XY"}
-        found = [native(given, {"K": size}, team) for team in (threads, threads, 1)]
+        results = [native(given, {"K": size}, team) for team in (threads, threads, 1)]
         x, y = (given[n].copy() for n in "XY")
         for _ in range(40):
             y = x[::-1] + x * np.float32(0.5)
             x = np.where(np.arange(size) < size // 2, y[::-1], np.float32(0.25) * y)
         for name, value in (("X", x), ("Y", y)):
-            np.testing.assert_allclose(found[0][name], value, rtol=1e-4)
-            for other in found[1:]:
-                np.testing.assert_array_equal(other[name], found[0][name])
+            np.testing.assert_allclose(results[0][name], value, rtol=1e-4)
+            for other in results[1:]:
+                np.testing.assert_array_equal(other[name], results[0][name])
 
 
 def test_pieces_of_several_iterations() -> None:
@@ -277,5 +280,5 @@ func ones(Y: int8[K]; K: 1..100000000):
 """
     native = Native(parse(func))
     size = 2 * MAX_PIECES + 12345
-    found = native({"Y": np.zeros(size, np.int8)}, {"K": size}, 3)["Y"]
-    assert found.min() == found.max() == 1
+    runs = native({"Y": np.zeros(size, np.int8)}, {"K": size}, 3)["Y"]
+    assert runs.min() == runs.max() == 1

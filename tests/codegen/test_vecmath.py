@@ -102,7 +102,7 @@ def build_ir(name: str, kind: ir.Type, features: tuple[str, ...], constant: floa
 def kernel(
     name: str, isa: str, bits: int = 32, lanes: int = -1, plain: bool = False, constant: float | None = None
 ) -> Kernel:
-    """Compile; `lanes` 0 is a scalar, -1 one register's lanes; `plain` hides the features from `emit`."""
+    """Compiles; `lanes` 0 is a scalar, -1 one register's lanes; `plain` hides the features from `emit`."""
     target = ISAS[isa]
     lanes = target.lanes * 32 // bits if lanes < 0 else lanes
     element = ir.FloatType() if bits == 32 else ir.DoubleType()
@@ -150,17 +150,18 @@ INEXACT = [name for name in ULP_BOUNDS if ULP_BOUNDS[name].arity == 1 and ULP_BO
 EXACT = [name for name in ULP_BOUNDS if ULP_BOUNDS[name].float32 == 0]
 
 
-def ulp_errors(got: Array, expected: Array, dtype: type) -> Array:
-    """|got - expected| in ULP of `dtype`; inf counts as the next power of two, a lone NaN is infinitely wrong."""
+def ulp_errors(actual: Array, expected: Array, dtype: type) -> Array:
+    """|got - expected| in ULP of `dtype`; inf counts as the next power of two, a NaN on one side only is an infinite
+    error."""
     info: Any = np.finfo(dtype)  # pyright: ignore[reportUnknownVariableType]
     limit = expected.dtype.type(2) ** info.maxexp
-    with np.errstate(invalid="ignore"):  # signalling NaN pass through
-        wide, reference = (np.clip(a.astype(expected.dtype), -limit, limit) for a in (got, expected))
+    with np.errstate(invalid="ignore"):  # signalling NaNs pass through
+        wide, reference = (np.clip(a.astype(expected.dtype), -limit, limit) for a in (actual, expected))
     exponent = np.frexp(np.minimum(np.abs(reference), limit * 0.75))[1]
     unit = np.ldexp(expected.dtype.type(1), np.maximum(exponent - 1, info.minexp) - info.nmant)
     errors = np.abs(wide - reference) / unit
     errors[np.isnan(expected)] = 0
-    errors[np.isnan(got) != np.isnan(expected)] = np.inf
+    errors[np.isnan(actual) != np.isnan(expected)] = np.inf
     return errors
 
 
@@ -174,7 +175,7 @@ SPECIAL = np.concatenate([_MAGNITUDES, -_MAGNITUDES]).astype(np.float32)
 
 @cache
 def sample(bits: int = 32, count: int = 1 << 21) -> Array:
-    """Special values, then random bit patterns (all exponents alike); half of it log-uniform in [-128, 128]."""
+    """Special values, then random bit patterns (uniform over exponents); half of it log-uniform in [-128, 128]."""
     rng = np.random.default_rng(20240607)
     half = count // 2
     patterns = rng.integers(0, 1 << bits, half, dtype=np.uint64).astype(f"uint{bits}")
@@ -203,23 +204,23 @@ def test_every_function_has_a_reference_and_a_note():
 def test_float32_bound(name: str):
     x, expected = sample(), reference(name)
     for isa in ISAS:
-        got = kernel(name, isa)(x)
-        errors = ulp_errors(got, expected, np.float32)
+        actual = kernel(name, isa)(x)
+        errors = ulp_errors(actual, expected, np.float32)
         worst = int(errors.argmax())
         assert errors[worst] <= ULP_BOUNDS[name].float32, (
-            f"{isa}: {name}({x[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
+            f"{isa}: {name}({x[worst]!r}) = {actual[worst]!r}, {errors[worst]} ULP"
         )
-        zeros = (got == 0) & (expected == 0)
-        assert np.array_equal(np.signbit(got[zeros]), np.signbit(expected[zeros])), f"{isa}: sign of zero"
+        zeros = (actual == 0) & (expected == 0)
+        assert np.array_equal(np.signbit(actual[zeros]), np.signbit(expected[zeros])), f"{isa}: sign of zero"
 
 
 @pytest.mark.parametrize("name", INEXACT)
 def test_float64_bound(name: str):
     x, expected = sample(64, 1 << 14), reference(name, 64)
-    got = kernel(name, BEST, 64)(x)
-    errors = ulp_errors(got, expected, np.float64)
+    actual = kernel(name, BEST, 64)(x)
+    errors = ulp_errors(actual, expected, np.float64)
     worst = int(errors.argmax())
-    assert errors[worst] <= ULP_BOUNDS[name].float64, f"{name}({x[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
+    assert errors[worst] <= ULP_BOUNDS[name].float64, f"{name}({x[worst]!r}) = {actual[worst]!r}, {errors[worst]} ULP"
 
 
 @pytest.mark.parametrize("bits", [32, 64])
@@ -232,11 +233,11 @@ def test_exact_functions_equal_numpy(name: str, bits: int):
     with np.errstate(all="ignore"):
         expected = REFERENCES[name](*args).astype(x.dtype)
     for isa in ISAS:
-        got = kernel(name, isa, bits)(*args)
-        np.testing.assert_array_equal(got, expected, err_msg=isa)
+        actual = kernel(name, isa, bits)(*args)
+        np.testing.assert_array_equal(actual, expected, err_msg=isa)
         if name not in ("min", "max"):
             finite = ~np.isnan(expected)
-            np.testing.assert_array_equal(np.signbit(got[finite]), np.signbit(expected[finite]), err_msg=isa)
+            np.testing.assert_array_equal(np.signbit(actual[finite]), np.signbit(expected[finite]), err_msg=isa)
 
 
 def _pairs(bits: int, count: int) -> tuple[Array, Array]:
@@ -245,10 +246,10 @@ def _pairs(bits: int, count: int) -> tuple[Array, Array]:
     x = np.exp2(rng.uniform(-149, 128, count))
     # Exponents such that the result is finite, and bases close to one with large exponents.
     y = rng.uniform(-150, 129, count) / np.log2(x)
-    near = count // 4
-    x[:near] = 1 + rng.uniform(-1, 1, near) * np.exp2(rng.uniform(-20, -1, near))
-    y[:near] = rng.uniform(-150, 129, near) / np.log2(x[:near])
-    negative = slice(near, 2 * near)
+    near_one = count // 4
+    x[:near_one] = 1 + rng.uniform(-1, 1, near_one) * np.exp2(rng.uniform(-20, -1, near_one))
+    y[:near_one] = rng.uniform(-150, 129, near_one) / np.log2(x[:near_one])
+    negative = slice(near_one, 2 * near_one)
     x[negative], y[negative] = -np.abs(x[negative]), np.rint(y[negative])
     dtype = np.float32 if bits == 32 else np.float64
     return np.concatenate([grid_x, x]).astype(dtype), np.concatenate([grid_y, y]).astype(dtype)
@@ -261,13 +262,15 @@ def test_pow_bound_and_special_values(bits: int):
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(wide), y.astype(wide))
     for isa in ISAS:
-        got = kernel("pow", isa, bits)(x, y)
-        errors = ulp_errors(got, expected, dtype)
+        actual = kernel("pow", isa, bits)(x, y)
+        errors = ulp_errors(actual, expected, dtype)
         worst = int(errors.argmax())
         bound = ULP_BOUNDS["pow"].float32 if bits == 32 else ULP_BOUNDS["pow"].float64
-        assert errors[worst] <= bound, f"{isa}: pow({x[worst]!r}, {y[worst]!r}) = {got[worst]!r}, {errors[worst]} ULP"
+        assert errors[worst] <= bound, (
+            f"{isa}: pow({x[worst]!r}, {y[worst]!r}) = {actual[worst]!r}, {errors[worst]} ULP"
+        )
         number = ~np.isnan(expected)
-        np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(expected[number]))
+        np.testing.assert_array_equal(np.signbit(actual[number]), np.signbit(expected[number]))
 
 
 @pytest.mark.parametrize("name", ["mod", "fmod"])
@@ -275,10 +278,10 @@ def test_remainders_of_zero_and_infinite_operands(name: str):
     x, y = (a.ravel().astype(np.float32) for a in np.meshgrid(SPECIAL[:40], SPECIAL[-40:]))
     with np.errstate(all="ignore"):
         expected = REFERENCES[name](x, y)
-    got = kernel(name, BEST)(x, y)
-    np.testing.assert_array_equal(got, expected)
+    actual = kernel(name, BEST)(x, y)
+    np.testing.assert_array_equal(actual, expected)
     number = ~np.isnan(expected)
-    np.testing.assert_array_equal(np.signbit(got[number]), np.signbit(expected[number]))
+    np.testing.assert_array_equal(np.signbit(actual[number]), np.signbit(expected[number]))
 
 
 @pytest.mark.parametrize(

@@ -261,13 +261,10 @@ def test_threads_may_call_at_once() -> None:
     assert all(results)
 
 
-def test_the_front_door_does_not_slow_the_import() -> None:
-    code = (
-        "import time; t = time.perf_counter(); import tilewright; t = time.perf_counter() - t; import sys;"
-        "print(t < 0.5, 'tilewright.expr' in sys.modules, 'numpy' in sys.modules)"
-    )
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found.split() == ["True", "False", "False"]
+def test_importing_the_package_loads_no_compiler_and_no_numpy() -> None:
+    code = "import sys, tilewright; print('tilewright.expr' in sys.modules, 'numpy' in sys.modules)"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output.split() == ["False", "False"]
 
 
 A, B, C = gemm()

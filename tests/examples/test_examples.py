@@ -67,7 +67,7 @@ def test_impossible_sizes_are_one_line(name: str, arguments: list[str], message:
 def test_flash_attention_for_other_registers() -> None:
     flash = example("flash_attention")
     for lanes in (4, 8):
-        flash.scheduled(flash.attention(16), lanes).check({"N": 13, "T": 40}, threads=2)
+        flash.flash_schedule(flash.attention(16), lanes).check({"N": 13, "T": 40}, threads=2)
 
 
 @pytest.mark.parametrize("step", ["product", "vectors", "registers", "packed", "prefetched", "parallel"])
@@ -88,5 +88,5 @@ def test_matrix_product(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 
 def test_the_tile_alone_adds_up_the_same_product_again_and_again() -> None:
-    checked = example("gemm").resident(steps=5, times=3).check()
+    checked = example("gemm").resident_tile(steps=5, times=3).check()
     assert checked.error < 1e-5

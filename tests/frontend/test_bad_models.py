@@ -1,4 +1,4 @@
-"""Models that must not load: the message names the place, and all problems come together."""
+"""Invalid models: messages name the place, and all problems are reported together."""
 
 import re
 
@@ -177,7 +177,7 @@ def test_type_that_the_operator_does_not_take():
     )
 
 
-def test_declared_type_that_is_not_computed():
+def test_wrong_declared_type_is_a_problem():
     assert problems(model("y = Relu(x)", outputs="int32[N, 4] y")) == [
         "[type] node n0 (Relu): computes 'y' as tensor(float), but the model declares it as tensor(int32)"
     ]
@@ -256,7 +256,7 @@ def test_too_many_inputs():
     assert problems(model("y = Relu(x, x)")) == ["[arity] node n0 (Relu): expected 1 input, got 2"]
 
 
-def test_left_out_input_that_is_required():
+def test_omitted_required_input():
     proto = model("y = Add(x, x)")
     proto.graph.node[0].input[1] = ""
     assert problems(proto) == ["[arity] node n0 (Add): input 1 ('B') is required"]
@@ -315,7 +315,7 @@ def test_attribute_tensor_of_another_size():
     ]
 
 
-def test_input_without_a_type():
+def test_undeclared_input_type():
     proto = model("y = Relu(x)")
     proto.graph.input[0].ClearField("type")
     assert problems(proto) == ["[type] input 'x': the model declares no type"]
@@ -340,7 +340,7 @@ def test_functions_that_call_each_other():
     assert problems(proto)[0].startswith("[function] model: functions can't be inlined (")
 
 
-def test_all_problems_come_together():
+def test_all_problems_are_reported_together():
     proto = model("a = Add(x, lost)  b = Relux(x)  c = Softmax <axes = 1> (x)  d = Cast <to = 7> (x)  y = Mul(x, d)")
     add_initializer(proto, "w", np.ones(4, np.float32)).dims[0] = 9
     codes = [p.split("]")[0][1:] for p in problems(proto)]

@@ -100,7 +100,7 @@ def test_all_dimensions_of_an_input(option):
     )  # fmt: skip
 
 
-def test_names_given_by_the_user():
+def test_user_defined_names():
     proto = two_inputs([None, 3, None], [None, "s"])
     shapes, ranges = shapes_of(proto, {"x": "n=1..8,3,s", "w": ["n", "*"]})
     assert shapes == ["[n, 3, s]", "[n, s]"]
@@ -170,13 +170,13 @@ def test_contradiction():
 
 
 @pytest.mark.parametrize("option", ["-1", "1.5", "many sizes", "0x10", 2**31, True, -3, (1, 2, 3), "", "=3", {}])
-def test_what_is_no_size(option):
+def test_values_that_are_not_sizes(option):
     with pytest.raises(OptionError, match="argument shapes"):
         load_onnx(two_inputs(["n"], [1]), {"n": option})
 
 
 @pytest.mark.parametrize(("option", "got"), [(2**31, 2**31), (-3, -3), ("1..99999999999", 99999999999), ((-1, 4), -1)])
-def test_sizes_out_of_all_range(option, got):
+def test_sizes_out_of_range(option, got):
     fails(
         two_inputs(["n"], [1]), {"n": option},
         f"[option] argument shapes, dimension 'n': expected sizes from 0 to 2147483647, got {got}; "
@@ -189,7 +189,7 @@ def test_command_line():
 
 
 @pytest.mark.parametrize("option", ["batch", "batch:", ":3", "batch=3"])
-def test_command_line_that_is_no_pair(option):
+def test_command_line_without_a_pair(option):
     with pytest.raises(OptionError, match=r"--shape: expected NAME:SIZES, got '.*'; e\.g\. --shape batch:1\.\.64"):
         parse_shape_options([option])
 
@@ -200,7 +200,7 @@ def test_command_line_with_a_name_twice():
 
 
 @pytest.mark.parametrize(("shapes", "shown"), [({"batch": "lots"}, "batch"), ({"x": "lots"}, "x")])
-def test_a_typing_error_is_no_new_name(shapes, shown):
+def test_misspelled_option_is_not_a_new_name(shapes, shown):
     fails(
         two_inputs(["batch"], ["s"]) if shown == "batch" else two_inputs([None], ["s"]), shapes,
         f"[option] argument shapes, dimension '{shown}': 'lots' is neither a size or range nor a dimension of the "

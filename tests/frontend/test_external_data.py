@@ -1,4 +1,4 @@
-"""External data: read only from inside the model's folder, with the length that the tensor needs."""
+"""External data is read from inside of the model's folder only, with exactly the tensor's length."""
 
 import os
 
@@ -139,7 +139,7 @@ def test_length_that_does_not_fit(folder, length):
 
 
 @pytest.mark.parametrize("offset", ["-1", "x", "9" * 30, "1e3", "²"])
-def test_offset_that_is_no_number(folder, offset):
+def test_invalid_offset(folder, offset):
     assert defects(folder, external("w.bin", offset=offset)) == [
         f"[external-data] initializer 'w': offset {offset!r} of its external data is not a number of bytes{HINT}"
     ]

@@ -65,7 +65,7 @@ def test_constants_of_every_form():
     }  # fmt: skip
 
 
-def test_strings_stay_with_the_reference_evaluator():
+def test_strings_are_left_to_the_reference_evaluator():
     proto = model('c = Constant <value_strings = ["a"]> ()  y = Relu(x)')
     graph = load_onnx(proto)
     assert [n.op_type for n in graph.nodes] == ["Constant", "Relu"]
@@ -157,7 +157,7 @@ def test_if_on_a_constant_is_inlined(value, ops):
     assert graph.nodes[-1].outputs == ("y",)
 
 
-def test_inlined_branches_have_names_of_their_own():
+def test_inlined_branches_get_unique_names():
     body = BRANCHES.replace("y =", "p =") + " " + BRANCHES.replace("y =", "q =") + " y = Add(p, q)"
     proto = model(body, inputs="float[N, 4] x")
     add_initializer(proto, "c", np.array(True))

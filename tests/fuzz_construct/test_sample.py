@@ -90,7 +90,7 @@ def test_programs_that_can_not_be_lowered_are_counted(
     def refuse(*_: Any) -> Any:
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lower_programs, "lower", refuse)
+    monkeypatch.setattr(lower_programs, "lower_program", refuse)
     tally: Tally = {}
     check(Case("gemm", PLAIN), tally)
     # the driver has compiled the kernel before it is constructed alone
@@ -132,7 +132,7 @@ def test_minimal_filtering_is_checked_and_its_meaning_too(whole: bool, monkeypat
     assert not is_fast(replace(way, forced=False, exact=True, winograd=None).compiled(made))
     check(case)
     known = rewrite.transform_weights
-    monkeypatch.setattr(rewrite, "transformed_weights", lambda *a: known(*a) * np.float32(1.1))
+    monkeypatch.setattr(rewrite, "transform_weights", lambda *a: known(*a) * np.float32(1.1))
     with pytest.raises(WrongError, match=r"meaning: .* computes something else"):
         check(case)
 

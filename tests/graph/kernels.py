@@ -9,7 +9,7 @@ from tilewright.expr.dtype import float32
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.graph.kernel import Kernel
-from tilewright.graph.partition import Partition
+from tilewright.graph.partition import Partition, partition
 from tilewright.graph.program import Program
 
 N = Symbol("N", 1, 64)
@@ -101,3 +101,16 @@ def run_kernel(kernel: Kernel, known: Mapping[str, np.ndarray], sizes: Mapping[V
         assert stage.output.shape == tuple(axis.extent for axis in stage.axes)
         inside[stage.output.name] = evaluate(stage, inside, sizes)
     return inside[kernel.params[-1].name].reshape(shape_of(kernel.arguments[-1], sizes))
+
+
+def check_partition(p: Program, *kernels: str) -> Partition:
+    """The partition of a program, checked to compute the same outputs by kernels with these labels."""
+    result = partition(p)
+    for n in (1, 6):
+        feeds = feeds_of(p, {N: n})
+        pairs = zip(outputs_of(p, feeds, {N: n}), outputs_of_kernels(result, feeds, {N: n}), strict=True)
+        for before, after in pairs:
+            np.testing.assert_array_equal(after, before)
+    if kernels:
+        assert [u.label for u in result.units if isinstance(u, Kernel)] == list(kernels)
+    return result

@@ -38,7 +38,7 @@ def test_one_warning_names_all_nodes():
     ]
 
 
-def test_sizes_that_only_the_evaluator_knows():
+def test_data_dependent_sizes_get_symbols():
     proto = untyped(model("a = Relu(x)  b = NonZero(a)  y = Neg(b)", inputs="float[N, 3] x", outputs="int64 y"))
     program = assert_same(proto, {"x": normal(4, 3)})
     (step,) = fallbacks(program)
@@ -53,7 +53,7 @@ def test_sizes_over_the_inputs_symbols_are_kept():
     assert str(fallbacks(program)[0].outputs[0]) == "a: float32[N]"
 
 
-def test_known_values_reach_the_inference():
+def test_constant_values_reach_shape_inference():
     proto = untyped(model("k = Constant <value_ints = [2]> ()  v, i = TopK(x, k)  y = Neg(v)",
                           inputs="float[N, 5] x", outputs="float y"))  # fmt: skip
     program = assert_same(proto, {"x": normal(4, 5)})
@@ -74,7 +74,7 @@ def test_fallback_model_is_named_like_the_buffers():
     assert step.label == "n1 (TopK)"
 
 
-def test_definition_that_refuses():
+def test_unsupported_definition_falls_back():
     proto = untyped(model("y = Reshape(x, s)", inputs="float[N, 4] x, int64[2] s", outputs="float y"))
     with pytest.warns(
         FallbackWarning, match=r"1 node on ONNX's reference evaluator, which is slow: n0 \(Reshape\): input 1"
@@ -101,7 +101,7 @@ def test_subgraphs_capture_values(truth, constant):
     assert {b.name for b in step.inputs} >= {"c", "x", "a"}
 
 
-def test_captured_values_that_were_renamed():
+def test_renamed_captured_values():
     body = "b = Identity(x)  a = Abs(b)  d = Abs(x)  " + IF.replace("a = Abs(x)  ", "").replace("Neg(x)", "Neg(d)")
     proto = model(body, inputs="bool c, float[N, 4] x, float[4] w")
     for truth in (True, False):
@@ -115,7 +115,7 @@ def test_loop():
     assert_same(proto, {"n": np.array(3), "t": np.array(True), "x": normal(2, 4)})
 
 
-def test_sequences_pass_from_step_to_step():
+def test_sequences_pass_between_fallback_steps():
     body = """a = Relu(x)  s = SequenceConstruct(a, x)  b = Neg(a)  t = SequenceInsert(s, b)
               y = ConcatFromSequence <axis = 0> (t)  z = Abs(y)"""
     proto = untyped(model(body, inputs="float[3, 4] x", outputs="float z"))
@@ -126,7 +126,7 @@ def test_sequences_pass_from_step_to_step():
     assert [str(s.outputs[0]) for s in fallbacks(program)][:2] == ["s: any[]", "t: any[]"]
 
 
-def test_what_lies_between_stays_native():
+def test_nodes_between_fallbacks_stay_native():
     body = """s = SequenceConstruct(x, x)  a = SequenceAt(s, zero)  b = Relu(a)  t = SequenceInsert(s, b)
               y = ConcatFromSequence <axis = 0> (t)"""
     proto = untyped(model(body, inputs="float[N, 4] x", outputs="float y"))
@@ -137,19 +137,19 @@ def test_what_lies_between_stays_native():
     assert str(fallbacks(program)[1].outputs[0]) == "a: float32[a_n0, 4]"
 
 
-def test_strings_pass_from_step_to_step():
+def test_strings_pass_between_fallback_steps():
     body = """s = Cast <to = 8> (x)  t = StringConcat(s, s)  u = Cast <to = 1> (t)  y = Neg(u)"""
     proto = untyped(model(body, inputs="int32[N] x", outputs="float y", opset=20))
     program = assert_same(proto, {"x": np.array([1, 2, 3], np.int32)})
     assert [str(s.outputs[0]) for s in fallbacks(program)] == ["s_v2: string[N]", "t: string[N]", "u: float32[N]"]
 
 
-def test_output_that_is_no_tensor():
+def test_output_that_is_not_a_tensor():
     program = program_of(model("s = SequenceConstruct(x, x)", outputs="seq(float[N, 4]) s"))
     assert [(name, str(b)) for name, b in program.outputs] == [("s", "s: any[]")]
 
 
-def test_operator_that_nobody_has():
+def test_operator_without_definition_and_evaluator():
     proto = untyped(model("y = MaxRoiPool <pooled_shape = [2, 2]> (x, r)", inputs="float[1, 2, 8, 8] x, float[3, 5] r",
                           outputs="float y"))  # fmt: skip
     with pytest.raises(ModelError, match=r"\[unsupported\] node n0 \(MaxRoiPool\): no native definition, and ONNX's "
@@ -157,7 +157,7 @@ def test_operator_that_nobody_has():
         program_of(proto)
 
 
-def test_an_attribute_that_a_definition_does_not_ask_for():
+def test_unused_attribute_falls_back():
     """The statistics of GroupNormalization in another type than float32."""
     types = {"inputs": "float[N, 4, 3] x, float[4] s, float[4] b", "outputs": "float[N, 4, 3] y", "opset": 21}
     proto = model("y = GroupNormalization <num_groups = 2, stash_type = 11> (x, s, b)", **types)
@@ -173,7 +173,7 @@ def test_an_attribute_that_a_definition_does_not_ask_for():
     assert not fallbacks(program_of(plain))
 
 
-def test_an_attribute_of_a_type_that_tensors_can_not_have():
+def test_attribute_of_a_non_tensor_type_falls_back():
     proto = untyped(model("a = Shape(x)  b = ConstantOfShape(a)  y = Cast <to = 1> (b)", inputs="float[2, 3] x",
                           outputs="float y", opset=21))  # fmt: skip
     value = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT8E4M3FN, [1], [3.0])
@@ -182,7 +182,7 @@ def test_an_attribute_of_a_type_that_tensors_can_not_have():
     assert [n.name for s in fallbacks(program) for n in s.nodes] == ["n1", "n2"]
 
 
-def test_outputs_without_a_name_are_no_inputs_of_later_nodes():
+def test_unnamed_outputs_are_not_inputs_of_later_nodes():
     """The Clip leaves its lower limit out; the LSTM before it leaves its second output out, as nobody uses that."""
     proto = untyped(model("s = SequenceConstruct(x)  a = SequenceAt(s, zero)"
                           "  all, h, last = LSTM <hidden_size = 3> (a, w, r)  c = Clip(last, , high)"

@@ -35,7 +35,7 @@ def untyped(proto):
     return proto
 
 
-def test_shape_arithmetic_vanishes():
+def test_shape_arithmetic_is_folded():
     proto = untyped(with_constants(
         model("""s = Shape(x)  n = Gather(s, zero)  h = Gather(s, one)  w = Gather(s, two)  hw = Mul(h, w)
                  a = Unsqueeze(n, axes)  b = Unsqueeze(hw, axes)  t = Concat <axis = 0> (a, b)  y = Reshape(x, t)""",
@@ -49,7 +49,7 @@ def test_shape_arithmetic_vanishes():
     assert_same(proto, {"x": normal(2, 3, 5)})
 
 
-def test_what_is_known_is_a_constant():
+def test_known_values_become_constants():
     proto = untyped(with_constants(
         model("s = Shape(x)  f = Cast <to = 1> (s)  r = Sqrt(f)  y = Mul(v, r)",
               inputs="float[3, 4] x", outputs="float y"),
@@ -107,7 +107,7 @@ def test_dead_steps_are_dropped():
     assert [s.label for s in program_of(proto, simplify=False).steps] == ["n2 (Neg)"]
 
 
-def test_sizes_that_must_be_equal_become_one():
+def test_equated_symbols_are_unified():
     proto = model("y = Add(x, z)", inputs="float[?, A] x, float[?, B] z", outputs="float[C, D] y")
     program = program_of(proto)
     assert [str(b) for b in program.inputs] == ["x: float32[x_0, A]", "z: float32[x_0, A]"]
@@ -115,7 +115,7 @@ def test_sizes_that_must_be_equal_become_one():
     assert [s.name for s in program.symbols] == ["x_0", "A"]
 
 
-def test_sizes_that_must_be_a_literal():
+def test_symbols_are_solved_to_literals():
     proto = untyped(
         with_constants(model("y = MatMul(x, w)", inputs="float[N, K] x", outputs="float y"), w=normal(6, 2))
     )
@@ -130,7 +130,7 @@ def test_ranges_are_narrowed():
     assert not program.constraints
 
 
-def test_declared_sizes_that_a_node_excludes_are_told(caplog):
+def test_excluded_declared_sizes_are_logged(caplog):
     proto = untyped(with_constants(model("y = Conv <pads = [1, 1, 1, 1]> (x, w)", inputs="float[1, 1, H, W] x",
                                          outputs="float y"), w=normal(1, 1, 3, 3)))  # fmt: skip
     program = lower_graph(load_onnx(proto, {"H": "0..50", "W": "1..50"}))
@@ -142,7 +142,7 @@ def test_declared_sizes_that_a_node_excludes_are_told(caplog):
     )
 
 
-def test_sizes_that_nobody_declared_are_narrowed_in_silence(caplog):
+def test_default_ranges_are_narrowed_silently(caplog):
     proto = untyped(with_constants(model("a = Conv(x, w)  b = Conv(a, u)  y = Reshape(b, s)",
                                          inputs="float[1, 1, H, 9] x", outputs="float y"),
                                    w=normal(1, 1, 3, 3), u=normal(1, 1, 5, 5), s=[1, -1, 12]))  # fmt: skip
@@ -151,7 +151,7 @@ def test_sizes_that_nobody_declared_are_narrowed_in_silence(caplog):
     assert not caplog.records
 
 
-def test_constraints_that_stay():
+def test_unsolved_constraints_stay():
     proto = untyped(with_constants(model("a = Reshape(x, s)  y = Relu(a)", inputs="float[N] x", outputs="float y"),
                                    s=[-1, 4]))  # fmt: skip
     program = program_of(proto)
@@ -180,7 +180,7 @@ def test_shapes_that_do_not_fit():
     assert "4" in found
 
 
-def test_all_problems_come_together():
+def test_all_problems_are_reported_together():
     proto = untyped(with_constants(
         model("""a = Add(x, z)  b = MatMul(x, z)  c = Relu(a)  d = Transpose <perm = [0, 0]> (x)
                  e = Concat <axis = 5> (x, x)  y = Neg(x)""", inputs="float[2, 3] x, float[2, 4] z", outputs="float y"),
@@ -191,7 +191,7 @@ def test_all_problems_come_together():
     ]  # fmt: skip
 
 
-def test_a_problem_does_not_hide_those_after_it():
+def test_problems_do_not_hide_later_ones():
     proto = model("a = Add(x, z)  y = MatMul(a, z)", inputs="float[2, 3] x, float[2, 4] z", outputs="float[2, 4] y")
     value = proto.graph.value_info.add(name="a")
     value.CopyFrom(proto.graph.input[0])
@@ -200,7 +200,7 @@ def test_a_problem_does_not_hide_those_after_it():
 
 
 @pytest.mark.parametrize("declared", ["float[N, 5]", "float[4]", "float[7, 4, 1]"])
-def test_declared_shape_of_an_output_that_is_not_computed(declared):
+def test_wrong_declared_shape_of_an_output_warns(declared):
     proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs=f"{declared} y")
     with pytest.warns(ShapeWarning) as caught:
         program = lower_graph(load_onnx(proto))
@@ -211,7 +211,7 @@ def test_declared_shape_of_an_output_that_is_not_computed(declared):
     assert str(program.outputs[0][1]) == "y: float32[N, 4]"
 
 
-def test_declared_shapes_of_values_inside_that_are_not_computed():
+def test_wrong_declared_shapes_of_inner_values_warn():
     names = [f"a{k}" for k in range(10)]
     body = "".join(f"{b} = Neg({a})  " for a, b in zip(["x", *names], [*names, "y"], strict=False))
     proto = model(body, inputs="float[N, 4] x", outputs="float[N, 4] y")
@@ -222,7 +222,7 @@ def test_declared_shapes_of_values_inside_that_are_not_computed():
     assert len(caught) == 1
 
 
-def test_declared_shape_of_a_fallback_that_is_not_computed():
+def test_wrong_declared_shape_of_a_fallback_warns():
     """Exporters write the sizes of one run of the network."""
     proto = model("a = NonZero(x)  y = Neg(a)", inputs="float[3, 4] x", outputs="int64[2, 7] y")
     proto.graph.value_info.append(helper.make_tensor_value_info("a", 7, [2, 7]))
@@ -232,7 +232,7 @@ def test_declared_shape_of_a_fallback_that_is_not_computed():
         assert_same(proto, {"x": np.arange(12, dtype=np.float32).reshape(3, 4)})
 
 
-def test_declared_type_that_is_not_computed():
+def test_wrong_declared_type_is_a_problem():
     """ONNX's types are checked when a model is loaded; this is about those that only the definitions tell."""
     graph = load_onnx(model("y = Relu(x)", inputs="float[N, 4] x", outputs="float[N, 4] y"))
     other = TensorType(dtype.float64, graph.declared_types["y"].shape)
@@ -248,7 +248,7 @@ def test_size_outside_the_range():
     assert "n0 (MatMul)" in found
 
 
-def test_fault_of_a_definition(monkeypatch):
+def test_exception_in_a_definition_is_internal(monkeypatch):
     def broken(d):
         raise KeyError("what")
 

@@ -15,7 +15,7 @@ def test_identifiers():
     assert identifier("batch") == "batch"
 
 
-def test_words_of_the_printed_form_are_avoided():
+def test_reserved_words_are_avoided():
     assert [identifier(n) for n in ("min", "select", "float32", "for", "i0", "r12")] == [
         "min_", "select_", "float32_", "for_", "i0_", "r12_",
     ]  # fmt: skip
@@ -30,7 +30,7 @@ def test_numbered_names_stay_free():
     assert namer.make_name("plus", reserve_numbered=True) == "plus_v2"
 
 
-def test_an_input_keeps_its_name_beside_its_dimensions():
+def test_input_keeps_its_name_next_to_its_dimensions():
     assert Namer(frozenset({"x_0", "x_2"})).make_name("x") == "x"
 
 

@@ -4,13 +4,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.graph.kernels import N, axes, buffer, feeds_of, outputs_of, outputs_of_kernels, pointwise, program, reduced
+from tests.graph.kernels import (
+    N,
+    axes,
+    buffer,
+    check_partition,
+    feeds_of,
+    outputs_of,
+    outputs_of_kernels,
+    pointwise,
+    program,
+    reduced,
+)
 
 from tilewright.expr.computation import Computation, Reducer, View
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.operations import maximum, unary
 from tilewright.graph.kernel import Kernel
-from tilewright.graph.partition import Partition, partition
+from tilewright.graph.partition import partition
 from tilewright.graph.program import Program
 
 a, b, i = (Var(n) for n in "abi")
@@ -18,27 +29,14 @@ x, w, s, t, y, z = (buffer(n, N, 7) for n in "xwstyz")
 m = buffer("m", 7, 7)
 
 
-def check(p: Program, *kernels: str) -> Partition:
-    """The partition: the same outputs, from kernels with these labels."""
-    parts = partition(p)
-    for n in (1, 6):
-        feeds = feeds_of(p, {N: n})
-        pairs = zip(outputs_of(p, feeds, {N: n}), outputs_of_kernels(parts, feeds, {N: n}), strict=True)
-        for before, after in pairs:
-            np.testing.assert_array_equal(after, before)
-    if kernels:
-        assert [u.label for u in parts.units if isinstance(u, Kernel)] == list(kernels)
-    return parts
-
-
 def product(out: Buffer, left: Buffer) -> Computation:
     """out = left @ m"""
     return reduced(out, "ab", axes("i", (7,)), left[a, i] * m[i, b])
 
 
-def test_a_contraction_takes_its_epilogue() -> None:
+def test_contraction_is_fused_with_its_epilogue() -> None:
     bias = buffer("bias", 7)
-    parts = check(
+    parts = check_partition(
         program([product(t, x), pointwise(y, "ab", maximum(t[a, b] + bias[b], 0.0))], [y]), "t (Reduce) + y (Op)"
     )
     (kernel,) = parts.units
@@ -46,69 +44,69 @@ def test_a_contraction_takes_its_epilogue() -> None:
     assert [p.name for p in kernel.arguments] == ["x", "m", "bias", "y"]
 
 
-def test_dimensions_of_one_element_do_not_keep_an_epilogue_away() -> None:
+def test_unit_dimensions_do_not_prevent_an_epilogue() -> None:
     e, f, bias = Var("e"), Var("f"), buffer("bias", 7)
     first, last = buffer("first", N, 1, 7), buffer("last", N, 1, 7)
     steps = [
         Computation(first, axes("abe", first.shape), axes("i", (7,)), x[a, i] * m[i, e], Reducer.SUM, "first (Reduce)"),
         Computation(last, axes("abf", last.shape), (), first[a, const(0), f] + bias[f], label="last (Op)"),
     ]
-    check(program(steps, [last]), "first (Reduce) + last (Op)")
+    check_partition(program(steps, [last]), "first (Reduce) + last (Op)")
 
 
-def test_a_result_that_is_needed_elsewhere_is_not_taken() -> None:
+def test_result_with_other_readers_is_not_fused() -> None:
     steps = [product(t, x), pointwise(y, "ab", maximum(t[a, b], 0.0))]
-    check(program(steps, [t, y]), "t (Reduce)", "y (Op)")
+    check_partition(program(steps, [t, y]), "t (Reduce)", "y (Op)")
     steps.append(product(z, t))
-    check(program(steps, [y, z]), "t (Reduce)", "y (Op)", "z (Reduce)")
+    check_partition(program(steps, [y, z]), "t (Reduce)", "y (Op)", "z (Reduce)")
 
 
-def test_a_result_that_is_read_elsewhere_in_the_element_is_not_taken() -> None:
-    check(program([product(t, x), pointwise(y, "ab", t[a, b] + t[a, const(0)])], [y]), "t (Reduce)", "y (Op)")
-    check(program([product(t, x), pointwise(y, "ab", t[a, 6 - b] * 1.5)], [y]), "t (Reduce)", "y (Op)")
+def test_result_read_at_other_indices_is_not_fused() -> None:
+    check_partition(program([product(t, x), pointwise(y, "ab", t[a, b] + t[a, const(0)])], [y]), "t (Reduce)", "y (Op)")
+    check_partition(program([product(t, x), pointwise(y, "ab", t[a, 6 - b] * 1.5)], [y]), "t (Reduce)", "y (Op)")
 
 
-def test_a_broadcast_result_is_taken_row_by_row() -> None:
+def test_broadcast_result_is_fused_rowwise() -> None:
     r = buffer("r", N)
     steps = [reduced(r, "a", axes("i", (7,)), x[a, i], Reducer.MAX), pointwise(y, "ab", x[a, b] - r[a])]
-    check(program(steps, [y]), "r (Reduce) + y (Op)")
+    check_partition(program(steps, [y]), "r (Reduce) + y (Op)")
 
 
-def test_of_two_results_the_contraction_is_taken() -> None:
+def test_contraction_is_preferred_for_fusion() -> None:
     steps = [
         product(s, x),
         reduced(t, "ab", axes("i", (3,)), buffer("v", N, 7, 3)[a, b, i], Reducer.MAX),
         pointwise(y, "ab", s[a, b] + t[a, b]),
     ]
-    parts = check(program(steps, [y]), "t (Reduce)", "s (Reduce) + y (Op)")
+    parts = check_partition(program(steps, [y]), "t (Reduce)", "s (Reduce) + y (Op)")
     # The contraction comes later now: what it shares the kernel with must be there.
     assert [u.arguments[-1].name for u in parts.units if isinstance(u, Kernel)] == ["t", "y"]
 
 
-def test_an_epilogue_that_depends_on_its_reduction_by_another_way_waits_for_it() -> None:
+def test_epilogue_with_an_indirect_dependence_comes_after_it() -> None:
     r = buffer("r", N)
     steps = [
         product(t, x),
         reduced(r, "a", axes("i", (7,)), t[a, i], Reducer.MAX),
         pointwise(y, "ab", t[a, b] - r[a]),
     ]
-    check(program(steps, [y]), "t (Reduce)", "r (Reduce) + y (Op)")
+    check_partition(program(steps, [y]), "t (Reduce)", "r (Reduce) + y (Op)")
 
 
-def test_views_keep_their_place() -> None:
+def test_views_keep_their_position() -> None:
     flat = buffer("flat", N * 7)
     steps = [product(t, x), View(flat, t), pointwise(buffer("q", N * 7), "a", maximum(flat[a], 0.0))]
-    parts = check(program(steps, [steps[-1].output]))
+    parts = check_partition(program(steps, [steps[-1].output]))
     assert [type(u).__name__ for u in parts.units] == ["Kernel", "View", "Kernel"]
 
 
-def test_an_element_wise_producer_of_both_is_inlined_first() -> None:
+def test_common_elementwise_producer_is_inlined_first() -> None:
     steps = [
         pointwise(s, "ab", unary("neg", x[a, b])),
         product(t, w),
         pointwise(y, "ab", t[a, b] + s[a, b]),
     ]
-    check(program(steps, [y]), "t (Reduce) + y (Op)")
+    check_partition(program(steps, [y]), "t (Reduce) + y (Op)")
 
 
 @st.composite
@@ -165,7 +163,7 @@ def _body(draw, full: list[Buffer], rows: list[Buffer]) -> Expr:
 
 
 @pytest.mark.parametrize("size", [1, 5])
-def test_meaning_is_kept(size: int) -> None:
+def test_results_are_unchanged(size: int) -> None:
     @settings(max_examples=60)
     @given(random_programs())
     def run(p: Program) -> None:

@@ -35,7 +35,7 @@ def test_identity_is_dropped():
     assert graph.nodes[0].inputs == ("x",)
 
 
-def test_identity_that_makes_an_output_stays():
+def test_identity_of_an_output_stays():
     proto = model("a = Relu(x)  y = Identity(a)  z = Neg(y)", outputs="float[N, 4] y, float[N, 4] z")
     graph = drop_identities(load_onnx(proto))
     assert ops(graph) == ["Relu", "Identity", "Neg"]
@@ -64,7 +64,7 @@ def test_dead_nodes_and_constants():
     assert not graph.constants
 
 
-def test_what_a_subgraph_captures_lives():
+def test_captured_values_are_live():
     body = """a = Abs(x)  y = If (c) <then_branch = t () => (float[N, 4] r) { r = Relu(a) },
                                       else_branch = e () => (float[N, 4] r) { r = Neg(x) }>"""
     graph = eliminate_dead_code(load_onnx(model(body, inputs="bool c, float[N, 4] x")))
@@ -112,7 +112,7 @@ def test_constants_are_folded():
     assert_same(proto, {"x": normal(2, 4)})
 
 
-def test_constants_do_not_blow_up():
+def test_large_results_are_not_folded():
     proto = model("a = ConstantOfShape(s)  y = Add(x, a)", outputs="float y")
     add_initializer(proto, "s", np.array([512, 512, 4]))
     assert ops(fold_constants(load_onnx(proto))) == ["ConstantOfShape", "Add"]
@@ -224,7 +224,7 @@ def test_two_additions():
      helper.make_node("Add", ["variance", "positive"], ["v"]),
      helper.make_node("BatchNormalization", ["h", "scale", "shift", "mean", "v"], ["y"])],
 ])  # fmt: skip
-def test_what_is_not_folded(tail):
+def test_cases_without_folding(tail):
     proto, feeds = convolution("Conv", 1, bias=False, tail=tail)
     graph = simplify_graph(load_onnx(proto))
     if any(n.op_type == "Relu" for n in tail):
@@ -278,7 +278,7 @@ NORMALIZED = "float[2, 4, 6] x, float[4] s, float[4] b, float[4] m, float[4] v, 
         ("y, rest = TopK <axis = 1> (x, two)", 2),
     ],
 )
-def test_optional_outputs_that_nobody_uses_are_dropped(node, outputs):
+def test_unused_optional_outputs_are_dropped(node, outputs):
     end = "z = Identity(used)" if "used" in node else "z = Identity(y)"
     proto = model(f"{node}  {end}", inputs=NORMALIZED, outputs="float y, float z", opset=17)
     for value in proto.graph.output:
@@ -292,7 +292,7 @@ def test_optional_outputs_that_nobody_uses_are_dropped(node, outputs):
         assert_same(proto, feeds)
 
 
-def test_a_node_without_unused_outputs_is_native():
+def test_node_is_native_without_its_unused_outputs():
     """Each goes to the reference evaluator where its further outputs are used."""
     for node in ("y, i = MaxPool <kernel_shape = [3], storage_order = 1> (x)",
                  "y, m1, v1 = BatchNormalization <momentum = 0.7> (x, s, b, m, v)"):  # fmt: skip
@@ -301,7 +301,7 @@ def test_a_node_without_unused_outputs_is_native():
         assert not any(isinstance(s, Fallback) for s in program_of(proto).steps)
 
 
-def test_convolutions_take_in_a_normalization_with_unused_statistics():
+def test_normalization_with_unused_statistics_is_folded():
     proto = model("a = Conv(x, w)  y, m1, v1, m2, v2 = BatchNormalization(a, s, b, m, v)", inputs="float[2, 4, 6] x",
                   outputs="float y", opset=9)  # fmt: skip
     proto.graph.output[0].type.Clear()

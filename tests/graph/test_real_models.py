@@ -1,4 +1,4 @@
-"""Models that nobody here wrote: they load, all nodes have definitions, shapes come out over the inputs' symbols."""
+"""Models by other authors: they load, all nodes have definitions, shapes are expressions over the inputs' symbols."""
 
 import subprocess
 import sys
@@ -104,9 +104,9 @@ def test_lowering_is_the_same_in_every_process():
     file = path(PPOCR, "ch_PP-OCRv4_rec_infer.onnx")
     code = f"""
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.lower import lower
+from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
-p = lower(simplify_graph(load_onnx({file!r})))
+p = lower_graph(simplify_graph(load_onnx({file!r})))
 print(*p.steps, *p.constraints, *p.constants, p.symbols, sep=chr(10))
 """
     texts: set[bytes] = set()

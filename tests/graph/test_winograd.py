@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from tests.driver.models import array, model, value
+from tests.graph.convolutions import convolution
 from tests.graph.running import program_of, run_program
 
 from tilewright.driver.float64_reference import evaluate_program
@@ -47,13 +48,13 @@ def test_the_points_are_exact_in_binary():
             assert Fraction(float(np.float32(float(x)))) == x
 
 
-def test_errors_grow_with_tiles():
+def test_error_growth_increases_with_tile_size():
     assert toom_cook(2, 3).error_growth == pytest.approx(8 / 3)
     assert toom_cook(4, 3).error_growth == pytest.approx(148 / 15)
     assert toom_cook(6, 3).error_growth > 2 * toom_cook(4, 3).error_growth
 
 
-def test_wrong_points_are_refused():
+def test_invalid_points_are_refused():
     with pytest.raises(ValueError, match=r"F\(2, 3\) needs 3 distinct points, got 2"):
         toom_cook(2, 3, (Fraction(0), Fraction(1), Fraction(1)))
     with pytest.raises(ValueError, match=r"F\(4, 3\) needs 5 distinct points, got 3"):
@@ -73,14 +74,6 @@ def fast_program(program: Program, tile: int) -> Program:
     made = with_winograd(program, (tile,), always)
     assert made is not program
     return made
-
-
-def convolution(x, w, *, tail=(), constants=None, inputs=(), **attributes):
-    """x -> Conv -> t, and further nodes; the last one's output is the model's."""
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["t"], name="conv", **attributes), *tail]
-    known = {"w": w, "b": array(3, w.shape[0]), **(constants or {})}
-    outputs = [value(nodes[-1].output[0], [f"d{k}" for k in range(len(x))])]
-    return model(nodes, [value("x", list(x)), *inputs], outputs, known)
 
 
 @settings(max_examples=40, deadline=None)
@@ -108,7 +101,7 @@ def test_any_shape_is_within_the_bound_of_the_direct_sum(tile, batch, channels, 
     assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
 
 
-def test_whole_numbers_come_out_exact():
+def test_integer_results_are_exact():
     rng = np.random.default_rng(5)
     w = (rng.integers(-3, 4, (6, 4, 3, 3)) * 4).astype(np.float32)
     x = rng.integers(-5, 6, (2, 4, 9, 7)).astype(np.float32)
@@ -153,12 +146,12 @@ def test_other_numbers_of_dimensions(spatial, taps):
         ((4, 4, 1, 1), {}),
     ],
 )
-def test_other_convolutions_stay(w, attributes):
+def test_strided_dilated_and_grouped_convolutions_stay(w, attributes):
     program = program_of(convolution((1, 4, 9, 9), array(1, *w), **attributes))
     assert with_winograd(program, (2,), always) is program
 
 
-def test_filters_that_are_not_constant_stay_and_so_do_other_types():
+def test_non_constant_filters_and_other_types_stay():
     nodes = [helper.make_node("Conv", ["x", "w"], ["t"], name="conv")]
     given = model(nodes, [value("x", [1, 4, 9, 9]), value("w", [4, 4, 3, 3])], [value("t", [1, 4, 7, 7])])
     program = program_of(given)
@@ -172,12 +165,12 @@ def test_filters_that_are_not_constant_stay_and_so_do_other_types():
     assert with_winograd(program, (2,), always) is program
 
 
-def test_a_decision_against_it_changes_nothing():
+def test_declined_forms_change_nothing():
     program = program_of(convolution((1, 4, 9, 9), array(1, 4, 4, 3, 3), pads=[1, 1, 1, 1]))
     asked = []
 
     def never(direct, ways):
-        asked.append((len(direct), [w.filters[0].outputs for w in ways]))
+        asked.append((len(direct), [w.transforms[0].tile_size for w in ways]))
 
     assert with_winograd(program, (2, 4), never) is program
     assert asked == [(2, [2, 4])]  # the copy that pads goes with the direct sum
@@ -193,21 +186,21 @@ def test_a_decision_against_it_changes_nothing():
         ((12, 12), float("inf"), []), ((12, 9, 9), float("inf"), [(0, 2, 2)]),
     ],
 )  # fmt: skip
-def test_only_ways_within_the_limit_are_offered(taps, limit, wanted):
+def test_only_forms_within_the_error_limit_are_offered(taps, limit, wanted):
     """A filter too long for the points is never offered, even without a limit; of three dimensions one may stay."""
     shape = (1, 4, *(14 for _ in taps))
     program = program_of(convolution(shape, array(1, 3, 4, *taps)))
     offered = []
 
     def never(direct, ways):
-        offered.extend(w.outputs for w in ways)
+        offered.extend(w.tile_sizes for w in ways)
 
     assert with_winograd(program, (2, 4), never, limit) is program
     assert offered == wanted
 
 
 def in_the_last_two(direct, ways):
-    return next(w for w in ways if w.outputs[0] == 0)
+    return next(w for w in ways if w.tile_sizes[0] == 0)
 
 
 @settings(max_examples=25, deadline=None)
@@ -221,7 +214,7 @@ def in_the_last_two(direct, ways):
     taps=st.tuples(st.integers(2, 3), st.integers(2, 3), st.integers(2, 3)),
     seed=st.integers(0, 99),
 )
-def test_volumes_are_cut_in_their_planes(tile, batch, channels, outputs, size, pads, taps, seed):
+def test_volumes_are_tiled_in_two_dimensions(tile, batch, channels, outputs, size, pads, taps, seed):
     """The bound is that of two dimensions: taps of the first add up as channels do."""
     w = array(seed, outputs, channels, *taps)
     x = array(seed + 1, batch, channels, *size)
@@ -237,7 +230,7 @@ def test_volumes_are_cut_in_their_planes(tile, batch, channels, outputs, size, p
     assert float(np.abs(found - exact).max()) <= worst * scale * EPSILON * 8
 
 
-def test_the_other_dimension_of_a_volume_may_be_symbolic():
+def test_untiled_dimension_may_be_symbolic():
     w = array(1, 5, 3, 3, 3, 3, scale=0.3)
     source = convolution(("n", 3, "t", "h", 7), w, pads=[1, 1, 1, 1, 1, 1])
     direct = program_of(source, {"n": "1..4", "t": "1..9", "h": "1..9"})
@@ -257,7 +250,7 @@ def residual(shape):
     return convolution((2, 4, 9, 8), array(1, 4, 4, 3, 3), tail=tail, inputs=[value("s", shape)], pads=[1, 1, 1, 1])
 
 
-def test_what_follows_is_fused_into_the_last_stage():
+def test_consumers_are_fused_into_the_last_stage():
     direct = program_of(residual([2, 4, 9, 8]))
     made = fast_program(direct, 2)
     kernels = [u for u in partition(made).units if not isinstance(u, View)]
@@ -269,7 +262,7 @@ def test_what_follows_is_fused_into_the_last_stage():
         np.testing.assert_allclose(got, wanted, atol=2e-5)
 
 
-def test_a_padded_input_that_others_read_too_stays():
+def test_padded_input_with_other_readers_stays():
     nodes = [
         helper.make_node("Pad", ["x", "p"], ["padded"], name="pad"),
         helper.make_node("Conv", ["padded", "w"], ["a"], name="conv1"),

@@ -26,7 +26,7 @@ def made() -> tilewright.Executable:
 
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@pytest.mark.parametrize(("place", "name"), [(executable, "link"), (fast_call, "_compiled")])
+@pytest.mark.parametrize(("place", "name"), [(executable, "link"), (fast_call, "_compile")])
 def test_fork_while_another_thread_links(monkeypatch, place, name):
     """The child calls the model that the other thread was linking, its code or how arrays reach it; it must not wait
     for that thread."""
@@ -121,7 +121,7 @@ def test_tasks_of_a_control_group(tmp_path, monkeypatch):
 
 def test_limits_hold_for_variables_and_defaults(monkeypatch):
     monkeypatch.setattr(
-        "tilewright.machine.threads.granted", lambda environ: thread_limits.ThreadLimit(1, "room for one")
+        "tilewright.machine.threads.thread_limit", lambda environ: thread_limits.ThreadLimit(1, "room for one")
     )
     assert thread_count(None, {}) == 1
     assert thread_count(1) == 1

@@ -1,4 +1,4 @@
-"""Stages to lay out, and the comparison of a stage before and after."""
+"""Stages to be rewritten for layouts, and their comparison before and after."""
 
 from collections.abc import Mapping, Sequence
 

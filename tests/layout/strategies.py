@@ -1,4 +1,4 @@
-"""Random shapes and layouts, and accesses that run over them."""
+"""Hypothesis strategies for shapes, layouts and accesses."""
 
 from collections.abc import Mapping
 

@@ -41,7 +41,7 @@ def test_names_follow_the_dimensions():
     assert layout.rename("nchw") == ("n", "h_w_o", "h_w_i", "c_0", "c_1", "c_2")
 
 
-def test_which_layouts_expand():
+def test_layouts_that_expand():
     plain = Layout.of((N, 12))
     assert not plain.expands
     assert not plain.split(1, (3, 4)).reorder((1, 0, 2)).fuse(0).expands
@@ -70,7 +70,7 @@ def test_data_of_attached_tensors():
     np.testing.assert_array_equal(layout.restore(stored), weights)
 
 
-def test_symbols_take_the_sizes_of_the_data():
+def test_symbols_are_bound_by_the_data():
     layout = Layout.of((N, 6)).pad_to(0, 4).split(0, (None, 4))
     assert layout.transform(numbered((6, 6))).shape == (2, 4, 6)
     assert layout.at({N: 6}).physical_shape == shape(2, 4, 6)
@@ -219,7 +219,7 @@ def test_data_with_unknown_symbols():
     (lambda: Layout.of((1,)).decouple_at("U", (), 0).decouple_at("V", (), 0),
      "decouple_at along dimension 0: expected a dimension of at least 1, got 0"),
 ])  # fmt: skip
-def test_what_is_no_layout(make, message):
+def test_values_that_are_not_layouts(make, message):
     with pytest.raises(LayoutError, match=re.escape(message)):
         make()
 
@@ -246,7 +246,7 @@ def test_detached_tensors_go_back_to_their_place():
         layout.restore(stored)
 
 
-def test_restoring_needs_the_symbols_that_the_data_does_not_tell():
+def test_restoring_needs_undetermined_symbols():
     layout = Layout.of((N, 3)).pad_to(0, 4).split(0, (None, 4))
     stored = layout.transform(np.ones((5, 3)))
     message = "an array of shape [2, 4, 3] does not tell the size of 'N'; pass sizes={N: ...}"

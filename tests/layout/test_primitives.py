@@ -1,4 +1,4 @@
-"""Every primitive: shapes, accesses and data agree, and the inverse undoes it."""
+"""Every primitive: shapes, accesses and data agree, and the inverse restores the original."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ def shape(*sizes):
 
 
 @given(st.data())
-def test_accesses_say_where_the_data_goes(data):
+def test_forward_indices_match_the_data(data):
     layout = data.draw(shapes().flatmap(layouts))
     logical, bounds = access(layout.shape)
     for sizes in SIZES:
@@ -28,7 +28,7 @@ def test_accesses_say_where_the_data_goes(data):
 
 
 @given(st.data())
-def test_backward_says_what_is_stored(data):
+def test_backward_indices_match_the_data(data):
     layout = data.draw(shapes().flatmap(layouts))
     physical, bounds = access(layout.physical_shape)
     place, exists = layout.backward(physical, bounds)

@@ -1,4 +1,4 @@
-"""Small programs that several tests use, and random ones."""
+"""Small programs for several tests, and random ones."""
 
 from collections.abc import Mapping
 from typing import Any

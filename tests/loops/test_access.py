@@ -26,14 +26,14 @@ def test_reads_and_writes() -> None:
     assert [b.name for b in read_buffers(relu)] == ["C"]
 
 
-def test_conditions_of_lazy_arms() -> None:
+def test_accesses_in_select_arms_have_conditions() -> None:
     (block,) = blocks(conv().body)
     inside = {a.buffer.name: a.condition for a in accesses(block) if not a.is_write}
     assert inside["W"] is TRUE
     assert str(inside["X"]).startswith("0 <= v_kh + v_oh * 2 - 1 and")
 
 
-def test_the_other_arm_knows_the_opposite() -> None:
+def test_the_else_arm_has_the_negated_condition() -> None:
     func = parse("""
 func concat(A: float32[5], B: float32[3], C: float32[8]):
     for i in serial(8):
@@ -87,7 +87,7 @@ def test_regions_of_a_window() -> None:
     assert regions_of(conv(), "Y", 7)["X"] == ["0..N - 1", "0..7", "-1..15", "-1..15"]
 
 
-def test_regions_that_are_not_monotonic_are_whole() -> None:
+def test_non_monotonic_regions_span_the_dimension() -> None:
     func = parse("""
 func f(A: float32[8], I: int64[8], B: float32[8]):
     for i in serial(8):

@@ -1,4 +1,4 @@
-"""Functions written by hand."""
+"""The builder: equal to parsed text, and its errors."""
 
 import pytest
 
@@ -24,7 +24,7 @@ func f(A: float32[N, 8], B: float32[N]; N: 1..9):
 """
 
 
-def test_builds_what_the_text_says() -> None:
+def test_builder_matches_parsed_text() -> None:
     b = Builder("f")
     n = b.symbol("N", 1, 9)
     a, out = b.param("A", (n, 8), float32), b.param("B", (n,), float32)
@@ -42,18 +42,18 @@ def test_builds_what_the_text_says() -> None:
     assert func == parse(TEXT)
 
 
-def test_an_empty_loop_is_refused() -> None:
+def test_an_empty_loop_is_rejected() -> None:
     b = Builder("f")
     with pytest.raises(InternalError, match="loop 'i': a loop needs a body"), b.loop("i", 4):
         pass
 
 
-def test_an_empty_block_is_refused() -> None:
+def test_an_empty_block_is_rejected() -> None:
     b = Builder("f")
     with pytest.raises(InternalError, match="block 'B': a block needs one store"), b.block("B"):
         pass
 
 
-def test_an_empty_function_is_refused() -> None:
+def test_an_empty_function_is_rejected() -> None:
     with pytest.raises(InternalError, match="func 'f': a function needs a statement"):
         Builder("f").func()

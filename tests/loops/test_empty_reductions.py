@@ -1,4 +1,4 @@
-"""Reductions over nothing: their elements get the value of init, however the loops are ordered and cut."""
+"""Empty reductions: their elements get the value of init under any order and tiling of loops."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def result(func: Func, m: int, k: int, seed: int | None) -> np.ndarray:
 
 @pytest.mark.parametrize("seed", [None, 3])
 @pytest.mark.parametrize("form", SCHEDULED_MATMULS)
-def test_elements_get_their_init(form: str, seed: int | None) -> None:
+def test_elements_of_empty_reductions_get_their_init(form: str, seed: int | None) -> None:
     func = SCHEDULED_MATMULS[form]()
     verify(func)
     for m in (0, 1, 5):
@@ -32,11 +32,11 @@ def test_elements_get_their_init(form: str, seed: int | None) -> None:
             result(func, m, k, seed)
 
 
-def test_what_runs_is_well_formed(golden) -> None:
+def test_inits_are_inserted_before_tiles(golden) -> None:
     golden(show(initialize_empty_reductions(tile(MATMUL, ("i", "k"), (4, 3)))))
 
 
-def test_reductions_that_are_not_empty_stay_as_they_are() -> None:
+def test_nonempty_reductions_are_unchanged() -> None:
     func = parse(show(MATMUL).replace("K: 0..64", "K: 1..64"))
     assert initialize_empty_reductions(func) is func
     assert len(blocks(initialize_empty_reductions(MATMUL).body)) == 2

@@ -1,4 +1,4 @@
-"""The interpreter against NumPy and the evaluation of tensor expressions, one point at a time and many at once."""
+"""The interpreter against NumPy and the evaluation of tensor expressions, point by point and in batches."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from tilewright.verify.verifier import verify
 
 
 @given(computations(), st.integers(1, 6), st.integers(0, 2**32 - 1), st.sampled_from((1 << 18, 7, 1)))
-def test_agrees_with_evaluation(case, n: int, seed: int, chunk: int) -> None:
+def test_interpreter_agrees_with_expression_evaluation(case, n: int, seed: int, chunk: int) -> None:
     c, inputs = case
     func = lower_to_loops("f", [c], [*inputs, c.output], [N])
     verify(func)
@@ -38,7 +38,7 @@ def test_agrees_with_evaluation(case, n: int, seed: int, chunk: int) -> None:
 
 
 @given(computations(), st.integers(1, 5), st.integers(0, 2**32 - 1))
-def test_chunks_do_not_change_a_bit(case, n: int, seed: int) -> None:
+def test_batches_do_not_change_a_bit(case, n: int, seed: int) -> None:
     c, inputs = case
     func = lower_to_loops("f", [c], [*inputs, c.output], [N])
     rng = np.random.default_rng(seed)
@@ -219,7 +219,7 @@ def test_negative_zero_survives() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, 1, 2, 3])
-def test_lanes_are_combined_after_the_first_initialised(seed: int | None) -> None:
+def test_the_first_lane_of_a_horizontal_reduction_runs_the_init(seed: int | None) -> None:
     text = """
 func f(A: float32[8], U: float32[1]):
     for l in vectorized(8):

@@ -1,4 +1,4 @@
-"""The untransformed program: its text, and that it is valid."""
+"""The naive program: its text, and that it is valid."""
 
 import pytest
 from tests.loops.programs import buffer, computation, conv, matmul_relu
@@ -38,7 +38,7 @@ def test_intermediate_results_become_workspace() -> None:
     assert [b.name for b in func.params] == ["A", "B", "D"]
 
 
-def test_names_avoid_each_other() -> None:
+def test_names_are_unique() -> None:
     x = buffer("i", 4)
     s = Symbol("v_i", 1, 4)
     first = computation("j", {I: 4}, {}, x[I] * 2.0)
@@ -60,19 +60,19 @@ def test_scalar_output() -> None:
     assert "init S[] = 0.0" in show(func)
 
 
-def test_no_stages_are_refused() -> None:
+def test_an_empty_list_of_stages_is_rejected() -> None:
     with pytest.raises(InternalError, match="func 'f': a function needs at least one stage"):
         lower_to_loops("f", [], [], [])
 
 
-def test_a_missing_producer_is_refused() -> None:
+def test_a_missing_producer_is_rejected() -> None:
     x = buffer("X", 4)
     stage = computation("Y", {I: 4}, {}, x[I] * 2.0)
     with pytest.raises(InternalError, match="stage 'Y' reads 'X', which no parameter or earlier stage provides"):
         lower_to_loops("f", [stage], [stage.output], [])
 
 
-def test_two_producers_of_one_buffer_are_refused() -> None:
+def test_two_producers_of_one_buffer_are_rejected() -> None:
     x = buffer("X", 4)
     stage = computation("Y", {I: 4}, {}, x[I] * 2.0)
     with pytest.raises(InternalError, match="two stages write buffer 'Y'"):

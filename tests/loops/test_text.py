@@ -1,4 +1,4 @@
-"""Loop IR as text: golden text, round trips of random trees, and parse errors with their place."""
+"""Printer and parser: golden text, round trips of random trees, and parse errors with their position."""
 
 import pytest
 from hypothesis import given, settings
@@ -97,7 +97,7 @@ def test_equal_trees_share_their_expressions(func: Func) -> None:
     assert again.params[0].shape[0] is func.params[0].shape[0]
 
 
-def test_everything_that_can_be_written(golden) -> None:
+def test_every_construct_prints(golden) -> None:
     func = parse("""
 # comments and free line breaks inside brackets
 func everything(A: float32[N, 4], 'input.1/x': bfloat16[N],
@@ -119,7 +119,7 @@ func everything(A: float32[N, 4], 'input.1/x': bfloat16[N],
     assert parse(show(func)) == func
 
 
-def test_a_part_of_a_function_is_shown_without_its_header() -> None:
+def test_statements_print_without_a_header() -> None:
     assert show_stmt(matmul_relu().body).splitlines()[0] == "for i in serial(M):"
 
 

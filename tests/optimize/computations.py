@@ -29,7 +29,7 @@ def product(m: Expr | int, n: Expr | int, k: Expr | int, dtype=None) -> Computat
 
 
 def relu(producer: Computation, name: str = "y") -> Computation:
-    """max(first + bias, 0), where the bias has one value per column"""
+    """max(producer + bias, 0) with one bias per column"""
     new_axes = axes("efgh"[: len(producer.axes)], [a.extent for a in producer.axes])
     index = tuple(a.var for a in new_axes)
     bias = buffer("bias", (producer.axes[1].extent,))
@@ -63,7 +63,7 @@ def column_maxima(rows: Expr | int, columns: Expr | int) -> Computation:
 
 
 def products_of_pictures(count: int, channels: int, pixels: int, filters: int) -> Program:
-    """A convolution of one pixel: out[a, b, c] = sum over i of x[a, i, c] * w[b, i]"""
+    """A 1x1 convolution: out[a, b, c] = sum over i of x[a, i, c] * w[b, i]"""
     x, w = programs.buffer("x", (count, channels, pixels)), programs.buffer("w", (filters, channels))
     out, (a, b, c, i) = programs.buffer("t", (count, filters, pixels)), map(Var, "abci")
     over = programs.axes("i", (channels,))
@@ -76,7 +76,7 @@ def products_of_pictures(count: int, channels: int, pixels: int, filters: int) -
 
 
 def column_sums(rows: int, columns: int) -> Program:
-    """Sums of which nothing is used again."""
+    """Sums without reuse of operands."""
     x, a, i = programs.buffer("x", (rows, columns)), Var("a"), Var("i")
     out, over = programs.buffer("t", (columns,)), programs.axes("i", (rows,))
     return Program([Computation(out, programs.axes("a", (columns,)), over, x[i, a], Reducer.SUM)], {})
@@ -100,7 +100,7 @@ def windows(
     channels: Expr | int, size: tuple[int, int], taps: tuple[int, int], stride: int, pad: int,
     weighted: bool = False, epilogue: bool = False,
 ) -> list[Computation]:  # fmt: skip
-    """A window over planes that are padded first, in the way of a depthwise convolution or of pooling."""
+    """A window over padded planes, as in depthwise convolutions and pooling."""
     a, b, c, p, q = (Var(n) for n in "abcpq")
     h, w = size
     wide = (channels, h + 2 * pad, w + 2 * pad)
@@ -122,7 +122,7 @@ def windows(
 
 @st.composite
 def some_windows(draw) -> Program:  # pyright: ignore[reportMissingParameterType]
-    """Windows of any kind."""
+    """Random windows."""
     small = st.integers(1, 4)
     taps = draw(small), draw(small)
     size = draw(st.integers(taps[0], 20)), draw(st.integers(taps[1], 40))

@@ -10,7 +10,7 @@ from tilewright.optimize.interface import Optimizer
 
 
 def same(program: Program, target: str, optimizer: Optimizer, *, any_kind: bool = False) -> None:
-    """Native code against the interpreter, on the same schedule; `any_kind` as `scheduled` has it."""
+    """Native code agrees with the interpreter on the same schedule; `any_kind` as in `scheduled`."""
     kernel, _, schedule = scheduled(program, target, optimizer, any_kind=any_kind)
     func = prepack_constants(schedule.func, frozenset()).func
     rng = np.random.default_rng(7)

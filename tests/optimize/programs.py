@@ -44,13 +44,13 @@ class Program:
 
 
 def shape_of(b: Buffer, sizes: Mapping[Var, int]) -> tuple[int, ...]:
-    """The shape in numbers."""
+    """The shape as numbers."""
     env = Environment({v: np.int64(n) for v, n in sizes.items()}, {})
     return tuple(int(evaluate_expr(n, env)) for n in b.shape)
 
 
 def data_for(b: Buffer, sizes: Mapping[Var, int], rng: np.random.Generator) -> np.ndarray:
-    """Small whole numbers, none of them 0."""
+    """Small nonzero whole numbers."""
     values = rng.integers(1, 4, shape_of(b, sizes)) * rng.choice([-1, 1], shape_of(b, sizes))
     return values.astype(b.dtype.numpy)
 
@@ -58,13 +58,13 @@ def data_for(b: Buffer, sizes: Mapping[Var, int], rng: np.random.Generator) -> n
 def scheduled(
     program: Program, target: str, optimizer: Optimizer | None = None, *, any_kind: bool = False
 ) -> tuple[Kernel, Func, Schedule]:
-    """The kernel, its untransformed function and what an optimizer, by default the rule, makes of it.
+    """The kernel, its untransformed function and the schedule of an optimizer, by default the rule.
 
     Args:
-        program: what it is of.
-        target: what for.
+        program: the program.
+        target: the target of code generation.
         optimizer: must apply, unless
-        any_kind: of kernels may be among the programs; the rule then takes what the optimizer does not apply to.
+        any_kind: of kernels may be among the programs; the rule then schedules kernels to which it does not apply.
     """
     kernel = make_kernel(program.stages)
     func = lower_to_loops("kernel", kernel.stages, kernel.params, tuple(program.sizes))
@@ -191,7 +191,7 @@ def reduction(draw) -> Program:
 
 @st.composite
 def with_epilogue(draw, kept: Sequence[Axis], inner: Sequence[Axis], body: Expr, reducer: Reducer) -> list[Computation]:
-    """The reduction, and maybe an element-wise computation of its results."""
+    """The reduction, and possibly an element-wise computation of its results."""
     shape = [a.extent for a in kept]
     first = Computation(buffer("t", shape), tuple(kept), tuple(inner), body, reducer)
     if draw(st.booleans()):

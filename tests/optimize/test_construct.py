@@ -141,7 +141,8 @@ def test_pruned_sketches_hold_no_much_better_program(size: tuple[int, int, int, 
 
 @pytest.mark.parametrize(("rows", "max_k_block"), [(64, 64), (512, 32), (4096, 128), (509, 44), (1018, 62)])
 def test_long_streaming_sums_are_k_blocked(rows: int, max_k_block: int) -> None:
-    """Of about twice the root of their terms, whether that divides them or not: one chain would err by their number."""
+    """K-blocks of about twice the root of the number of terms, whether they divide it or not; unblocked sums err by the
+    number of terms."""
     program = column_sums(rows, 48)
     for optimizer in optimizers("x86-64-v4"):
         assert isinstance(optimizer, Roller | Gensor)
@@ -220,7 +221,7 @@ def test_trajectory_to_the_best_program_is_a_walk_and_a_local_search() -> None:
 
 
 def test_trajectory_to_the_best_program_may_be_growth_and_a_local_search() -> None:
-    """With a cut of the reduction that single better steps do not lead to from where growth ended."""
+    """Its K-block cannot be reached from the end of growth by single improving steps."""
     program = products_of_pictures(128, 512, 784, 128)
     result = constructed(program, Gensor(machine_named("x86-64-v4").with_cores(2), Annealing(walks=1)))
     walk, best, problem = result.trajectory(), result.programs[0], result.programs[0].problem

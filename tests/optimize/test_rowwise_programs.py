@@ -168,7 +168,7 @@ def test_interleaved_rows_wait_for_lines_beyond_the_private_caches(channels: int
         tile = next(p for _, p in steps[1] if p.sizes[0][1:3] == (lines, lanes))
         return float(rowwise_time(RowwiseProgram(blocking, (steps[0][0][1], tile)), machine).total[0])
 
-    # rows of 56 elements begin anywhere in lines, those of 64 do not; whole rows go on where the last one was
+    # rows of 56 elements are not aligned to cache lines, rows of 64 are; whole rows continue the previous one
     assert (time(4, 16) > 1.05 * time(2, 64)) == waits
     assert (time(4, 16) > time(1, 16)) == waits
 
@@ -190,5 +190,5 @@ def test_transposition_stores_contiguously_along_lanes() -> None:
         assert problem is not None
         best = problem.programs[0]
         assert not isinstance(best, RowwiseProgram)
-        # stores of single elements would wait for their lines one after the other
+        # single-element stores would wait for one cache line after the other
         assert best.sketch.lane == 1

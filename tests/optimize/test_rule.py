@@ -130,7 +130,7 @@ def test_long_scalar_reduction_is_parallel_where_k_blocks_divide_it(shape: tuple
 
 
 def test_axes_of_extent_one() -> None:
-    """Not in normal form, as nothing forces a function to be."""
+    """The functions are not in normal form."""
     from tilewright.loops.lowering import lower_to_loops
 
     x = buffer("x", (1, 30, 1))

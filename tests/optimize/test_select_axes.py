@@ -17,7 +17,7 @@ N = Symbol("n", 1, 40)
 
 
 def chosen(cases, size, position=0):
-    """out[c, i, j] = a[i, j] * (c + 1), as cases of c; or the axis of cases elsewhere."""
+    """out[c, i, j] = a[i, j] * (c + 1), by selects on c; `position` places the select axis."""
     sizes = [size, const(24)]
     a = Buffer("a", tuple(sizes), float32)
     shape = [*sizes[:position], const(cases), *sizes[position:]]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.driver.models import array
+from tests.graph.convolutions import convolution
 from tests.graph.running import program_of
-from tests.graph.test_winograd import convolution
 
 from tilewright.expr.computation import Computation
 from tilewright.graph.winograd.rewrite import with_winograd

@@ -172,7 +172,7 @@ class OnDevice:
 
 
 def expect_error(case: str, exe: Executable) -> None:
-    """Calls an executable like that of `pair` wrongly; the error is the one of the case."""
+    """Calls an executable like that of `pair` with a case's feeds, and expects the case's error."""
     call, kind, message = CASES[case]
     with pytest.raises(TilewrightError) as caught:
         call(exe)

@@ -152,7 +152,7 @@ def scale_artifact(target: Target | None = None, meta: ModelMeta | None = None) 
 
 
 def count_artifact() -> Artifact:
-    """A model without inputs that tells how many threads computed it."""
+    """A model without inputs that returns the number of threads that computed it."""
     spec = TensorSpec("threads", "int32", (4,))
     step = NativeStep("tw", (), (spec,))
     manifest = Manifest((), (spec,), (), (step,), TargetSpec.of(Target.host()))
@@ -160,7 +160,7 @@ def count_artifact() -> Artifact:
 
 
 def compress_artifact() -> Artifact:
-    """scale, then Compress on the reference evaluator (its output has a size of its own), then scale again."""
+    """scale, then Compress in the reference evaluator (its output has a data-dependent size), then scale again."""
     keep = TensorSpec("keep", "bool", ("n",))
     middle, kept = TensorSpec("middle", "float32", ("n", 3)), TensorSpec("kept", "float32", ("m", 3))
     out = TensorSpec("out", "float32", ("m", 3))

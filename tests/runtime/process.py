@@ -8,7 +8,8 @@ import textwrap
 
 
 def python(script: str, without: tuple[str, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
-    """The finished process; warnings are errors. `without` are variables that it does not inherit."""
+    """Runs a script and returns the finished process; warnings are errors. `without` are variables that it does not
+    inherit."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(script)]
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     inherited = {name: value for name, value in os.environ.items() if name not in without}

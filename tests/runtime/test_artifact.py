@@ -210,13 +210,13 @@ def test_unverified_weights_are_not_hashed(file: Path) -> None:
 
 
 def test_guard_bytes_after_the_last_weight() -> None:
-    """As many bytes as a vector register has stand behind it; readers take them for padding."""
+    """The bytes of a vector register after it; readers take them for padding."""
     arrays = {"a": np.arange(5, dtype=np.float32), "b": np.arange(7, dtype=np.int8)}
     section = b"".join(make_weight_section(arrays, "here").pieces())
     assert section.endswith(arrays["b"].tobytes() + bytes(GUARD_BYTES))
-    found = read_weights(memoryview(section), "here")
-    assert list(found) == ["a", "b"]
-    np.testing.assert_array_equal(found["b"], arrays["b"])
+    weights = read_weights(memoryview(section), "here")
+    assert list(weights) == ["a", "b"]
+    np.testing.assert_array_equal(weights["b"], arrays["b"])
 
 
 def test_not_an_artifact(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ def test_altered_header(file: Path, changes: dict[str, int], message: str) -> No
 
 
 def rewrite(file: Path, change: Callable[[Json], None], section: bytes | None = None) -> None:
-    """Change the manifest (and the weights) and make all hashes and lengths fit again, as an attacker would."""
+    """Changes the manifest (and the weights) and recomputes all hashes and lengths, as an attacker would."""
     data = file.read_bytes()
     manifest, code, weights = sections(data)
     obj = json.loads(data[manifest : manifest + HEADER.unpack(data[:64])[3]])
@@ -290,7 +290,7 @@ def rewrite(file: Path, change: Callable[[Json], None], section: bytes | None = 
 
 
 def assign(path: str, value: object) -> Callable[[Json], None]:
-    """Assignment to a place such as "steps/0/weights"."""
+    """Assignment to a path such as "steps/0/weights"."""
 
     def change(obj: Json) -> None:
         *folders, last = path.split("/")

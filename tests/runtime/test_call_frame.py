@@ -86,7 +86,7 @@ HOLDERS: dict[str, Callable[[np.ndarray], object]] = {
     "buffer": lambda y: np.frombuffer(y, np.uint8),
     "base": lambda y: y.base,
 }
-"""Ways to hold on to the memory of an output after the output itself is gone."""
+"""Ways to keep a reference to the memory of an output after the output itself is gone."""
 
 
 def _memoryview(y: Any) -> memoryview:

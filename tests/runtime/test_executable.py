@@ -35,7 +35,7 @@ def rows(n: int, seed: int = 0) -> np.ndarray:
 @pytest.mark.parametrize("n", [1, 2, 7, 1000, 0])
 def test_result_for_every_size(scale: Executable, n: int) -> None:
     x = rows(n, seed=n)
-    for _ in range(2):  # the second call takes the short way
+    for _ in range(2):  # the second call is a fast call
         y = scale(x)
         np.testing.assert_array_equal(y, x * WEIGHT)
         assert y.dtype == np.float32
@@ -88,7 +88,7 @@ def test_every_kind_of_array(scale: Executable, variant: str) -> None:
 
 
 class OnlyDlpack:
-    """What another library's tensor looks like to the array standard."""
+    """Another library's tensor, as the array standard sees it."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -150,13 +150,13 @@ def test_memory_does_not_grow_over_random_shapes() -> None:
 
 def test_workspace_is_reused_grows_and_shrinks() -> None:
     pool = WorkspacePool()
-    room = pool.take(1000)
-    assert room.address % 64 == 0
-    pool.give(room)
-    assert pool.take(500) is room
-    pool.give(room)
+    block = pool.take(1000)
+    assert block.address % 64 == 0
+    pool.give(block)
+    assert pool.take(500) is block
+    pool.give(block)
     big = pool.take(1_000_000)
-    assert big is not room
+    assert big is not block
     assert big.size == 1_000_000
     pool.give(big)
     for _ in range(MAX_IDLE_CALLS):
@@ -238,15 +238,15 @@ def test_steps_with_a_data_dependent_size() -> None:
     for n in (1, 5, 40):
         x = rows(n, seed=n)
         keep = np.random.default_rng(n).uniform(size=n) < 0.5
-        out, kept = exe(x, keep)
-        np.testing.assert_array_equal(kept, (x * WEIGHT)[keep])
-        if kept.size and kept[0, 0] >= 0:
-            np.testing.assert_array_equal(out, kept * WEIGHT)
+        out, selected = exe(x, keep)
+        np.testing.assert_array_equal(selected, (x * WEIGHT)[keep])
+        if selected.size and selected[0, 0] >= 0:
+            np.testing.assert_array_equal(out, selected * WEIGHT)
 
 
 def test_steps_with_an_empty_intermediate() -> None:
-    out, kept = Executable(compress_artifact(), threads=1)(rows(3), np.zeros(3, np.bool_))
-    assert out.shape == kept.shape == (0, 3)
+    out, selected = Executable(compress_artifact(), threads=1)(rows(3), np.zeros(3, np.bool_))
+    assert out.shape == selected.shape == (0, 3)
 
 
 def test_evaluator_outputs_are_copied() -> None:
@@ -362,6 +362,6 @@ def test_intermediates_are_freed_after_their_last_use(monkeypatch: pytest.Monkey
     monkeypatch.setattr(NativeCall, "run", watched)
     x, keep = rows(5), np.array([True, False, True, True, False])
     out, kept = Executable(compress_artifact(), threads=1)(x, keep)
-    assert alive == [False]  # 'middle' is gone when the last step begins
+    assert alive == [False]  # 'middle' is freed when the last step begins
     np.testing.assert_array_equal(kept, (x * WEIGHT)[keep])
     np.testing.assert_array_equal(out[:, 0], kept[:, 0] * WEIGHT[0])

@@ -23,7 +23,7 @@ X, Y = np.zeros((2, 3), np.float32), np.zeros(4, np.int64)
 
 
 class Kernel:
-    """A kernel that notes how it was called, and its entry for arrays like X and Y."""
+    """A kernel that records its calls, and its fast call for arrays like X and Y."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[object, ...]] = []
@@ -73,8 +73,8 @@ def test_matching_arrays_are_accepted(kernel: Kernel) -> None:
 
 
 def misaligned(array: np.ndarray) -> np.ndarray:
-    room = np.zeros(array.nbytes + 1, np.uint8)
-    return room[1:].view(array.dtype).reshape(array.shape)
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    return memory[1:].view(array.dtype).reshape(array.shape)
 
 
 REFUSALS: dict[str, tuple[object, ...]] = {
@@ -134,11 +134,11 @@ SCENARIOS: dict[str, Callable[[Executable], list[np.ndarray]]] = {
 
 @pytest.mark.parametrize("case", SCENARIOS)
 def test_results_equal_those_without_fast_calls(exe: Executable, case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = np.concatenate(SCENARIOS[case](exe))
+    results = np.concatenate(SCENARIOS[case](exe))
     monkeypatch.setattr(module, "_link_once", lambda: None)
     plain = Executable(scale_artifact(), threads=1)
     assert make_fast_call(np.zeros(len(CONTEXT_WORDS), np.int64)) is None
-    np.testing.assert_array_equal(found, np.concatenate(SCENARIOS[case](plain)))
+    np.testing.assert_array_equal(results, np.concatenate(SCENARIOS[case](plain)))
 
 
 def test_wrong_field_offset_disables_fast_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -117,7 +117,7 @@ def test_evaluator_result_contradicts_declared_shape(dims: tuple[int | str, ...]
 
 
 def with_middle_result(kept: TensorSpec, data: np.ndarray) -> Executable:
-    """kept = Gather(x, data) on the reference evaluator, its shape declared as given."""
+    """kept = Gather(x, data) in the reference evaluator, with the given declared shape."""
     from onnx import TensorProto, helper, numpy_helper
 
     graph = helper.make_graph(

@@ -31,7 +31,7 @@ print(spent)
 
 
 def test_idle_threads_release_their_cores() -> None:
-    """Twenty pauses of 20 ms; libgomp's own choice is to spin for several ms of each."""
+    """Twenty pauses of 20 ms; by default libgomp spins for several ms of each."""
     quiet = python(IDLE, without=CHOICES, TILEWRIGHT_OMP_LIBRARY="libgomp.so.1")
     assert quiet.returncode == 0, quiet.stderr
     assert float(quiet.stdout) < 0.02
@@ -39,7 +39,7 @@ def test_idle_threads_release_their_cores() -> None:
 
 @pytest.mark.parametrize("chosen", [*CHOICES, ""])
 def test_users_spin_settings_take_precedence(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the variables that say how long to spin, and of everything after loading."""
+    """Of the variables that set the spinning time, and of everything after loading."""
     seen: list[str | None] = []
     opened = ctypes.CDLL
 

@@ -74,13 +74,13 @@ def test_very_large_memory_is_not_prefaulted(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("size", [1, 5000, 3 * HUGE_PAGE_BYTES + 17])
 def test_populated_memory_keeps_its_content_and_faults_no_more(size: int) -> None:
-    room = mmap.mmap(-1, size + mmap.PAGESIZE)
-    array = np.frombuffer(room, np.uint8)
+    memory = mmap.mmap(-1, size + mmap.PAGESIZE)
+    array = np.frombuffer(memory, np.uint8)
     array[0] = 7
     populate(address_of(array), size)
-    before = page_faults()
+    faults_before = page_faults()
     array[1:size] = 3
-    assert page_faults() - before < 8
+    assert page_faults() - faults_before < 8
     assert array[0] == 7
     populate_read(address_of(array), size)
     assert array[:size].sum() == 7 + 3 * (size - 1)
@@ -88,16 +88,16 @@ def test_populated_memory_keeps_its_content_and_faults_no_more(size: int) -> Non
 
 def test_workspace_is_prefaulted() -> None:
     for size in (0, 100, 1 << 20, 2 * HUGE_PAGE_BYTES + 5):
-        room = WorkspaceBlock(size)
-        assert room.address % (HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else 64) == 0
-        before = page_faults()
-        ctypes.memset(room.address, 1, size)
-        assert page_faults() - before < 8
+        block = WorkspaceBlock(size)
+        assert block.address % (HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else 64) == 0
+        faults_before = page_faults()
+        ctypes.memset(block.address, 1, size)
+        assert page_faults() - faults_before < 8
 
 
 def test_guard_bytes_after_a_workspace() -> None:
-    """The bytes of a vector register behind it are mapped, so that masked loads there find a page."""
-    room = WorkspaceBlock(2 * HUGE_PAGE_BYTES)
-    before = page_faults()
-    ctypes.string_at(room.address + room.size, GUARD_BYTES)
-    assert page_faults() == before
+    """The bytes of a vector register after it are mapped, so that masked loads there find a present page."""
+    block = WorkspaceBlock(2 * HUGE_PAGE_BYTES)
+    faults_before = page_faults()
+    ctypes.string_at(block.address + block.size, GUARD_BYTES)
+    assert page_faults() == faults_before

@@ -70,7 +70,7 @@ func attention(Q: float32[N, 8], K: float32[T, 8], V: float32[T, 6], Y: float32[
 
 
 def feeds(func: Func, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarray]:
-    """Random operands of a function, spread wide enough that running maxima change often."""
+    """Random operands of a function, with enough variance that running maxima change often."""
     rng = np.random.default_rng(seed)
     written = {b.body.buffer.name for b in blocks(func.body)}
     arrays: dict[str, np.ndarray] = {}
@@ -82,7 +82,7 @@ def feeds(func: Func, sizes: Mapping[str, int], seed: int) -> dict[str, np.ndarr
 
 
 def results(func: Func, arrays: Mapping[str, np.ndarray], seed: int | None = None) -> dict[str, np.ndarray]:
-    """What a function leaves in all its parameters; sizes are those of the arrays."""
+    """All parameters of a function after a run; sizes are those of the arrays."""
     copies = {name: np.array(a) for name, a in arrays.items()}
     sizes = {str(n): length for p in func.params for n, length in zip(p.shape, arrays[p.name].shape, strict=True)}
     interpret(func, copies, {s: sizes[s.name] for s in func.symbols}, seed=seed)
@@ -90,8 +90,8 @@ def results(func: Func, arrays: Mapping[str, np.ndarray], seed: int | None = Non
 
 
 def check_close(before: Func, after: Func) -> None:
-    """`after` is well-formed, prints to text that parses back, and computes what `before` does up to rounding, in any
-    legal order."""
+    """`after` is well-formed, its text parses back, and it computes the same as `before` up to rounding, in any legal
+    order."""
     verify(after, registers=False)
     assert parse(show(after)) == after
     names = [s.name for s in before.symbols]

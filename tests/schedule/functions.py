@@ -222,7 +222,7 @@ def tiled_producer(rows: int, lanes: int) -> Func:
 
 
 def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[str, np.ndarray]:
-    """All parameters after a run on small whole numbers, which are summed without rounding."""
+    """All parameters after a run on small whole numbers, whose sums are exact."""
     rng = np.random.default_rng(5)
     sizes_by_symbol = {s: const(sizes[s.name]) for s in func.symbols}
     written = {b.body.buffer.name for b in blocks(func.body)}
@@ -236,7 +236,7 @@ def run(func: Func, sizes: Mapping[str, int], seed: int | None = None) -> dict[s
 
 
 def check_same(before: Func, after: Func, *, verified: bool = True) -> None:
-    """`after` is well-formed, prints to text that parses back, and computes what `before` does, in any legal order."""
+    """`after` is well-formed, its text parses back, and it computes the same as `before`, in any legal order."""
     if verified:
         verify(after, registers=False)
     assert parse(show(after)) == after
@@ -252,7 +252,7 @@ def check_same(before: Func, after: Func, *, verified: bool = True) -> None:
 
 
 def applied(func: Func, primitive: str, *args: Any) -> Func:
-    """The function after one recorded primitive, which computes what it did and whose trace replays."""
+    """The function after one recorded primitive; it computes the same, and its trace replays."""
     s = Schedule(func)
     s.do(primitive, *args)
     assert replay(func, s.trace) == s.func

@@ -40,7 +40,7 @@ def gemm(m: Size, n: Size, k: Size) -> Func:
 
 
 def gemm_schedule() -> Schedule:
-    """What is done with a GEMM of 512 x 512 x 512."""
+    """The schedule of a GEMM of 512 x 512 x 512."""
     s = Schedule(gemm(512, 512, 512))
     s.pack("C", "B", 1, 16)
     outer = s.tile(("i", "j"), (8, 16))[:2]

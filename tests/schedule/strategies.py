@@ -8,7 +8,7 @@ from tilewright.layout.layout import Layout
 
 @st.composite
 def layouts(draw, layout: Layout) -> Layout:
-    """A layout after up to four primitives that are legal on the shapes they meet."""
+    """A layout of up to four random primitives that are legal on their shapes."""
     for _ in range(draw(st.integers(1, 4))):
         rank = len(layout.physical_shape)
         if not rank:

@@ -212,7 +212,7 @@ def test_regions_of_composite_indices(func: Func, factor: int) -> None:
 def test_the_region_of_a_loop_with_a_changing_extent() -> None:
     func = compute_at(SHEARED, "T", "q")
     assert "alloc T: float32[7]" in show(func)
-    check_same(SHEARED, func, verified=False)  # its consumer leaves some of Y as it is
+    check_same(SHEARED, func, verified=False)  # its consumer does not write all of Y
 
 
 # several accesses: the box around them
@@ -370,7 +370,7 @@ def test_parallel_iterations_keep_distinct_parts_of_memory(golden) -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 4])
 def test_parallel_tiles_keep_distinct_parts_of_memory(rows: int) -> None:
-    """The last tile is not whole; on the stack every thread has a tile of its own."""
+    """The last tile is partial; on the stack every thread has its own tile."""
     func = parallel(split(CHAIN, "i_1", rows), "i_1_o")
     shared = compute_at(func, "T", "i_1_o")
     assert [str(b) for b in shared.allocs] == ["T: float32[M, 9]"]
@@ -379,7 +379,7 @@ def test_parallel_tiles_keep_distinct_parts_of_memory(rows: int) -> None:
 
 
 def shared_serial(rows: int) -> Func:
-    """The same tiles, one after the other."""
+    """The same tiles in a serial loop."""
     return split(CHAIN, "i_1", rows)
 
 

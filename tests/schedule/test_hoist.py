@@ -61,9 +61,9 @@ def body(func: Func) -> str:
         # several, and the whole
         ("exp(A[v]) * B[w] + abs(A[v])", "j", "Y_part[] * B[w] + Y_part_2[]"),
         ("exp(A[v])", "j", "Y_part[]"),
-        # nothing changes while the outer loop runs, but what depends on no loop
+        # in the outer loop, only expressions without loop variables are invariant
         ("A[0] * A[v] * B[w]", "i", "Y_part[] * A[v] * B[w]"),
-        # positions stay, values made of them do not
+        # indices stay, values computed from them are hoisted
         ("cast(float32, v * 3) + B[w]", "j", "Y_part[] + B[w]"),
         ("select(v * 2 <= w, A[v] + 1.0, B[w])", "j", None),
         # a select as a whole, or what its condition compares

@@ -50,7 +50,10 @@ def test_reverse_compute_at_preserves_semantics(loop: str, rows: int, lanes: int
 @settings(max_examples=25)
 @given(st.integers(1, 9), st.integers(1, 9), st.permutations(["i_o", "i_i", "j_o", "j_i"]), st.integers(0, 3))
 def test_any_order_of_the_loops_around_the_reduction(rows: int, lanes: int, order: list[str], at: int) -> None:
-    for outer, inner in (("i_o", "i_i"), ("j_o", "j_i")):  # tiles around what is in them, so that a part is a box
+    for outer, inner in (
+        ("i_o", "i_i"),
+        ("j_o", "j_i"),
+    ):  # tile loops outside: the covered part is a box
         o, i = sorted((order.index(outer), order.index(inner)))
         order[o], order[i] = outer, inner
     func = reorder(tiled_producer(rows, lanes), (*order, "k"))
@@ -58,7 +61,7 @@ def test_any_order_of_the_loops_around_the_reduction(rows: int, lanes: int, orde
 
 
 def test_reduction_after_a_reduction() -> None:
-    """The second product runs for a row as soon as that row of the first is there."""
+    """The second product runs for a row as soon as that row of the first is complete."""
     func = applied(MATRICES, "reverse_compute_at", "C", "i")
     assert "for w_j_t in serial(4):" in show(func)
     check_same(MATRICES, store_at(func, "T", "i"))

@@ -26,7 +26,7 @@ from tilewright.verify.verifier import verify
 
 
 def local(func: Func, names: tuple[str, ...], loop: str) -> Func:
-    """The function with buffers on the stack, a piece per iteration of a loop, which then is parallel."""
+    """The function with buffers on the stack, one per iteration of a loop, which is then parallel."""
     for name in names:
         func = set_scope(store_at(func, name, loop), name, MemoryScope.STACK)
     return parallel(func, loop)
@@ -191,7 +191,7 @@ def test_accepted_forms_of_the_value(func: Func) -> None:
 
 
 def test_a_finished_sum_as_a_factor() -> None:
-    """Rows that are divided by their sum: nothing is corrected, and both sums take one pass."""
+    """Rows divided by their sum: nothing is rescaled, and both sums take one pass."""
     func = parse("""
 func normalized(X: float32[N, T], F: float32[T], Y: float32[N]; N: 1..32, T: 1..64):
     alloc L: float32[N]
@@ -213,7 +213,7 @@ func normalized(X: float32[N, T], F: float32[T], Y: float32[N]; N: 1..32, T: 1..
 
 
 def test_the_loop_of_a_later_reduction() -> None:
-    """The maximum is finished there; only the normalizer leaves the weighted sum."""
+    """The maximum is complete there; only the normalizer is moved out of the weighted sum."""
     func = rolling_update(SOFTMAX, "Y", "k_1")
     assert "_old" not in show(func)
     check_close(SOFTMAX, func)
@@ -247,7 +247,7 @@ def test_finite_initial_extremum() -> None:
 
 
 def test_scores_computed_in_the_same_nest() -> None:
-    """The maximum runs behind a row of scores; the sum then reads scores of its own row."""
+    """The maximum follows a row of scores in the same nest; the sum reads scores of its own row."""
     func = reverse_compute_at(ATTENTION, "m", "i")
     func = rolling_update(func, "L", "m_k_t")
     check_close(ATTENTION, rolling_update(func, "O", "m_k_t"))

@@ -242,8 +242,8 @@ func in_place(A: float32[9], Y: float32[9]):
         ),
         (
             lambda: decompose_reduction(split(WIDE, "i", 4, None, Tail.SHIFT_INWARDS), "C", "i_o"),
-            "decompose_reduction of 'C': block 'C': iterations of loop 'i_o' accumulate the same points into one element "
-            "of 'C'",
+            "decompose_reduction of 'C': block 'C': iterations of loop 'i_o' accumulate the same points into one "
+            "element of 'C'",
         ),
     ],
 )
@@ -348,7 +348,7 @@ def test_tile_refuses(make, message: str) -> None:
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 5), st.sampled_from(Tail)), min_size=1, max_size=4),
 )
 def test_tails_in_any_combination(steps: list[tuple[int, int, Tail]]) -> None:
-    """Whatever is accepted is well-formed and computes the same."""
+    """Every accepted combination is well-formed and computes the same."""
     func = WIDE
     for which, factor, tail in steps:
         loops = [line.split()[1] for line in show(func).splitlines() if line.strip().startswith("for")]

@@ -23,7 +23,7 @@ SCHEMA = Path(__file__).parents[2] / "docs" / "trace.schema.json"
 
 
 def every_kind() -> Trace:
-    """Steps whose arguments are of every kind; not all legal together."""
+    """Steps with arguments of every kind; not all of them are legal together."""
     m = symbol("M", 1, 64)
     layout = Layout.of((m, 9)).pad_to(1, 4).split(1, (None, 4)).reorder((1, 0, 2))
     return (
@@ -83,7 +83,7 @@ def test_the_schema_describes_what_is_written() -> None:
 
 
 def _fits(value: Any, schema: dict[str, Any]) -> bool:
-    """A validator of the part of JSON Schema that is used."""
+    """A validator of the used subset of JSON Schema."""
     if "$ref" in schema:
         return _fits(value, trace_json.schema()["$defs"][schema["$ref"].rpartition("/")[2]])
     if "anyOf" in schema:
@@ -181,7 +181,7 @@ def test_all_problems_of_a_trace_are_reported_together() -> None:
 
 @st.composite
 def damaged(draw: st.DrawFn) -> dict[str, Any]:
-    """A step of a known primitive whose arguments may be anything."""
+    """A step of a known primitive with arbitrary arguments."""
     name = draw(st.sampled_from(sorted(PRIMITIVES)))
     args = {p: draw(JSON) for p in parameters(PRIMITIVES[name]) if draw(st.booleans())}
     return {"primitive": name, "args": args}

@@ -146,7 +146,7 @@ def test_random_layouts_preserve_semantics(func: Func) -> None:
         try:
             changed = transform_layout(func, buffer.name, layout)
         except ScheduleError as e:
-            if "is not proved" not in e.what:  # what the prover does not see is refused, as the verifier would do
+            if "is not proved" not in e.what:  # bounds that the prover cannot show are refused, as by the verifier
                 raise
             return
         check_same(func, changed)

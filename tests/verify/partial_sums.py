@@ -1,4 +1,4 @@
-"""Sums in parts by hand, as text: of four rows of eight columns in a buffer T, and of eight rows of four in U."""
+"""Split reductions as text: sums of four rows of eight columns in a buffer T, and of eight rows of four in U."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Programs whose iterations have buffers for themselves: what one computes that knows nothing of the others."""
+"""Programs with private buffers, and interpreters that run their iterations independently of each other."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Coverage by running through iterations: what it proves where algebra does not, and what it leaves open."""
+"""Enumerated coverage: what it proves where iteration maps do not, and what stays undecided."""
 
 import numpy as np
 import pytest
@@ -28,12 +28,12 @@ func f(A: float32[12], B: float32[12], I: int64[12]{symbols}):
 
 
 @pytest.mark.parametrize("binding", ["(f * 5 + 3) % 12", "11 - f", "f // 2 + f % 2 * 6", "max(f, 11 - f) * 0 + f"])
-def test_every_element_is_reached(binding: str) -> None:
+def test_enumeration_proves_that_every_element_is_covered(binding: str) -> None:
     verify(parse(copy(binding)))
 
 
 @pytest.mark.parametrize("binding", ["(f * 5 + 3) % 11", "f // 2", "(f * 3) % 12"])
-def test_an_element_is_missing(binding: str) -> None:
+def test_enumeration_finds_missing_elements(binding: str) -> None:
     with pytest.raises(VerifyError, match="block 'B'"):
         verify(parse(copy(binding)))
 
@@ -48,7 +48,7 @@ def test_an_element_is_missing(binding: str) -> None:
         copy("(f * 5) % 12", 12, " where f < m", f"; m: 12..{2 * MAX_ITERATIONS}"),  # too many sizes
     ],
 )
-def test_what_stays_open(text: str) -> None:
+def test_undecided_coverage_is_not_proved(text: str) -> None:
     assert not is_covered(nests(text))
 
 
@@ -78,7 +78,7 @@ def is_counted(text: str, whole: bool = False) -> bool:
 
 @pytest.mark.parametrize("binding", ["f", "5 - f", "(f * 5 + 1) % 6"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_every_term_is_counted_once(binding: str, whole: bool) -> None:
+def test_enumeration_proves_that_every_term_is_counted_once(binding: str, whole: bool) -> None:
     assert is_counted(total(binding), whole)
     verify(parse(total(binding)))
 
@@ -94,25 +94,25 @@ def test_every_term_is_counted_once(binding: str, whole: bool) -> None:
         total("f", size=MAX_ITERATIONS),  # too many
     ],
 )
-def test_sums_that_are_not_proved(text: str) -> None:
+def test_wrong_reductions_are_not_proved(text: str) -> None:
     assert not is_counted(text)
 
 
-def test_what_an_empty_sum_leaves_is_not_looked_at() -> None:
+def test_empty_reductions_are_not_proved() -> None:
     text = total("f", reduced="K").replace("serial(6)", "serial(K)")
     assert is_counted(text)
     assert not is_counted(text, whole=True)
 
 
 @pytest.mark.parametrize(("terms", "proved"), [(1000, True), (20_000, False)])
-def test_the_memory_of_a_question_is_bounded(terms: int, proved: bool) -> None:
+def test_enumeration_stops_at_the_value_limit(terms: int, proved: bool) -> None:
     """Iterations that are few enough to run through, but too many numbers about them at once."""
     assert 12 * terms < MAX_ITERATIONS
     text = total(f"(f * 7 + 1) % {terms}", size=terms, reduced=str(terms)).replace("[12, 6]", f"[12, {terms}]")
     assert is_counted(text.replace("v: 12 = i", "v: 12 = i * 5 % 12")) == proved
 
 
-def test_rows_as_numbers_keep_their_order() -> None:
+def test_packed_rows_keep_their_order() -> None:
     rows = np.array([[2, -1], [0, 5], [2, 3], [0, -4]])
     order = np.argsort(pack_rows(rows))
     assert rows[order].tolist() == [[0, -4], [0, 5], [2, -1], [2, 3]]
@@ -121,12 +121,12 @@ def test_rows_as_numbers_keep_their_order() -> None:
 
 
 @pytest.mark.parametrize("scale", [1, 1 << 40])
-def test_distinct_numbers(scale: int) -> None:
+def test_count_distinct(scale: int) -> None:
     assert count_distinct(np.array([3, 1, 3, 0, 1]) * scale) == 3
 
 
 @pytest.mark.parametrize("condition", ["a + b < N", "a + b * 2 < 7"])
-def test_a_condition_that_cuts_a_corner_off_is_not_overlooked(condition: str) -> None:
+def test_a_predicate_that_cuts_off_a_corner_is_rejected(condition: str) -> None:
     text = f"""
 func f(OUT: float32[N, N]; N: 5..4000):
     for a in serial(N):
@@ -134,5 +134,5 @@ func f(OUT: float32[N, N]; N: 5..4000):
             block OUT(v: N = a, w: N = b) where {condition}:
                 OUT[v, w] = 1.0
 """
-    with pytest.raises(VerifyError, match="cuts no binding, so its iterations can't be counted"):
+    with pytest.raises(VerifyError, match="clips no binding, so its iterations can't be counted"):
         verify(parse(text))

@@ -1,4 +1,4 @@
-"""Blocks over fused variables: programs that were cut in the middle of a row, and what must not pass so."""
+"""Blocks over fused iteration variables: programs split in the middle of a row, accepted and rejected."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def nests(text: str) -> list[BlockContext]:
     return [BlockContext.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
 
 
-def test_digits_of_one_index_become_that_index() -> None:
+def test_splits_of_one_index_are_fused() -> None:
     (nest,) = fuse_iters(
         nests("""
 func f(A: float32[M, N, 5], B: float32[M, N, 5], S: float32[]; M: 1..9, N: 1..9):
@@ -54,7 +54,7 @@ func f(A: float32[M, N, 5], B: float32[M, N, 5], S: float32[]; M: 1..9, N: 1..9)
     ]
 
 
-def test_three_digits_and_those_of_a_reduction() -> None:
+def test_three_splits_and_those_of_a_reduction_are_fused() -> None:
     (nest,) = fuse_iters(
         nests("""
 func f(A: float32[2, 3, 4, 6, 7], B: float32[2, 3, 4]):
@@ -77,7 +77,7 @@ func f(A: float32[2, 3, 4, 6, 7], B: float32[2, 3, 4]):
         ("u: 2 = f % 2, v: 3 = g // 2 % 3", 2),
     ],
 )
-def test_digits_of_different_indices_stay(bindings: str, count: int) -> None:
+def test_splits_of_different_indices_are_not_fused(bindings: str, count: int) -> None:
     (nest,) = fuse_iters(
         nests(f"""
 func f(A: float32[2, 3], B: float32[2, 3]):
@@ -93,7 +93,7 @@ func f(A: float32[2, 3], B: float32[2, 3]):
 CUT = part("one", "M * N - N - 1", "f_one") + part("two", "N + 1", "f_two + M * N - N - 1")
 
 
-def test_accepts_parts_of_rows() -> None:
+def test_parts_of_rows_are_accepted() -> None:
     verify(parse(HEAD + CUT))
     assert copied(HEAD + CUT, 5, 3)
 
@@ -107,13 +107,13 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("body", "where"), WRONG.values(), ids=WRONG)
-def test_refuses(body: str, where: str) -> None:
+def test_incomplete_parts_of_rows_are_rejected(body: str, where: str) -> None:
     assert not copied(HEAD + body, 5, 3)
     with pytest.raises(VerifyError, match=where):
         verify(parse(HEAD + body))
 
 
-def test_bindings_are_as_simple_as_the_loops_allow() -> None:
+def test_bindings_are_simplified_under_loop_bounds() -> None:
     (nest,) = fuse_iters(
         nests("""
 func f(A: float32[9, 4], B: float32[9, 4]):
@@ -142,7 +142,7 @@ def cuts(draw: st.DrawFn) -> str:
 
 @given(cuts())
 @settings(max_examples=100)
-def test_parts_that_pass_are_everything(text: str) -> None:
+def test_accepted_parts_cover_the_domain(text: str) -> None:
     try:
         verify(parse(text))
     except VerifyError:

@@ -1,4 +1,4 @@
-"""Loops on the axes of a GPU and interleaved ones: text, well-formedness, and what the verifier says of wrong ones."""
+"""GPU launches and vthread loops: text, and the errors of invalid launches."""
 
 import pytest
 
@@ -21,7 +21,7 @@ func f(A: float32[N, 32], B: float32[N, 32]; N: 1..99):
 """
 
 
-def test_axes_print_parse_and_verify() -> None:
+def test_gpu_axes_print_parse_and_verify() -> None:
     func = parse(GOOD)
     assert parse(show(func)) == func
     verify(func)
@@ -92,7 +92,7 @@ def copy(*loops: str) -> str:
         ),
     ],
 )
-def test_what_is_wrong_is_said(text: str, message: str) -> None:
+def test_invalid_launches_are_rejected(text: str, message: str) -> None:
     with pytest.raises(VerifyError) as error:
         verify(parse(text))
     assert message in str(error.value)

@@ -1,4 +1,4 @@
-"""Sums get first values, all and once, and nobody overwrites them; other programs are refused, and wrong indeed."""
+"""Initialisers: sums are initialised completely, once, and never clobbered; rejected programs are run to be wrong."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ OVERWRITTEN = {
 
 
 @pytest.mark.parametrize("text", OVERWRITTEN.values(), ids=OVERWRITTEN)
-def test_sums_that_are_overwritten(text: str) -> None:
+def test_overwritten_sums_are_rejected(text: str) -> None:
     assert wrong_by(text)
     with pytest.raises(VerifyError, match="block 'C1': block 'late' overwrites the sums in 'U'"):
         verify(parse(text))
@@ -65,7 +65,7 @@ def held(use: str, store: str = "") -> str:
     return HEAD + sums + USED.format(use, store)
 
 
-def test_sums_that_are_overwritten_before_they_are_read() -> None:
+def test_sums_overwritten_before_they_are_read_are_rejected() -> None:
     message = "block 'late' overwrites the sums in 'T', which are not proved to be all read before"
     nobody = rows(ZERO, part("one", 8, 0), each("late", "T[v] = 0.0"))
     for text in (nobody, held("3")):
@@ -75,7 +75,7 @@ def test_sums_that_are_overwritten_before_they_are_read() -> None:
             verify(parse(text))
 
 
-def test_a_buffer_may_be_used_again_once_its_sums_are_read() -> None:
+def test_a_buffer_may_be_reused_after_its_sums_are_read() -> None:
     text = held("4", "B[x] + ")
     verify(parse(text))
     np.testing.assert_array_equal(*results(text))
@@ -88,7 +88,7 @@ BEGUN_AGAIN = {
 
 
 @pytest.mark.parametrize("again", BEGUN_AGAIN.values(), ids=BEGUN_AGAIN)
-def test_sums_that_are_collected_again(again: str) -> None:
+def test_sums_may_be_reinitialised_and_recomputed(again: str) -> None:
     text = eight(zeros("first", "8"), some_rows(1, 8, "i1"), again, some_rows(2, 8, "i2"))
     verify(parse(text))
     assert not wrong_by(text)
@@ -103,7 +103,7 @@ TOO_FEW = {
 
 
 @pytest.mark.parametrize("again", TOO_FEW.values(), ids=TOO_FEW)
-def test_sums_of_which_only_some_are_begun_again(again: str) -> None:
+def test_partial_reinitialisation_is_rejected(again: str) -> None:
     last = "" if "C3" in again else columns(2, "4")
     text = eight(zeros("first", "8"), columns(1, "4"), again, last)
     assert wrong_by(text)
@@ -124,7 +124,7 @@ func f(A: float32[8, n], U: float32[8]; n: {0}..16):
 """
 
 
-def test_first_values_come_from_a_part_that_has_points() -> None:
+def test_an_init_counts_only_in_a_nonempty_part() -> None:
     verify(parse(EMPTY_PART.format(4)))
     u, a = np.ones(8, np.float32), np.ones((8, 3), np.float32)
     interpret(parse(EMPTY_PART.format(1)), {"A": a, "U": u}, {"n": 3})
@@ -135,7 +135,7 @@ def test_first_values_come_from_a_part_that_has_points() -> None:
         verify(parse(EMPTY_PART.format(1)))
 
 
-def test_first_values_of_padded_elements() -> None:
+def test_initialisers_may_cover_padded_elements() -> None:
     """More elements get first values than are collected in."""
     text = rows("", part("one", 8, 0)).replace("T: float32[4]", "T: float32[7]")
     padded = "    for z in serial({0}):\n        block zero(u: 7 = z):\n            T[u] = 0.0\n"
@@ -163,7 +163,7 @@ func f(A: float32[8, 4], U: float32[8]):
 """
 
 
-def test_first_values_where_they_are_needed() -> None:
+def test_initialisers_must_cover_the_accumulated_elements() -> None:
     """Those that a part gives itself nobody else needs to give."""
     text = SOME_BEGUN.format(3)
     verify(parse(text))
@@ -188,7 +188,7 @@ func f(A: float32[18, 4], U: float32[18]):
 """
 
 
-def test_limits_that_one_part_keeps_to_unsaid() -> None:
+def test_limits_implied_in_one_part_are_proved() -> None:
     verify(parse(LIMITED.format(5, 18)))
     for step, limit in ((4, 18), (5, 14)):
         with pytest.raises(VerifyError, match=r"leaves gaps|covers"):
@@ -206,7 +206,7 @@ func f(A: float32[n, 2], U: float32[n, 2]; n: 1..20):
 
 
 @pytest.mark.parametrize(("modulus", "apart"), [(2, True), (1, False)])
-def test_elements_told_apart_by_the_number_of_which_they_hold_the_digits(modulus: int, apart: bool) -> None:
+def test_stores_to_splits_of_different_indices_are_disjoint(modulus: int, apart: bool) -> None:
     func = parse(DIGITS.format(modulus))
     one, two = (BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block))
     assert stores_are_disjoint(one, two, 1) == apart

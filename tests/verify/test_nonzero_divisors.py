@@ -1,4 +1,4 @@
-"""Divisors: what may be divided by a size of 0 is refused, what can't be is accepted."""
+"""Nonzero divisors: divisions by sizes that may be 0 are rejected, all others accepted."""
 
 import re
 
@@ -69,7 +69,7 @@ func f(C: int64[4]; n: 0..64):
 
 
 @pytest.mark.parametrize("text", GOOD.values(), ids=GOOD)
-def test_what_is_never_divided_by_zero_passes(text: str) -> None:
+def test_proved_divisors_are_accepted(text: str) -> None:
     verify(parse(text))
 
 
@@ -91,7 +91,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("symbols", "value", "message", "hint"), BAD.values(), ids=BAD)
-def test_an_access_that_may_divide_by_zero_is_refused(symbols: str, value: str, message: str, hint: str) -> None:
+def test_an_access_that_may_divide_by_zero_is_rejected(symbols: str, value: str, message: str, hint: str) -> None:
     func = parse(f"""
 func f(A: float32[n], C: float32[4]; {symbols}):
     for i in serial(4):
@@ -102,7 +102,7 @@ func f(A: float32[n], C: float32[4]; {symbols}):
         verify(func)
 
 
-def test_an_index_of_data_that_may_divide_by_zero_is_refused() -> None:
+def test_a_loaded_index_that_may_divide_by_zero_is_rejected() -> None:
     func = parse("""
 func f(A: float32[n], I: int64[4], C: float32[4]; n: 0..64):
     for i in serial(4):
@@ -113,7 +113,7 @@ func f(A: float32[n], I: int64[4], C: float32[4]; n: 0..64):
         verify(func)
 
 
-def test_an_extent_that_may_divide_by_zero_is_refused() -> None:
+def test_an_extent_that_may_divide_by_zero_is_rejected() -> None:
     """Where n is 0 no iteration would run, and nothing store the N elements."""
     text = """
 func f(A: float32[N], B: float32[N]; N: 0..99, n: 0..9):
@@ -130,7 +130,7 @@ func f(A: float32[N], B: float32[N]; N: 0..99, n: 0..9):
     verify(parse(text.replace("n: 0..9)", "n: 1..9)")))
 
 
-def test_a_binding_or_predicate_that_may_divide_by_zero_is_refused() -> None:
+def test_a_binding_or_predicate_that_may_divide_by_zero_is_rejected() -> None:
     func = parse("""
 func f(A: float32[4], C: float32[4]; n: 0..64):
     for i in serial(4):

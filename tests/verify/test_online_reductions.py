@@ -1,4 +1,4 @@
-"""What the verifier says of sums that are corrected while they run, and of elements that belong to one iteration."""
+"""Online reductions, whose partial sums are rescaled, and disjoint iterations."""
 
 import pytest
 
@@ -27,24 +27,24 @@ func running(A: float32[N, 12], Y: float32[N]; N: 1..64):
 
 
 @pytest.mark.parametrize("change", ["Y[w] / 2.0", "select(Y[w] < 0.0, 0.0, Y[w])", "exp(Y[w])"])
-def test_a_sum_may_be_changed_between_its_chunks(change: str) -> None:
+def test_partial_sums_may_be_rescaled_between_k_blocks(change: str) -> None:
     verify(running(change))
 
 
 @pytest.mark.parametrize("start", ["0.0", "A[w, 0]"])
-def test_a_sum_may_not_start_again_between_its_chunks(start: str) -> None:
+def test_reinitialisation_between_k_blocks_is_rejected(start: str) -> None:
     with pytest.raises(VerifyError, match=r"'Y' is initialised again inside the reduction"):
         verify(running(start))
 
 
-def test_what_is_added_between_chunks_is_a_reduction_too() -> None:
+def test_accumulation_between_k_blocks_must_not_repeat_points() -> None:
     with pytest.raises(
         VerifyError, match=r"iterations of loop 'ko' accumulate the same points into one element of 'Y'"
     ):
         verify(running("Y[w] + A[w, 0]"))
 
 
-def test_chunks_of_a_sum_that_is_changed_do_not_run_at_once() -> None:
+def test_parallel_k_blocks_of_an_online_reduction_race() -> None:
     with pytest.raises(VerifyError, match=r"iterations of parallel loop 'ko' may write the same element: Y\[w\]"):
         verify(running("Y[w] / 2.0", "parallel"))
 
@@ -59,7 +59,7 @@ def elements_apart(text: str, buffer: str) -> dict[str, bool]:
     }
 
 
-def test_elements_of_one_iteration() -> None:
+def test_iterations_are_disjoint() -> None:
     text = """
 func tiles(A: float32[N, 9], Y: float32[N, 9]; N: 1..64):
     alloc T: float32[N, 9]
@@ -79,7 +79,7 @@ func tiles(A: float32[N, 9], Y: float32[N, 9]; N: 1..64):
     assert elements_apart(text, "Y") == dict.fromkeys(apart, True)
 
 
-def test_a_loop_of_one_iteration_shares_nothing() -> None:
+def test_a_loop_of_one_iteration_is_disjoint() -> None:
     text = """
 func one(A: float32[], Y: float32[4]):
     for n in serial(1):
@@ -99,7 +99,7 @@ func one(A: float32[], Y: float32[4]):
         ("i", "8", " where i < 5", "binding i of 'v' covers 0..4, expected 0..7 once"),
     ],
 )
-def test_points_that_are_missed_or_repeated(binding: str, extent: str, where: str, message: str) -> None:
+def test_incomplete_and_repeated_covers_are_reported(binding: str, extent: str, where: str, message: str) -> None:
     func = parse(f"""
 func part(A: float32[9], Y: float32[9]):
     for i in serial(8):

@@ -1,6 +1,6 @@
-"""Values that iterations hand to each other through private buffers: element by element, in hand-written programs.
+"""Privatisation: loop-carried reads of private buffers are rejected, in hand-written programs.
 
-Every program that must be refused is shown to compute something else where its iterations are independent.
+Every rejected program is shown to compute another result when its iterations run independently.
 """
 
 import numpy as np
@@ -210,7 +210,7 @@ for b in serial(4):
 
 @pytest.mark.parametrize("scope", ["stack", "register"])
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_iterations_hand_to_each_other_is_refused(name: str, scope: str) -> None:
+def test_loop_carried_reads_are_rejected(name: str, scope: str) -> None:
     text, message = REFUSED[name]
     text = text.replace(" in stack", f" in {scope}")
     with pytest.raises(VerifyError) as error:
@@ -220,7 +220,7 @@ def test_what_iterations_hand_to_each_other_is_refused(name: str, scope: str) ->
 
 
 @pytest.mark.parametrize("name", ["another element than was written", "a window that reaches beyond"])
-def test_native_code_of_a_refused_program_is_wrong(name: str) -> None:
+def test_native_code_of_a_rejected_program_is_wrong(name: str) -> None:
     """Threads have stacks of their own, so that the first iteration of a thread finds nothing of the one before."""
     func = parse(REFUSED[name][0])
     rows = np.arange(72, dtype=np.float32).reshape(9, 8) + 1
@@ -360,14 +360,14 @@ for b in serial(8):
 
 @pytest.mark.parametrize("scope", ["stack", "register"])
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_what_an_iteration_wrote_it_may_read(name: str, scope: str) -> None:
+def test_reads_of_elements_written_in_the_same_iteration_are_accepted(name: str, scope: str) -> None:
     func = parse(ACCEPTED[name].replace(" in stack", f" in {scope}"))
     verify(func, registers=False)
     for m in (0, 1, 4):
         assert not differs(func, "i", {"n": 9, "m": m})
 
 
-def test_a_sum_over_a_loop_outside_is_no_value_of_this_iteration() -> None:
+def test_a_reduction_over_an_outer_loop_is_loop_carried() -> None:
     """Where the outer loop does not run, its init is stored outside of the inner one."""
     func = parse(
         HEAD
@@ -387,7 +387,7 @@ def test_a_sum_over_a_loop_outside_is_no_value_of_this_iteration() -> None:
         verify(func)
 
 
-def test_a_buffer_that_no_stack_holds() -> None:
+def test_a_buffer_that_exceeds_the_stack_is_rejected() -> None:
     text = program(
         "T: float32[70000]",
         """
@@ -404,7 +404,7 @@ block P(p: n = i):
         verify(parse(text))
 
 
-def test_the_stack_holds_all_buffers_of_a_kernel() -> None:
+def test_the_stack_limit_counts_all_buffers_of_a_kernel() -> None:
     text = program(
         "T: float32[40000]; S: float32[30000]",
         """
@@ -423,7 +423,7 @@ block Q(q: n = i):
         verify(parse(text))
 
 
-def test_a_parallel_loop_of_one_iteration_stays_right_in_parts() -> None:
+def test_a_parallel_loop_of_one_iteration_may_be_split() -> None:
     func = parse("""
 func f(A: float32[6, 1, 3], Y: float32[6]):
     for i in serial(6):
@@ -437,7 +437,7 @@ func f(A: float32[6, 1, 3], Y: float32[6]):
     verify(split_parts(func, "ky", 8))
 
 
-def test_tiles_are_not_shifted_over_what_an_iteration_hands_to_the_next() -> None:
+def test_tiles_are_not_shifted_over_loop_carried_values() -> None:
     text = REFUSED["another element than was written"][0].replace(" in stack", "").replace("parallel", "serial")
     message = "block 'U' reads 'T', which a repeated iteration has changed: block 'P' before it writes T.0."
     with pytest.raises(ScheduleError, match=message):

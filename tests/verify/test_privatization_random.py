@@ -1,5 +1,4 @@
-"""Random programs with private buffers: where the verifier accepts independent iterations, each of them computes the
-same among others, in any order, and with nothing in its buffers."""
+"""Privatisation of random programs: accepted iterations compute the same in any order and from poisoned buffers."""
 
 from dataclasses import dataclass, field
 
@@ -119,7 +118,7 @@ SIZES = ({"n": 5, "m": 0}, {"n": 4, "m": 2}, {"n": 5, "m": 3})
 
 @given(programs())
 @settings(max_examples=80)
-def test_iterations_that_pass_are_independent(func: Func) -> None:
+def test_accepted_iterations_are_independent(func: Func) -> None:
     try:
         verify(func)
     except VerifyError as error:
@@ -132,7 +131,7 @@ def test_iterations_that_pass_are_independent(func: Func) -> None:
 
 @given(programs())
 @settings(max_examples=40)
-def test_iterations_that_may_run_twice_compute_the_same(func: Func) -> None:
+def test_accepted_iterations_may_run_twice(func: Func) -> None:
     serial = iterations_of(func, "i", LoopKind.SERIAL)
     for name in ("T", "W"):
         old = find_alloc(serial, name)

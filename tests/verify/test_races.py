@@ -1,4 +1,4 @@
-"""Races: elements that tell the iteration only with what conditions say of it, and those that do not."""
+"""Races between tiles whose elements identify the iteration only under conditions."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ func f(A: float32[N * 8], B: float32[N * 8]; N: 8..99):
 """
 
 
-def test_tiles_of_parts_that_a_condition_keeps_apart() -> None:
+def test_tiles_that_a_condition_keeps_disjoint_do_not_race() -> None:
     func = parse(parts("N", "io * 7 + ii < N"))
     verify(func)
     arrays = {"A": np.arange(80, dtype=np.float32), "B": np.zeros(80, np.float32)}
@@ -33,7 +33,7 @@ def test_tiles_of_parts_that_a_condition_keeps_apart() -> None:
     ("step", "condition"),
     [("(N - 1)", "io * 7 + ii < N"), ("N", "N * o + ii + io * 7 < N * 8"), ("1", "io * 7 + ii < N")],
 )
-def test_tiles_of_parts_that_overlap(step: str, condition: str) -> None:
+def test_overlapping_tiles_race(step: str, condition: str) -> None:
     message = "iterations of parallel loop 'io' may write the same element"
     with pytest.raises(VerifyError, match=message):
         verify(parse(parts(step, condition)))

@@ -1,4 +1,4 @@
-"""Accumulators: programs that lose or miss terms are refused, however loops are cut; and they are wrong indeed."""
+"""Split reductions: programs that lose or repeat terms are rejected, however loops are split, and are wrong if run."""
 
 import numpy as np
 import pytest
@@ -81,14 +81,14 @@ WRONG: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
-def test_accepts(text: str) -> None:
+def test_valid_split_reductions_are_accepted(text: str) -> None:
     verify(parse(text))
     np.testing.assert_array_equal(*results(text))
 
 
 @pytest.mark.parametrize(("text", "message"), WRONG.values(), ids=WRONG)
 @pytest.mark.parametrize("rows", ["4", "N"])
-def test_refuses(text: str, message: str, rows: str) -> None:
+def test_invalid_split_reductions_are_rejected(text: str, message: str, rows: str) -> None:
     """Whether sizes are few enough to look at all iterations or not."""
     for old in ("4 = ", "32[4", "i in serial(4"):
         text = text.replace(old, old.replace("4", rows))
@@ -160,14 +160,14 @@ def sums(text: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("parts", APART.values(), ids=APART)
-def test_sums_of_different_elements(parts: str) -> None:
+def test_parts_with_different_elements(parts: str) -> None:
     text = ROWS + parts + STORE.format(rows="N")
     verify(parse(text))
     np.testing.assert_array_equal(*sums(text))
 
 
 @pytest.mark.parametrize("parts", TWICE.values(), ids=TWICE)
-def test_sums_of_equal_elements(parts: str) -> None:
+def test_parts_with_equal_elements(parts: str) -> None:
     text = ROWS + parts + STORE.format(rows="N")
     found, right = sums(text)
     assert not np.array_equal(found, right)
@@ -203,7 +203,7 @@ func f(A: float32[M, K], B: float32[M]; M: 8..4096, K: 8..4096):
 FIRST, OTHER = "init B[v] = 0.0\n                    ", "init B[w] = 0.0\n                    "
 
 
-def test_parts_in_two_directions() -> None:
+def test_parts_split_in_two_directions() -> None:
     text = BLOCKS.format(FIRST, 3, OTHER)
     verify(parse(text))
     a = np.arange(90, dtype=np.float32).reshape(9, 10)
@@ -212,7 +212,7 @@ def test_parts_in_two_directions() -> None:
     np.testing.assert_array_equal(b, a.sum(1))
 
 
-def test_parts_in_two_directions_that_overlap() -> None:
+def test_overlapping_parts_in_two_directions_are_rejected() -> None:
     with pytest.raises(VerifyError, match=r"block 'three': binding o \* 4 \+ 2 \+ j leaves gaps"):
         verify(parse(BLOCKS.format(FIRST, 2, OTHER)))
 
@@ -234,7 +234,7 @@ func f(X: float32[8], Y: float32[{N}]; N: 5..4096):
 """
 
 
-def test_elements_by_the_number_of_the_iteration() -> None:
+def test_elements_indexed_by_the_iteration() -> None:
     verify(parse(RELATIVE.format(N="N", first="io", second="io")))
 
 
@@ -246,12 +246,12 @@ def test_elements_by_the_number_of_the_iteration() -> None:
         ({"first": "io + 1", "second": "io"}, "accumulates into elements of 'T' that no block is proved to initialise"),
     ],
 )
-def test_elements_of_different_iterations(elements: dict[str, str], message: str, rows: str) -> None:
+def test_elements_of_different_iterations_are_rejected(elements: dict[str, str], message: str, rows: str) -> None:
     with pytest.raises(VerifyError, match=message):
         verify(parse(RELATIVE.format(N=rows, **elements)))
 
 
-def test_parts_of_a_sum_over_everything() -> None:
+def test_parts_of_a_full_reduction() -> None:
     """There is one element; what limits one part does not limit it."""
     verify(
         parse("""
@@ -298,7 +298,7 @@ def histories(draw: st.DrawFn) -> str:
 
 @given(histories())
 @settings(max_examples=150)
-def test_histories_that_pass_are_right(text: str) -> None:
+def test_accepted_event_logs_are_right(text: str) -> None:
     """What is read at the end is a whole sum, which other blocks may have doubled, or a first value."""
     try:
         verify(parse(text))
@@ -342,7 +342,7 @@ def combs(first: str, second: str) -> list[object]:
     return [stores_same_elements(nests[0], nests[1]), stores_same_elements(nests[1], nests[0])]
 
 
-def test_equal_elements_of_loops_that_leave_gaps() -> None:
+def test_equal_strided_elements() -> None:
     """Rows of 4, tiles of 2 by 2: the same elements, although neither is a box of its own."""
     first = "i * (N // 4) + j"
     assert combs(first, "(io * 2 + ii) * (N // 4) + jo * 2 + ji") == [True, True]
@@ -361,7 +361,7 @@ def test_equal_elements_of_loops_that_leave_gaps() -> None:
         ("i * (N // 4) + i", "(io * 2 + ii) * (N // 4) + ii"),
     ],
 )
-def test_elements_that_are_not_known_to_be_equal(first: str, second: str) -> None:
+def test_elements_not_proved_equal(first: str, second: str) -> None:
     assert combs(first, second) == [False, False]
 
 
@@ -413,20 +413,20 @@ WIPED = {
 
 
 @pytest.mark.parametrize("text", AGAIN.values(), ids=AGAIN)
-def test_sums_that_begin_again(text: str) -> None:
+def test_reinitialised_sums_are_accepted(text: str) -> None:
     verify(parse(text))
     assert not wrong_by(text)
 
 
 @pytest.mark.parametrize(("text", "message"), WIPED.values(), ids=WIPED)
-def test_sums_that_are_wiped_or_added_twice(text: str, message: str) -> None:
+def test_clobbered_or_repeated_sums_are_rejected(text: str, message: str) -> None:
     assert wrong_by(text)
     with pytest.raises(VerifyError) as caught:
         verify(parse(text))
     assert message in str(caught.value)
 
 
-def test_parts_with_different_operators() -> None:
+def test_parts_with_different_operators_are_rejected() -> None:
     """A sum and a maximum that together reach the domain are not one reduction."""
     text = """
 func f(A: float32[8], U: float32[1]):
@@ -443,7 +443,7 @@ func f(A: float32[8], U: float32[1]):
         verify(parse(text.format("max(U[v2], A[k2])")))
 
 
-def test_lanes_with_different_operators() -> None:
+def test_lanes_combined_with_different_operators_are_rejected() -> None:
     text = """
 func f(A: float32[8], U: float32[1]):
     block Z(vz: 1 = 0):

@@ -1,5 +1,4 @@
-"""Programs by hand that look right to a proof that is too quick: each gives other answers in another order, or touches
-what it must not."""
+"""Programs that a careless proof would accept: each has another result in another order, or is out of bounds."""
 
 import numpy as np
 import pytest
@@ -126,23 +125,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused(name: str) -> None:
+def test_rejected_program_is_wrong(name: str) -> None:
     text, message = REFUSED[name]
     with pytest.raises(VerifyError, match=message):
         verify(parse(text))
 
 
-def test_plain_data_between_bounds_is_an_index() -> None:
+def test_clamped_data_is_a_valid_index() -> None:
     verify(parse(WRAPPING.format("(I[v] >= 0) and (I[v] < 8)")))
 
 
-def test_the_first_value_of_an_empty_sum_stays_in_its_buffer() -> None:
+def test_the_init_of_an_empty_reduction_stays_in_bounds() -> None:
     func = parse(BEFORE_THE_START)
     verify(func)
     check(func, {"A": np.zeros((8, 0), np.float32), "U": np.ones(8, np.float32)}, {"K": 0})
 
 
-def test_a_fused_loop_may_have_no_iterations() -> None:
+def test_a_fused_loop_may_be_empty() -> None:
     text = """
 func f(A: float32[n * m], U: float32[n, m]; n: 1..16, m: 0..4):
     for i in parallel(n * m):

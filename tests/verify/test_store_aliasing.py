@@ -1,4 +1,4 @@
-"""What a block stores another one does too, by element: where that is said it is so, and it is said of tiles."""
+"""Covered stores: what is proved to be covered is stored, and tiles are proved."""
 
 import numpy as np
 import pytest
@@ -55,12 +55,12 @@ def nests(first: str, then: str, times: str = "(N + 31) // 32") -> list[BlockCon
         ({"less": "o{n} * 16"}, False),
     ],
 )
-def test_tiles_of_which_the_last_is_not_whole(changed: dict[str, str], right: bool) -> None:
+def test_partial_last_tiles_are_covered(changed: dict[str, str], right: bool) -> None:
     a, b = nests(store("a"), store("b", **changed))
     assert is_covered_by_inversion(a, b, count_shared_loops(a, b)) == right
 
 
-def test_what_is_loaded_may_be_another_value_by_then() -> None:
+def test_loaded_indices_are_not_covered() -> None:
     limit = "l * 32 + o{n} * 16 + i{n} < N and X[0] < 5"
     a, b = nests(store("a", limit=limit), store("b", limit=limit))
     assert not is_covered_by_inversion(a, b, count_shared_loops(a, b))
@@ -79,7 +79,7 @@ SUM = """
     ("point", "limit", "right"),
     [("k", "j < 8", True), ("k", "1 <= j + k", False), ("3 - k", "j < 8", False), ("k", "1 <= k", False)],
 )
-def test_an_init_stores_with_the_first_point(point: str, limit: str, right: bool) -> None:
+def test_an_init_stores_at_the_first_reduction_point(point: str, limit: str, right: bool) -> None:
     first = store("a", outer="1", inner="8", at="l * 8 + i{n} + o{n}", limit="0 <= i{n}", less="0")
     a, b = nests(first, SUM.format(point=point, limit=limit), "100")
     assert is_covered_by_inversion(a, b, count_shared_loops(a, b)) == right
@@ -107,7 +107,7 @@ def elements(nest: BlockContext) -> dict[int, set[int]]:
     return found
 
 
-def test_what_is_said_to_be_stored_is_stored() -> None:
+def test_proved_covers_are_right() -> None:
     said = 0
     for seed in range(1500):
         rng = np.random.default_rng(seed)

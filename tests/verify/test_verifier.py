@@ -1,6 +1,4 @@
-"""The verifier: what it accepts, and what it says about programs that are wrong."""
-
-import time
+"""The verifier: accepted programs, and the messages for invalid ones."""
 
 import pytest
 from tests.loops.programs import conv, matmul_relu
@@ -15,7 +13,7 @@ from tilewright.verify.verifier import verify
 
 
 @pytest.mark.parametrize("text", VALID_PROGRAMS.values(), ids=VALID_PROGRAMS)
-def test_accepts(text: str) -> None:
+def test_valid_programs_are_accepted(text: str) -> None:
     verify(parse(text))
 
 
@@ -246,7 +244,7 @@ BAD: dict[str, tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
-def test_rejects(text: str, message: str) -> None:
+def test_invalid_programs_are_rejected(text: str, message: str) -> None:
     with pytest.raises(VerifyError) as caught:
         verify(parse(text))
     assert message in str(caught.value)
@@ -256,7 +254,7 @@ def _single(store: Store, *buffers: Buffer) -> Func:
     return Func("f", buffers, (), (), Block("b", (), store))
 
 
-def test_rejects_what_the_text_cannot_say() -> None:
+def test_invalid_trees_without_text_are_rejected() -> None:
     a = Buffer("A", (const(4),), float32)
     other = Buffer("A", (const(5),), float32)
     cases = [
@@ -277,7 +275,7 @@ def test_rejects_what_the_text_cannot_say() -> None:
         verify(Func("f", (a,), (), (), Seq((block,))))
 
 
-def test_all_problems_are_listed() -> None:
+def test_all_problems_are_reported() -> None:
     text = one("B[v + 1] = A[v - 1]")
     with pytest.raises(VerifyError) as caught:
         verify(parse(text))
@@ -287,20 +285,12 @@ def test_all_problems_are_listed() -> None:
     assert sum("is not proved" in line for line in lines) == 2
 
 
-def test_register_indices_may_wait_for_the_end_of_the_schedule() -> None:
+def test_register_indices_are_checked_only_on_request() -> None:
     text = BAD["register indexed by a serial loop"][0]
     verify(parse(text), registers=False)
 
 
-def test_untransformed_programs_are_valid_and_verified_fast() -> None:
+def test_untransformed_programs_are_valid() -> None:
+    # benchmarks.primitives times the verifier
     verify(matmul_relu())
-    func = conv()
-    verify(func)
-    best = min(_timed(func) for _ in range(5))
-    assert best < 0.02, "about 2 ms on the machine where this was written"
-
-
-def _timed(func: Func) -> float:
-    start = time.perf_counter()
-    verify(func)
-    return time.perf_counter() - start
+    verify(conv())

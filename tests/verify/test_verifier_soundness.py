@@ -1,4 +1,4 @@
-"""What the verifier accepts is right: random loops and bindings, checked by running through all iterations."""
+"""Soundness of the verifier: accepted random programs are right, checked by enumerating all iterations."""
 
 from itertools import product
 
@@ -114,7 +114,7 @@ def _accepted(func: Func) -> bool:
 
 @given(programs(reducing=False))
 @settings(max_examples=400)
-def test_spatial_programs_that_pass_are_right(func: Func) -> None:
+def test_accepted_spatial_programs_are_right(func: Func) -> None:
     if not _accepted(func):
         return
     event("accepted")
@@ -123,7 +123,7 @@ def test_spatial_programs_that_pass_are_right(func: Func) -> None:
 
 @given(programs(reducing=True))
 @settings(max_examples=400)
-def test_reductions_that_pass_are_right(func: Func) -> None:
+def test_accepted_reductions_are_right(func: Func) -> None:
     if not _accepted(func):
         return
     event("accepted")
@@ -219,7 +219,7 @@ def _reached(s: Stmt, env: dict[Var, int]) -> set[tuple[int, ...]]:
 
 @given(cut_programs())
 @settings(max_examples=600)
-def test_programs_cut_apart_that_pass_reach_everything(func: Func) -> None:
+def test_accepted_peeled_programs_cover_their_domain(func: Func) -> None:
     if not _accepted(func):
         return
     event("accepted")

@@ -1,4 +1,4 @@
-"""Arrays for and from npz files, and random inputs."""
+"""Inputs of the command line: npz files and random arrays."""
 
 import argparse
 import re
@@ -20,11 +20,11 @@ DEFAULT_SIZE = 8
 
 
 def add_input_options(parser: argparse.ArgumentParser, *, random_default: bool) -> None:
-    """Options that say where inputs come from."""
+    """Adds the options that choose the inputs."""
     group = parser.add_argument_group("inputs")
-    given = "default" if random_default else "or"
+    role = "default" if random_default else "or"
     group.add_argument("--inputs", metavar="X.npz", help="arrays by input name")
-    group.add_argument("--random", action="store_true", help=f"random inputs ({given})")
+    group.add_argument("--random", action="store_true", help=f"random inputs ({role})")
     group.add_argument(
         "--size",
         action="append",
@@ -39,7 +39,7 @@ def add_input_options(parser: argparse.ArgumentParser, *, random_default: bool) 
 
 
 def feeds_of(options: argparse.Namespace, manifest: Manifest, *, random_default: bool) -> Arrays:
-    """The inputs that the options ask for.
+    """The inputs that the options select.
 
     Raises:
         OptionError: the options contradict each other, or name a dimension that does not exist.
@@ -78,11 +78,11 @@ def read_npz(path: str) -> Arrays:
 _NPZ_HINT = "write it with numpy.savez"
 
 _NPZ_ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
-"""What NumPy and zipfile raise on other files, on damaged ones, and on encrypted or exotically compressed ones."""
+"""Errors of NumPy and zipfile for files that are no npz, damaged, encrypted, or compressed by other methods."""
 
 
 def _read_member(file: Any, name: str, where: str) -> Any:
-    """One array of an npz file; NumPy's own texts advise to unpickle, which no input needs."""
+    """One array of an npz file; replaces NumPy's error messages, which advise unpickling."""
     try:
         value = file[name]
     except _NPZ_ERRORS as error:
@@ -124,10 +124,10 @@ def parse_sizes(entries: Sequence[str]) -> dict[str, int]:
 
 
 def _parse_range(text: str) -> tuple[int, int]:
-    found = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", text)
-    if found is None or int(found[1]) > int(found[2]):
+    match = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", text)
+    if match is None or int(match[1]) > int(match[2]):
         raise OptionError(f"expected LO..HI, got {text!r}", where="--ints", hint="for example --ints 0..999")
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])
 
 
 def random_inputs(manifest: Manifest, sizes: Mapping[str, int], ints: tuple[int, int], seed: int) -> Arrays:
@@ -136,15 +136,17 @@ def random_inputs(manifest: Manifest, sizes: Mapping[str, int], ints: tuple[int,
     Raises:
         OptionError: a size is given for a dimension that does not exist, or an input's type has no random values.
     """
-    known = {s.name: s for s in manifest.symbols}
+    symbols = {s.name: s for s in manifest.symbols}
     for name in sizes:
-        if name not in known:
-            listed = ", ".join(f"'{n}'" for n in known) or "none"
+        if name not in symbols:
+            listed = ", ".join(f"'{n}'" for n in symbols) or "none"
             raise OptionError(f"the model has no dynamic dimension {name!r}; it has: {listed}", where="--size")
-    chosen = {name: max(s.lo, min(DEFAULT_SIZE, DEFAULT_SIZE if s.hi is None else s.hi)) for name, s in known.items()}
-    chosen |= sizes
+    chosen_sizes = {
+        name: max(s.lo, min(DEFAULT_SIZE, DEFAULT_SIZE if s.hi is None else s.hi)) for name, s in symbols.items()
+    }
+    chosen_sizes |= sizes
     generator = np.random.default_rng(seed)
-    return {spec.name: _random_array(spec, chosen, ints, generator) for spec in manifest.inputs}
+    return {spec.name: _random_array(spec, chosen_sizes, ints, generator) for spec in manifest.inputs}
 
 
 def _random_array(

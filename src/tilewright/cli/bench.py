@@ -1,9 +1,9 @@
 """`tilewright bench`: time per call, next to other engines where the file is an ONNX model.
 
-Every engine has a process of its own; they take turns in blocks of calls with a pause before each. Beside every block
-runs a canary, a fixed product: blocks beside which it was slower than it may be do not count, as something disturbed
-the machine. A figure is the median over the blocks that count of the median of their calls; the ratio is this
-compiler's time over that of the fastest other engine.
+Every engine has its own process; engines take turns in blocks of calls with a pause before each. With every block a
+canary runs, a fixed matrix product: blocks with a slow canary do not count, as another load disturbed the machine. A
+figure is the median over the counted blocks of the median of their calls; the ratio is this compiler's time over that
+of the fastest other engine.
 """
 
 import argparse
@@ -73,19 +73,19 @@ def execute(options: argparse.Namespace) -> Result:
             executable, None if is_compiled(options.file) else options.file, peers, feeds, plan, tell
         )
 
-    found = with_progress(options, timed)
+    result = with_progress(options, timed)
     data = {
         "file": options.file,
         "threads": executable.threads,
         "rounds": options.rounds,
         "inputs": {name: list(array.shape) for name, array in feeds.items()},
-        **_data(found),
+        **_data(result),
     }
     return Result(data, _text(data), optional=False)
 
 
 def _peers(options: argparse.Namespace) -> tuple[str, ...]:
-    """The other engines, each of which is installed."""
+    """The engines to compare with; raises where one is not installed."""
     compiled = is_compiled(options.file)
     if options.engines is None:
         default = "onnxruntime"
@@ -100,7 +100,7 @@ def _peers(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
-    """A duel's outcome and its circumstances, for `--json`."""
+    """The result of a duel and its circumstances, for `--json`."""
     versions = {name: __version__ if name == "tilewright" else version(name) for name in result.engines}
     data: dict[str, Any] = {
         "engines": {

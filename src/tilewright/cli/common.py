@@ -1,4 +1,4 @@
-"""What the verbs share: results, options for models, progress on standard error."""
+"""Shared parts of the verbs: results, compile options, progress on standard error."""
 
 import argparse
 import sys
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Verbs = Any
-"""What argparse's `add_subparsers` returns, which has no public type."""
+"""The result of argparse's `add_subparsers`, which has no public type."""
 
 _PROGRESS_INTERVAL = 5.0
-"""Seconds after which progress is told even where standard error is no terminal."""
+"""Seconds between progress lines on a standard error that is no terminal."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a verb found.
+    """The result of a verb.
 
     Attributes:
-        data: for `--json`.
-        text: for people.
-        status: exit code.
+        data: the result as JSON values, for `--json`.
+        text: the result for people.
+        status: the exit code.
         optional: whether `--quiet` drops the text.
     """
 
@@ -43,7 +43,7 @@ class Result:
 
 
 def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Options of every verb that compiles."""
+    """Adds the options of every verb that compiles."""
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
         "--shape",
@@ -86,7 +86,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
-    """The number of threads."""
+    """Adds the option for the number of threads."""
     parser.add_argument(
         "--threads",
         type=int,
@@ -135,7 +135,7 @@ class Progress:
         self._stage = ""
 
     def __call__(self, what: str, done: int, total: int) -> None:
-        """Tells that `done` of `total` parts of a stage are done."""
+        """Reports that `done` of `total` parts of a stage are done."""
         if self._quiet:
             return
         now = time.monotonic()
@@ -157,7 +157,7 @@ class Progress:
 
 
 def with_progress(options: argparse.Namespace, work: Callable[[Progress], T]) -> T:
-    """The result of `work`, which is given a progress to tell."""
+    """Runs `work` with a progress reporter, and clears its line afterwards."""
     progress = Progress(options.quiet)
     try:
         return work(progress)
@@ -179,7 +179,7 @@ def is_compiled(path: str) -> bool:
 
 
 def reject_compiled(path: str, what: str) -> None:
-    """Raises where a file is an artifact: what is wrong with a damaged one, else `what`.
+    """Raises if a file is an artifact: the damage of a damaged one, else `what`.
 
     Raises:
         ArtifactError: it is an artifact, and damaged.
@@ -197,12 +197,12 @@ def count_text(count: int, noun: str) -> str:
 
 
 def executable_of(options: argparse.Namespace) -> Executable:
-    """The executable of the verb's file, compiled now where it is a model."""
+    """The executable of the verb's file, which is compiled if it is a model."""
     if is_compiled(options.file):
-        given = [name for name in _COMPILE_OPTIONS if getattr(options, name)]
-        if given:
-            listed = ", ".join(f"--{name}" for name in given)
-            what = f"{listed} {'has' if len(given) == 1 else 'have'} no effect on a model that is compiled already"
+        ignored = [name for name in _COMPILE_OPTIONS if getattr(options, name)]
+        if ignored:
+            flags = ", ".join(f"--{name}" for name in ignored)
+            what = f"{flags} {'has' if len(ignored) == 1 else 'have'} no effect on a model that is compiled already"
             raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
         return load(options.file, options.threads)
     from tilewright.driver.compile import compile_with_options  # here because it imports the compiler
@@ -214,7 +214,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
 
 
 def write_text(path: Path, text: str, option: str, quiet: bool) -> None:
-    """Writes a file that an option asks for, and says so on standard error unless all is to be quiet.
+    """Writes the file of an option, and reports it on standard error unless `quiet`.
 
     Raises:
         OptionError: it can't be written.
@@ -227,13 +227,13 @@ def write_text(path: Path, text: str, option: str, quiet: bool) -> None:
 
 
 def report_written(path: Path | str, quiet: bool) -> None:
-    """Says on standard error that a file was written, unless all is to be quiet."""
+    """Reports a written file on standard error unless `quiet`."""
     if not quiet:
         print(f"wrote {path}", file=sys.stderr)
 
 
 def build_text(build: BuildSpec) -> str:
-    """How code was made, in a line.
+    """The build choices in a line.
 
     For example "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef), convolutions safe".
     """
@@ -245,7 +245,7 @@ def build_text(build: BuildSpec) -> str:
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """Columns, the first to the left and the others to the right."""
+    """A table as text, the first column aligned left and the others right."""
     widths = [max(len(r[k]) for r in (header, *rows)) for k in range(len(header))]
 
     def line(row: tuple[str, ...]) -> str:

@@ -1,4 +1,4 @@
-"""`tilewright compile`: a model into one file that `run`, `tilewright.load` and `InferenceSession` take."""
+"""`tilewright compile`: compiles a model into one file for `run`, `tilewright.load` and `InferenceSession`."""
 
 import argparse
 import dataclasses
@@ -48,11 +48,11 @@ def execute(options: argparse.Namespace) -> Result:
     start = time.monotonic()
 
     def work(tell: Progress) -> "tuple[Compilation, Artifact]":
-        made = make_compilation(options.file, compile_options(options), tell)
+        compilation = make_compilation(options.file, compile_options(options), tell)
         tell("machine code", 0, 1)
-        return made, made.artifact()
+        return compilation, compilation.artifact()
 
-    made, artifact = with_progress(options, work)
+    compilation, artifact = with_progress(options, work)
     size = save_artifact(artifact, output)
     seconds = time.monotonic() - start
     fallbacks = [s.nodes for s in artifact.manifest.steps if isinstance(s, FallbackStep)]
@@ -61,15 +61,15 @@ def execute(options: argparse.Namespace) -> Result:
         "bytes": size,
         "code_bytes": len(artifact.code),
         "seconds": round(seconds, 3),
-        "functions": len(made.kernels),
-        "target": str(made.target),
-        "build": dataclasses.asdict(made.build.spec()),
+        "functions": len(compilation.kernels),
+        "target": str(compilation.target),
+        "build": dataclasses.asdict(compilation.build.spec()),
         "inputs": {s.name: str(s) for s in artifact.manifest.inputs},
         "outputs": {s.name: str(s) for s in artifact.manifest.outputs},
         "fallbacks": [list(nodes) for nodes in fallbacks],
     }
-    functions = pluralize(len(made.kernels), "function")
-    text = f"{output}: {size_text(size)}, {functions}, for {made.target}, in {seconds:.1f} s"
-    if made.build.machine is not None:
-        text += f"\n{build_text(made.build.spec())}"
+    functions = pluralize(len(compilation.kernels), "function")
+    text = f"{output}: {size_text(size)}, {functions}, for {compilation.target}, in {seconds:.1f} s"
+    if compilation.build.machine is not None:
+        text += f"\n{build_text(compilation.build.spec())}"
     return Result(data, text)

@@ -1,4 +1,4 @@
-"""`tilewright doctor`: what this machine and this installation offer; how many threads a call would use, and why."""
+"""`tilewright doctor`: facts about this machine and installation, and the threads that a call uses."""
 
 import argparse
 import os
@@ -46,7 +46,7 @@ def execute(options: argparse.Namespace) -> Result:
 
 
 def facts() -> dict[str, Any]:
-    """Everything that a report of a fault needs."""
+    """All facts that a bug report needs."""
     machine, target = host(), Target.host()
     return {
         "tilewright": __version__,
@@ -79,12 +79,12 @@ def facts() -> dict[str, Any]:
 
 
 def _description(target: Target) -> dict[str, Any]:
-    """The description that programs are constructed for by default."""
+    """The default machine description of programs."""
     try:
-        found = choose_machine(None, target)
+        choice = choose_machine(None, target)
     except MachineError as error:
         return {"name": None, "problem": str(error)}
-    return {"name": found.machine.name, "origin": str(found.origin), "sha256": found.sha256}
+    return {"name": choice.machine.name, "origin": str(choice.origin), "sha256": choice.sha256}
 
 
 def _threads() -> dict[str, Any]:
@@ -102,10 +102,10 @@ def _threads() -> dict[str, Any]:
 
 def _openmp() -> dict[str, Any]:
     try:
-        found = find_openmp()
+        library = find_openmp()
     except OptionError as error:
         return {"path": None, "parallel": False, "problem": str(error)}
-    return {"path": found.path, "parallel": found.is_parallel}
+    return {"path": library.path, "parallel": library.is_parallel}
 
 
 def _version(name: str) -> str | None:

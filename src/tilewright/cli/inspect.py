@@ -1,4 +1,4 @@
-"""`tilewright inspect`: a model on every level, from the graph and the layouts of its tensors to assembly and memory.
+"""`tilewright inspect`: a model on every level of the compiler, from the graph to assembly and the memory plan.
 
 Without a level it prints a summary. For a compiled file the manifest is shown.
 """
@@ -76,41 +76,46 @@ def execute(options: argparse.Namespace) -> Result:
     if options.node is not None:
         # before the work of compiling
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
-    made = with_progress(
+    compilation = with_progress(
         options,
         lambda tell: make_compilation(options.file, compile_options(options), tell),
     )
-    known = [k.name for k in made.kernels]
-    if options.kernel is not None and options.kernel not in known:
-        what = f"there is no function {options.kernel!r}; there are {', '.join(known) or 'none'}"
+    function_names = [k.name for k in compilation.kernels]
+    if options.kernel is not None and options.kernel not in function_names:
+        what = f"there is no function {options.kernel!r}; there are {', '.join(function_names) or 'none'}"
         raise OptionError(what, where="--kernel")
-    built = construction.constructions(made, options.node, options.kernel) if options.construction else ()
+    constructions = (
+        construction.constructions(compilation, options.node, options.kernel) if options.construction else ()
+    )
     if options.svg is not None:
-        write_text(options.svg, construction.picture(built), "--svg", options.quiet)
+        write_text(options.svg, construction.picture(constructions), "--svg", options.quiet)
     printers: dict[str, Callable[[], str]] = {
-        "graph": lambda: show.graph(made),
-        "layouts": lambda: show.layouts(made),
-        "expressions": lambda: show.expressions(made),
-        "loops": lambda: show.loops(made, options.kernel),
-        "schedule": lambda: show.schedules(made, options.kernel),
-        "construction": lambda: construction.text(built),
-        "llvm": made.llvm,
-        "asm": made.assembly,
-        "memory": lambda: show.memory(made),
-        "summary": lambda: show.summary(made),
+        "graph": lambda: show.graph(compilation),
+        "layouts": lambda: show.layouts(compilation),
+        "expressions": lambda: show.expressions(compilation),
+        "loops": lambda: show.loops(compilation, options.kernel),
+        "schedule": lambda: show.schedules(compilation, options.kernel),
+        "construction": lambda: construction.text(constructions),
+        "llvm": compilation.llvm,
+        "asm": compilation.assembly,
+        "memory": lambda: show.memory(compilation),
+        "summary": lambda: show.summary(compilation),
     }
     texts = {level: printers[level]() for level in chosen or ["summary"]}
     parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
-    data = {level: _level_data(made, level, text, options.kernel) for level, text in texts.items()}
+    data = {level: _level_data(compilation, level, text, options.kernel) for level, text in texts.items()}
     if options.layouts:
-        data["layouts"] = {"text": texts["layouts"].splitlines(), "plan": to_data(made.layout_plan, made.lowered)}
+        data["layouts"] = {
+            "text": texts["layouts"].splitlines(),
+            "plan": to_data(compilation.layout_plan, compilation.lowered),
+        }
     if options.construction:
-        data["construction"] = [construction.data(c) for c in built]
+        data["construction"] = [construction.data(c) for c in constructions]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
 
 
 def _level_data(compilation: "Compilation", level: str, text: str, kernel: str | None) -> Any:
-    """A level for `--json`: functions one by one, LLVM IR and assembly as they are, all else line by line."""
+    """A level for `--json`: a list of functions, LLVM IR and assembly as text, other levels as lines."""
     from tilewright.driver import show  # here because it imports the compiler
 
     chosen = [k for k in compilation.kernels if kernel is None or k.name == kernel]
@@ -134,7 +139,7 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
 
 
 def _inspect_artifact(path: str) -> Result:
-    """What a compiled file says about itself."""
+    """The manifest of a compiled file."""
     from tilewright.runtime import load_artifact
     from tilewright.runtime.manifest_json import manifest_to_json
 
@@ -160,5 +165,5 @@ def _inspect_artifact(path: str) -> Result:
 
 
 def _engine_name(step: object) -> str:
-    """What executes a step."""
+    """The engine that executes a step."""
     return "native code" if isinstance(step, NativeStep) else "reference evaluator"

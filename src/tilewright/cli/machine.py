@@ -1,4 +1,4 @@
-"""`tilewright doctor --machine`: the machine as the cost model sees it, calibrated on demand, with its roofline."""
+"""`tilewright doctor --machine`: the machine description of the cost model, calibration, and the roofline."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from tilewright.report.roofline import roofline
 
 
 def describe_machine(options: argparse.Namespace) -> Result:
-    """Describes, and on demand measures and draws, the machine of a target.
+    """Describes the machine of a target; measures and draws it where the options say so.
 
     Raises:
         MachineError: the machine is busy, or a stored calibration is damaged.
@@ -26,10 +26,10 @@ def describe_machine(options: argparse.Namespace) -> Result:
     if options.calibrate:
         machine, place = _calibrate(target, threads)
     else:
-        found = choose_machine(None, target)
-        machine, origin = found.machine, found.origin
+        choice = choose_machine(None, target)
+        machine, origin = choice.machine, choice.origin
         place = str(calibration_path()) if origin is Origin.STORED else ""
-    # how many threads run here says nothing of another machine
+    # the threads of this machine do not limit another one
     is_limited = options.threads is not None or target == Target.host()
     cores = min(threads, machine.cores) if is_limited else machine.cores
     if options.svg is not None:

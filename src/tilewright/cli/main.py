@@ -38,7 +38,7 @@ _VERBS = (compile, run, bench, profile, verify, inspect, doctor)
 
 
 class _UsageError(Exception):
-    """What argparse finds wrong, and the parser that found it."""
+    """An error of argparse, with the parser that raised it."""
 
     def __init__(self, source: argparse.ArgumentParser, message: str) -> None:
         self.source, self.message = source, message
@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader went away (`| head`); nothing can be told to it, nor at exit.
+        # The reader closed the pipe (`| head`): discard all further output, that at exit included.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:

@@ -1,9 +1,9 @@
-"""`tilewright profile`: where the time of a model's calls goes, kernel by kernel, beside what the machine allows.
+"""`tilewright profile`: the time of every kernel inside real calls, and its roofline bound.
 
-Every row is a kernel with the model's nodes that it computes: its time inside real calls (all threads, caches as they
-are there), its share of the call, its rate, the least time that the machine's description allows (operations against
-the peak, bytes against the memory level that has to deliver them), which of these it is, when the last thread began,
-and how long the first to be done waited for the others. Fallback steps and copies have rows, too.
+Every row is a kernel with the model's nodes that it computes: its time inside real calls (all threads, real cache
+contents), its share of the call, its rate, its roofline bound on the machine (operations at the peak rate, bytes at the
+bandwidth of the memory level that they come from), the limiting resource, the start of the last thread, and the longest
+wait at a join. Fallback steps and copies have rows, too.
 """
 
 import argparse
@@ -44,7 +44,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 
 
 def execute(options: argparse.Namespace) -> Result:
-    """Compiles, calls and tells."""
+    """Compiles, calls and profiles the model."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
     from tilewright.driver.profile import profile_compilation
     from tilewright.report import profile as report
@@ -55,14 +55,14 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(what, where="--seconds")
     if options.top is not None and options.top < 1:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
-    made = with_progress(options, lambda tell: make_compilation(options.file, compile_options(options), tell))
-    feeds = feeds_of(options, made.manifest, random_default=True)
-    found = profile_compilation(made, feeds, options.threads, options.seconds, options.overhead, options.file)
+    compilation = with_progress(options, lambda tell: make_compilation(options.file, compile_options(options), tell))
+    feeds = feeds_of(options, compilation.manifest, random_default=True)
+    profile = profile_compilation(compilation, feeds, options.threads, options.seconds, options.overhead, options.file)
     if options.html is not None:
-        write_text(options.html, report.html(found), "--html", options.quiet)
-    chosen = report.slowest(found)[: options.top]
+        write_text(options.html, report.html(profile), "--html", options.quiet)
+    entries = report.slowest(profile)[: options.top]
     if options.in_order:
-        chosen = [e for e in found.entries if any(e is c for c in chosen)]
-    rows = [report.shortened(row) for row in report.rows(chosen)]
-    text = "\n".join([*report.summary(found), "", table(report.HEADER, rows)])
-    return Result(report.data(found), text, optional=False)
+        entries = [e for e in profile.entries if any(e is c for c in entries)]
+    rows = [report.shortened(row) for row in report.rows(entries)]
+    text = "\n".join([*report.summary(profile), "", table(report.HEADER, rows)])
+    return Result(report.data(profile), text, optional=False)

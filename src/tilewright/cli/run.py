@@ -42,17 +42,17 @@ def execute(options: argparse.Namespace) -> Result:
 def describe(value: Any) -> dict[str, Any]:
     """Type, shape and range of an output."""
     array = np.asarray(value)
-    found: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
+    description: dict[str, Any] = {"dtype": array.dtype.name, "shape": list(array.shape)}
     if array.size and array.dtype.kind in "fiu":
         finite = array[np.isfinite(array)]
         if finite.size:
-            found |= {
+            description |= {
                 "min": float(finite.min()),
                 "max": float(finite.max()),
                 "mean": float(finite.mean(dtype=np.float64)),
             }
-        found["not_finite"] = int(array.size - finite.size)
-    return found
+        description["not_finite"] = int(array.size - finite.size)
+    return description
 
 
 def _output_line(d: dict[str, Any]) -> str:

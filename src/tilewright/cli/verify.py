@@ -1,7 +1,7 @@
-"""`tilewright verify`: the compiled model against a double-precision evaluation, next to ONNX Runtime's error.
+"""`tilewright verify`: errors of the compiled model against a double-precision evaluation, with ONNX Runtime's errors.
 
-An output passes where its error is at most 4 times that of ONNX Runtime, or below 1e-6; without ONNX Runtime
-where it is below 1e-4. Where one fails, the first tensor inside the model that diverges is named.
+An output passes if its error is at most 4 times that of ONNX Runtime, or below 1e-6; without ONNX Runtime if it is
+below 1e-4. If one fails, the first tensor inside the model that diverges is named.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from tilewright.errors import OptionError
 from tilewright.measure.engines import is_installed, onnxruntime_engine
 
 EXIT_FAILED = 3
-"""Exit code where an output differs too much."""
+"""Exit code if an output exceeds its limit."""
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -60,14 +60,14 @@ def execute(options: argparse.Namespace) -> Result:
             lambda tell: make_compilation(options.file, compile_options(options), tell, expose_intermediates),
         )
 
-    made = compiled(False)
-    executable = Executable(made.artifact(), options.threads)
+    compilation = compiled(False)
+    executable = Executable(compilation.artifact(), options.threads)
     feeds = feeds_of(options, executable.manifest, random_default=True)
     actual = executable.run(feeds)
     compared = not options.no_onnxruntime and is_installed("onnxruntime")
     engine = onnxruntime_engine(options.file, executable.threads) if compared else None
     other = None if engine is None else engine(feeds)
-    outputs = compare_outputs(made, feeds, actual, other, options.tolerance)
+    outputs = compare_outputs(compilation, feeds, actual, other, options.tolerance)
     passed = all(c.passed for c in outputs)
     layers = compare_layers(compiled(True), feeds, options.threads) if options.layers or not passed else ()
     first = next((c.name for c in layers if c.error > DIVERGENCE_THRESHOLD), None)

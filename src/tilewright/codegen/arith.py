@@ -219,8 +219,10 @@ class Arith:
         b = self.builder
         helper = integer_power_function(b.module)
         lanes = lane_count(x)
-        wide_operands = [b.sext(v, with_lanes(I64, lanes)) if dtype.kind == "i" and dtype.bits < 64 else (
-            b.zext(v, with_lanes(I64, lanes)) if dtype.bits < 64 else v) for v in (x, y)]  # fmt: skip
+        wide_operands = [x, y]
+        if dtype.bits < 64:
+            extend = b.sext if dtype.kind == "i" else b.zext
+            wide_operands = [extend(v, with_lanes(I64, lanes)) for v in (x, y)]
         if not lanes:
             result: ir.Value = b.call(helper, wide_operands)
         else:

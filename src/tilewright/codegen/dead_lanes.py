@@ -43,10 +43,10 @@ class _BufferUse:
 def dead_lane_buffers(func: Func) -> frozenset[str]:
     """Names of the register buffers whose elements outside of the masks are never read.
 
-    Legality: all blocks that use the buffer have one mask, which reads no memory and does not change while the loops
-    around all of them stand still; in all of them the lane is the buffer's last index; and the first block writes every
-    element under that mask, so that nothing of earlier iterations remains. The same holds per live range of a buffer
-    that is rewritten.
+    Legality: all blocks that use the buffer have one mask, which reads no memory and is constant within an iteration of
+    their common loops; in all of them the lane is the buffer's last index; and the first block writes every element
+    under that mask, so that nothing of earlier iterations remains. The same holds per live range of a buffer that is
+    rewritten.
     """
     uses: dict[str, list[_BufferUse]] = {}
     for use in _register_buffer_uses(func):

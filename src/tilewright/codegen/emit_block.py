@@ -61,21 +61,23 @@ class BlockEmitter:
         r = self.resolve(block)
         accumulator = self._accumulators.get(block.name)
         conditions = [c for c in r.conditions if c not in self.scope.true_conditions]
-        uniform = self.residual_condition(c for c in conditions if not self.scope.is_lane_varying(c))
-        if uniform is FALSE:
+        uniform_condition = self.residual_condition(c for c in conditions if not self.scope.is_lane_varying(c))
+        if uniform_condition is FALSE:
             return
-        with self.if_then(None if uniform is TRUE else self.exprs.value(uniform)):
-            lanes = tuple(c for c in conditions if self.scope.is_lane_varying(c) and not self._is_true_in_all_lanes(c))
+        with self.if_then(None if uniform_condition is TRUE else self.exprs.value(uniform_condition)):
+            lane_conditions = tuple(
+                c for c in conditions if self.scope.is_lane_varying(c) and not self._is_true_in_all_lanes(c)
+            )
             if accumulator is not None:
-                self._accumulate_lanes(r, lanes, accumulator)
+                self._accumulate_lanes(r, lane_conditions, accumulator)
             elif self.scope.lane is None:
                 self.emit_element(r, ActiveLanes())
-            elif not self._is_lane_parallel(r) or (lanes and not self._has_native_masks(r, self.scope.lane)):
-                self._emit_by_lane(r, lanes)
+            elif not self._is_lane_parallel(r) or (lane_conditions and not self._has_native_masks(r, self.scope.lane)):
+                self._emit_by_lane(r, lane_conditions)
             elif any(self.scope.is_lane_varying(i) for i in r.target.indices):
-                self.emit_element(r, self._active_lanes(lanes))
+                self.emit_element(r, self._active_lanes(lane_conditions))
             else:
-                self._emit_uniform_target(r, lanes)
+                self._emit_uniform_target(r, lane_conditions)
 
     def _is_true_in_all_lanes(self, condition: Expr) -> bool:
         values = self.scope.fold_lanes(condition)

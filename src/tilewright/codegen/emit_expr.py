@@ -27,6 +27,7 @@ from tilewright.codegen.llvm_types import (
     lane_count,
     register_type,
     splat,
+    with_lanes,
 )
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.bounds import interval
@@ -112,9 +113,10 @@ class ExprEmitter:
             low, high = interval(a, self.scope.bounds)
             if low is not None and high is not None and low >= -(1 << 31) and high < 1 << 31:
                 value = self.value(a)
-                narrow = I32(value.constant) if isinstance(value, ir.Constant) and not lane_count(value) else (
-                    self.builder.trunc(value, ir.VectorType(I32,
-                    lane_count(value)) if lane_count(value) else I32))  # fmt: skip
+                if isinstance(value, ir.Constant) and not lane_count(value):
+                    narrow: ir.Value = I32(value.constant)
+                else:
+                    narrow = self.builder.trunc(value, with_lanes(I32, lane_count(value)))
                 return self.arith.cast(int32, e.dtype, narrow)
         return self.arith.cast(a.dtype, e.dtype, self.value(a))
 
@@ -173,11 +175,11 @@ class ExprEmitter:
         x, y = (lane_numbers, edges) if step > 0 else (edges, lane_numbers)
         return builder.icmp_signed(sign, x, y)
 
-    # selects
-
     def prefetch(self, hint: Load) -> None:
         """Prefetches the cache line of an element."""
         self.memory.prefetch(self.addresses.address(hint.buffer, hint.indices).base)
+
+    # selects
 
     def _emit_select(self, e: Select) -> ir.Value:
         condition = self.scope.residual(e.cond)

@@ -174,11 +174,10 @@ class MemoryEmitter:
         self, dtype: DType, base: ir.Value, stride: int, lanes: int, margin: ReadMargin, guard: ir.Value | None
     ) -> ir.Value:
         """Every `stride`-th element, shuffled out of vectors that other accesses to the same row load as well."""
-        before, register_lanes = load_start(stride, lanes, margin), min(lanes, self.arith.target.lanes(8 * dtype.bytes))
-        base, last = (
-            self._pointer_or_zeros(self._offset(dtype, base, -before), guard),
-            before + stride * (lanes - 1),
-        )
+        register_lanes = min(lanes, self.arith.target.lanes(8 * dtype.bytes))
+        before = load_start(stride, lanes, margin)
+        last = before + stride * (lanes - 1)
+        base = self._pointer_or_zeros(self._offset(dtype, base, -before), guard)
         # where nothing after the last lane may be read, the last vector ends with it
         starts = [min(start, last + 1 + margin.after - register_lanes) for start in range(0, last + 1, register_lanes)]
         loaded = RegisterStream(
@@ -244,10 +243,8 @@ class MemoryEmitter:
         nonempty = (nonempty and len(registers) == 1) or not self._has_masked_accesses
         parts: list[ir.Value] = []
         for start, lanes in registers:
-            part_mask, kind = (
-                extract_subvector(self.builder, mask, start, lanes),
-                ir.VectorType(memory_type(dtype), lanes),
-            )
+            kind = ir.VectorType(memory_type(dtype), lanes)
+            part_mask = extract_subvector(self.builder, mask, start, lanes)
             pointer, zeros = self._offset(dtype, base, start), constant(kind, 0)
             if is_constant_splat(part_mask, 0):
                 parts.append(zeros)
@@ -270,10 +267,8 @@ class MemoryEmitter:
             part_mask = extract_subvector(self.builder, mask, start, lanes)
             if is_constant_splat(part_mask, 0):
                 continue
-            value, pointer = (
-                extract_subvector(self.builder, stored, start, lanes),
-                self._offset(dtype, base, start),
-            )
+            value = extract_subvector(self.builder, stored, start, lanes)
+            pointer = self._offset(dtype, base, start)
             if is_constant_splat(part_mask, 1):
                 self.builder.store(value, pointer, align=dtype.bytes)
                 continue

@@ -147,10 +147,15 @@ class EmitScope:
         lane, lanes, frames = self.lane, self.lanes, self.frames
         if lane is None:
             raise ValueError("no vectorized loop here")
-        dependencies = self.dependencies
-        lane_invariant = [ValueFrame(f.is_control_flow, {k: v for k, v in f.values.items()
-                                  if not (isinstance(k, Expr) and lane in dependencies(k).variables)
-                                  and not isinstance(k, frozenset)}) for f in frames]  # fmt: skip
+
+        def is_lane_invariant(key: Hashable) -> bool:
+            # frozensets are keys of index sums (`emit_index`), which are dropped altogether
+            return not isinstance(key, frozenset) and not (
+                isinstance(key, Expr) and lane in self.dependencies(key).variables
+            )
+
+        lane_invariant = [ValueFrame(f.is_control_flow, {k: v for k, v in f.values.items() if is_lane_invariant(k)})
+                for f in frames]  # fmt: skip
         self.lane, self.lanes, self.frames = None, 0, [*lane_invariant, ValueFrame(True)]
         try:
             yield lane

@@ -26,11 +26,13 @@ def conditions_before_last_iteration(
         nested_blocks: the blocks in it.
         scope: variables bound outside the loop.
     """
-    pairs = [(c, inner) for inner in nested_blocks for c in inner.block.conditions if c not in scope.true_conditions]
-    edge_conditions = [c for c, inner in pairs
-             if _is_edge_condition(loop, c, scope) and simplify(c, _bounds_before_last_iteration(loop,
-             inner)) is TRUE]  # fmt: skip
-    return tuple(dict.fromkeys(edge_conditions))
+    edge_conditions: dict[Expr, None] = {}
+    for nested in list(nested_blocks):
+        bounds = _bounds_before_last_iteration(loop, nested)
+        for c in nested.block.conditions:
+            if c not in scope.true_conditions and _is_edge_condition(loop, c, scope) and simplify(c, bounds) is TRUE:
+                edge_conditions.setdefault(c)
+    return tuple(edge_conditions)
 
 
 def _is_edge_condition(loop: For, c: Expr, scope: EmitScope) -> bool:

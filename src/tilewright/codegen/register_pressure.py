@@ -74,8 +74,8 @@ def _block_has_register_pressure(loop: For, nested: NestedBlock, scope: EmitScop
         lane_elements = prod(extents.pop(v) for v in lanes if v in extents)
         return prod(extents.values()) * -(-lane_elements * bits // target.vector_bits)
 
-    operands = {(x.buffer.name, x.indices): vectors(x.indices, x.buffer.dtype.bits)
-                for x in loads(r.target.value) if any(_uses_variable(x.indices, v) for v in lanes)}  # fmt: skip
+    vector_loads = [x for x in loads(r.target.value) if any(_uses_variable(x.indices, v) for v in lanes)]
+    operands = {(x.buffer.name, x.indices): vectors(x.indices, x.buffer.dtype.bits) for x in vector_loads}
     broadcast = 1  # the other factor of a product, uniform over the lanes
     accumulators = vectors(r.target.indices, r.target.buffer.dtype.bits)
     return accumulators + 2 * sum(operands.values()) + broadcast > target.vector_registers

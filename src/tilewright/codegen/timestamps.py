@@ -35,6 +35,15 @@ def read_clock(b: ir.IRBuilder) -> ir.Value:
     return call_intrinsic(b, "readcyclecounter", I64, [])
 
 
+def emit_clock_reader(name: str) -> str:
+    """The LLVM module of a function without parameters that returns a reading of the counter."""
+    module = ir.Module(name="counter")
+    function = ir.Function(module, ir.FunctionType(I64, []), name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    builder.ret(read_clock(builder))
+    return str(module)
+
+
 def _word_pointer(b: ir.IRBuilder, line: ir.Value, word: int) -> ir.Value:
     return b.gep(line, [I64(word)], source_etype=I64)
 

@@ -1,1 +1,1 @@
-"""Models of how long tile programs take; nothing here runs or times anything."""
+"""Analytical models of how long tile programs take; nothing here runs or times anything."""

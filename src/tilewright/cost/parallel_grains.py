@@ -1,12 +1,11 @@
-"""Whether a call of a kernel pays for starting threads: its time on one core against what starting them costs.
+"""Estimated work of a kernel in units of the fork cost, from which generated code decides how many threads pay.
 
-A rough estimate over symbolic sizes, so that generated code can decide for each call: vector instructions at the rate
-of the units, or bytes at the rate of the second cache, whichever takes longer. Where the answer is close, the data of
-a kernel lies in that cache.
+A rough estimate over symbolic sizes, evaluated at every call: vector instructions at the rate of the execution units,
+or bytes at the bandwidth of L2, whichever takes longer. Where the decision is close, the data of a kernel is in L2.
 
-Starting n threads costs `sync_us` for all cores of a machine, and less for fewer (`Machine.sync_of`); n threads save
-n - 1 of n parts of the time. Together that asks for a time of `1 + log2(n)` times what starting two threads costs, in
-which `grains` counts.
+Fork and join of n threads cost `sync_us` for all cores of a machine, and less for fewer (`Machine.sync_of`); n threads
+save n - 1 of n parts of the time. So n threads pay from `1 + log2(n)` times the cost of two threads on, which is one
+grain.
 """
 
 from functools import reduce
@@ -19,33 +18,34 @@ from tilewright.machine.model import Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 
 FORK_COST_MARGIN = 2.0
-"""How many times the cost of starting threads is asked for. `sync_us` holds while threads are still awake from the loop
-before; they sleep after a while, and then it takes longer until they help."""
+"""Safety factor on the fork/join cost: `sync_us` is measured with spinning workers; waking sleeping ones takes
+longer."""
 
 INSTRUCTIONS_PER_CYCLE = 2
-"""Vector instructions that start per cycle, where some are loads and stores."""
+"""Vector instructions issued per cycle, where some are loads and stores."""
 
 
 def grain_ns(machine: Machine) -> float:
-    """The time on one core that counts as one grain."""
+    """Nanoseconds of one grain, on one core."""
     return FORK_COST_MARGIN * machine.sync_of(2) * 1e3
 
 
 def parallel_grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
-    """The estimated time of a kernel on one core, in grains; an int64 expression over its symbols. It pays to start n
-    threads where it is at least `1 + ceil(log2(n))`.
+    """The estimated time of a kernel on one core, in grains: an int64 expression over its symbols.
+
+    n threads pay where it is at least `1 + ceil(log2(n))`.
 
     Args:
         func: the untransformed loops.
-        machine: what runs the kernel.
-        vectorized: whether its loops run along the lanes of vectors.
+        machine: the machine.
+        vectorized: whether the kernel's loops are vectorised.
     """
     lanes = max(1, machine.vector_bits // 32)
     work = reduce(
         add, (_point_count(b) * _instruction_count(b, 1 if vectorized else lanes) for b in blocks(func.body)), const(0)
     )
     written = {b.body.buffer.name for b in blocks(func.body)}
-    # a line that is written is read first
+    # a line is read before it is written
     moved = reduce(add, (p.size * (p.dtype.bytes * (2 if p.name in written else 1)) for p in func.params), const(0))
     grain = grain_ns(machine)
     instructions = max(1, int(grain * machine.ghz * INSTRUCTIONS_PER_CYCLE * lanes))
@@ -58,18 +58,19 @@ def _point_count(block: Block) -> Expr:
 
 
 def _instruction_count(block: Block, lanes: int) -> int:
-    """Vector instructions per vector of points, for 32-bit elements; for each point of it where there are no vectors.
+    """Instructions per vector of points, for 32-bit elements; `lanes` is 1, or the number of points of a vector where
+    loops are scalar.
 
-    What a sum of products reads stays in registers for several of its terms, and products are part of the additions.
+    The operands of a contraction stay in registers for several terms, and its products are part of multiply-adds.
     """
     target, nodes = block.body.buffer, computed_nodes(block.body.value, conditions=True)
-    reduces = any(i.kind is IterKind.REDUCE for i in block.iters)
-    total = {e for e in nodes if reduces and isinstance(e, Load) and e.buffer == target}
-    product = reduces and sum(isinstance(e, Load) for e in nodes) - len(total) > 1
-    count = sum(_instruction_cost(e, product) for e in nodes if e not in total)
-    return (count if reduces else count + 1) * lanes * max(1, target.dtype.bytes // 4)
+    is_reduction = any(i.kind is IterKind.REDUCE for i in block.iters)
+    accumulator = {e for e in nodes if is_reduction and isinstance(e, Load) and e.buffer == target}
+    is_contraction = is_reduction and sum(isinstance(e, Load) for e in nodes) - len(accumulator) > 1
+    count = sum(_instruction_cost(e, is_contraction) for e in nodes if e not in accumulator)
+    return (count if is_reduction else count + 1) * lanes * max(1, target.dtype.bytes // 4)
 
 
-def _instruction_cost(e: Expr, product: bool) -> int:
-    free = isinstance(e, Load) or (isinstance(e, Binary) and e.op == "mul")
-    return 0 if product and free else operation_cost(e).latency
+def _instruction_cost(e: Expr, is_contraction: bool) -> int:
+    is_free = isinstance(e, Load) or (isinstance(e, Binary) and e.op == "mul")
+    return 0 if is_contraction and is_free else operation_cost(e).latency

@@ -1,10 +1,8 @@
-"""What a machine needs for a kernel at least: its operations at the peak, its bytes at the rate of the memory level
-that has to deliver them.
+"""Roofline bound of a kernel: its operations at peak rate, its bytes at the bandwidth of the level they come from.
 
-Operations are those of the loops before any transformation. Bytes are those of the operands, once each, and they come
-from the nearest level that can still hold what was touched since the operand was touched last: a model of caches that
-keep what was used last (reuse distances; Mattson et al., "Evaluation techniques for storage hierarchies", 1970), one
-operand a unit, call after call.
+Operations are those of the loops before any transformation. Bytes are those of the operands, once each, from the
+nearest level that still holds what was touched since the operand's last use: an LRU cache model by reuse distances
+(Mattson et al., "Evaluation techniques for storage hierarchies", 1970), with whole operands as units, call after call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,18 +18,18 @@ from tilewright.machine.model import Level, Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 
 Values = Mapping[Var, Expr]
-"""Literals of symbols."""
+"""Literal values of symbols."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperationCounts:
-    """Of one kernel.
+    """Operations of one kernel.
 
     Attributes:
-        flops: floating-point operations: two for every term of a sum of products, one for any other operation.
-        instructions: per width of an element in bits, how many operations of a lane occupy a unit: one for a term of a
-            sum of products, as many as `tile.work` says for functions and divisions, one for others, none for products
-            that become part of an addition.
+        flops: floating-point operations: two for every term of a contraction, one for any other operation.
+        instructions: per element width in bits, the number of operations of a lane that occupy an execution unit: one
+            for a term of a contraction, the throughput by `tile.operation_cost` for functions and divisions, one for
+            others, none for products that become part of a multiply-add.
     """
 
     flops: float
@@ -40,7 +38,12 @@ class OperationCounts:
 
 @dataclass(frozen=True, slots=True)
 class OperandUse:
-    """An operand of a kernel: what memory it is (equal keys are the same memory), and the bytes that are touched."""
+    """One use of memory by a kernel.
+
+    Attributes:
+        key: identifies the memory.
+        bytes: bytes that are touched.
+    """
 
     key: object
     bytes: float
@@ -48,14 +51,14 @@ class OperandUse:
 
 @dataclass(frozen=True, slots=True)
 class RooflineBound:
-    """The least time of a kernel.
+    """The lower bound of a kernel's time.
 
     Attributes:
         us: microseconds.
-        by: what it is limited by: "compute", or the name of a memory level.
-        compute_us: of the operations.
+        by: the limiting resource: "compute", or the name of a memory level.
+        compute_us: microseconds of the operations.
         memory_us: (level, microseconds) of the bytes that pass it, without the first level.
-        bytes: of all operands.
+        bytes: bytes of all operands.
     """
 
     us: float
@@ -66,9 +69,9 @@ class RooflineBound:
 
 
 def size_value(e: Expr, values: Values) -> float:
-    """The value of a size; not a number where a symbol has none."""
-    found = substitute(e, values)
-    return float(found.value) if isinstance(found, Const) else float("nan")
+    """The value of a size; NaN where a symbol has none."""
+    value = substitute(e, values)
+    return float(value.value) if isinstance(value, Const) else float("nan")
 
 
 def count_operations(func: Func, values: Values) -> OperationCounts:
@@ -76,7 +79,7 @@ def count_operations(func: Func, values: Values) -> OperationCounts:
 
     Args:
         func: the untransformed loops.
-        values: of its symbols.
+        values: values of its symbols.
     """
     flops, instructions = 0.0, dict[int, float]()
     for block in blocks(func.body):
@@ -85,9 +88,10 @@ def count_operations(func: Func, values: Values) -> OperationCounts:
         if _is_contraction(block, nodes):
             per_point, slots = 2.0, 1.0
         else:
-            counted = [e for e in nodes if isinstance(e, Unary | Binary) and e.dtype.kind != "b"]
-            per_point = float(len(counted))
-            slots = float(sum(max(1, operation_cost(e).throughput) for e in counted) - _fused_products(counted))
+            operations = [e for e in nodes if isinstance(e, Unary | Binary) and e.dtype.kind != "b"]
+            per_point = float(len(operations))
+            occupied = sum(max(1, operation_cost(e).throughput) for e in operations)
+            slots = float(occupied - _fused_products(operations))
         bits = dtype.bits if dtype.is_int else max(32, dtype.bits)
         flops += points * per_point
         instructions[bits] = instructions.get(bits, 0.0) + points * slots
@@ -95,50 +99,52 @@ def count_operations(func: Func, values: Values) -> OperationCounts:
 
 
 def touched_bytes(func: Func, values: Values) -> dict[str, float]:
-    """Bytes of each parameter that a kernel touches, at most as many as its loops have iterations to touch.
+    """Bytes of each parameter that a kernel touches, at most one element per iteration of the blocks that use it.
 
-    Args: as for `operations`.
+    Args:
+        func, values: as for `count_operations`.
     """
-    reached: dict[str, float] = {}
+    touched: dict[str, float] = {}
     for block in blocks(func.body):
         points = size_value(_point_count(block), values)
         stores = [s for s in (block.init, block.body) if s is not None]
-        found = [e.buffer.name for s in stores for e in loads(s.value)]
-        for name in (*found, block.body.buffer.name):
-            reached[name] = reached.get(name, 0.0) + points
+        loaded = [e.buffer.name for s in stores for e in loads(s.value)]
+        for name in (*loaded, block.body.buffer.name):
+            touched[name] = touched.get(name, 0.0) + points
     sizes = {b.name: (size_value(b.size, values), b.dtype.bytes) for b in func.params}
-    return {n: min(size, reached.get(n, 0.0)) * bytes_ for n, (size, bytes_) in sizes.items()}
+    return {n: min(size, touched.get(n, 0.0)) * element_bytes for n, (size, element_bytes) in sizes.items()}
 
 
 def source_levels(
     calls: Sequence[Sequence[OperandUse]], machine: Machine, cores: int
 ) -> list[list[tuple[OperandUse, int]]]:
-    """From which level of a machine each operand of each kernel comes, where calls of a model follow one another.
+    """The memory level that each operand of each kernel comes from, in repeated calls of a model.
 
     Args:
-        calls: per kernel, in the order of execution, its operands.
+        calls: per kernel, in execution order, its operands.
         machine: with its levels.
-        cores: that work on each kernel.
+        cores: number of cores that work on each kernel.
     """
-    room = [_capacity(x, cores) for x in machine.levels]
-    found: list[list[tuple[OperandUse, int]]] = []
+    capacities = [_capacity(x, cores) for x in machine.levels]
+    sources: list[list[tuple[OperandUse, int]]] = []
     recent: dict[object, float] = {}
-    for warm in (True, False):
-        for touches in calls:
+    for is_warmup in (True, False):
+        for operands in calls:
             levels: list[tuple[OperandUse, int]] = []
-            for t in touches:
+            for t in operands:
                 distance = _reuse_distance(recent, t)
-                levels.append((t, next((k for k, r in enumerate(room) if distance <= r), len(room) - 1)))
-            for t in touches:
+                level = next((k for k, size in enumerate(capacities) if distance <= size), len(capacities) - 1)
+                levels.append((t, level))
+            for t in operands:
                 size = max(t.bytes, recent.pop(t.key, 0.0))
                 recent[t.key] = size
-            if not warm:
-                found.append(levels)
-    return found
+            if not is_warmup:
+                sources.append(levels)
+    return sources
 
 
 def _reuse_distance(recent: Mapping[object, float], t: OperandUse) -> float:
-    """Bytes that were touched since an operand was, itself included; infinite where it never was."""
+    """Bytes that were touched since an operand's last use, itself included; infinite where there was none."""
     total = t.bytes
     for key in reversed(list(recent)):
         if key == t.key:
@@ -148,7 +154,7 @@ def _reuse_distance(recent: Mapping[object, float], t: OperandUse) -> float:
 
 
 def _capacity(level: Level, cores: int) -> float:
-    """Bytes that so many cores can keep in a level; all of the last one, main memory."""
+    """Bytes of a level that some cores can use together; infinite for main memory."""
     if not level.ways:
         return float("inf")
     return float(level.bytes) * max(1, -(-cores // max(1, level.shared_by)))
@@ -157,17 +163,17 @@ def _capacity(level: Level, cores: int) -> float:
 def roofline_bound(
     work: OperationCounts, operands: Sequence[tuple[OperandUse, int]], machine: Machine, cores: int
 ) -> RooflineBound:
-    """The least time of a kernel.
+    """The lower bound of a kernel's time.
 
     Args:
         work: its operations.
-        operands: with the numbers of the levels that they come from (`sources`).
-        machine: what runs it.
-        cores: of it that are used.
+        operands: with the levels that they come from (`source_levels`).
+        machine: the machine.
+        cores: number of cores that work on the kernel.
     """
     compute = sum(2.0 * count / machine.gflops(cores, bits) for bits, count in work.instructions) / 1e3
-    passing = [(x, sum(t.bytes for t, k in operands if k >= n)) for n, x in enumerate(machine.levels)]
-    memory = tuple((x.name, b / x.gbs(cores) / 1e3) for x, b in passing[1:])
+    bytes_by_level = [(x, sum(t.bytes for t, k in operands if k >= n)) for n, x in enumerate(machine.levels)]
+    memory = tuple((x.name, b / x.gbs(cores) / 1e3) for x, b in bytes_by_level[1:])
     by, us = max((("compute", compute), *memory), key=lambda pair: pair[1])
     return RooflineBound(us, by, compute, memory, sum(t.bytes for t, _ in operands))
 
@@ -177,7 +183,7 @@ def _point_count(block: Block) -> Expr:
 
 
 def _fused_products(nodes: Sequence[Expr]) -> int:
-    """How many products become part of an addition, at most."""
+    """Maximum number of products that become part of a multiply-add."""
     names = [e.op for e in nodes if isinstance(e, Binary)]
     return min(names.count("mul"), names.count("add") + names.count("sub"))
 
@@ -185,6 +191,6 @@ def _fused_products(nodes: Sequence[Expr]) -> int:
 def _is_contraction(block: Block, nodes: Sequence[Expr]) -> bool:
     """Whether a block adds up products of elements."""
     target = block.body.buffer
-    reduces = any(i.kind is IterKind.REDUCE for i in block.iters)
-    read = [e for e in nodes if isinstance(e, Load) and e.buffer != target]
-    return reduces and len(read) > 1
+    is_reduction = any(i.kind is IterKind.REDUCE for i in block.iters)
+    operands = [e for e in nodes if isinstance(e, Load) and e.buffer != target]
+    return is_reduction and len(operands) > 1

@@ -1,6 +1,6 @@
-"""What values and symbols are called in an artifact: the user's names where there are any, buffers' names elsewhere."""
+"""Names of values and symbols in an artifact: the user's names where there are any, else the buffers'."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.algebra.simplify import substitute
@@ -16,8 +16,8 @@ class ArtifactNames:
     """Names in the artifact.
 
     Attributes:
-        values: by buffer name; of a buffer with several names the one under which it is computed.
-        symbols: by identifier.
+        values: value names by buffer name; for a buffer with several names, the one under which it is computed.
+        symbols: the user's names of symbols by identifier.
         constants: names of constant buffers, which have no value of their own.
     """
 
@@ -26,19 +26,19 @@ class ArtifactNames:
     constants: frozenset[str]
 
     def of(self, b: Buffer) -> str:
-        """What the buffer is called."""
-        return self.values[b.name] if b.name in self.values else _unused_internal_name(b.name, self.values)
+        """The value name of a buffer."""
+        return self.values[b.name] if b.name in self.values else unused_name(b.name, set(self.values.values()))
 
     def is_copy(self, output: str, b: Buffer) -> bool:
-        """Whether an output needs a copy because its buffer is a constant or has another name."""
+        """Whether an output is a copy of its buffer, which is a constant or has another name."""
         return b.name in self.constants or self.of(b) != output
 
     def symbol_name(self, v: Var) -> str:
-        """What the user calls a symbol."""
+        """The user's name of a symbol."""
         return self.symbols.get(v.name, v.name)
 
     def with_user_symbols(self, e: Expr) -> Expr:
-        """An expression over the user's symbols, for printing."""
+        """The expression over the user's symbols, for printing."""
         return substitute(e, {v: v.renamed(self.symbol_name(v)) for v in free_vars(e)})
 
 
@@ -46,17 +46,17 @@ NO_NAMES = ArtifactNames({}, {}, frozenset())
 """Every value and symbol keeps its internal name."""
 
 
-def _unused_internal_name(name: str, values: Mapping[str, str]) -> str:
-    taken = set(values.values())
-    while name in taken:
+def unused_name(name: str, used: Collection[str]) -> str:
+    """The name, with as many "%" in front as make it different from the used ones."""
+    while name in used:
         name = f"%{name}"
     return name
 
 
 def make_names(program: Program) -> ArtifactNames:
-    """The names of a program's values."""
-    given = program.input_names or tuple(b.name for b in program.inputs)
-    values = {b.name: name for b, name in zip(program.inputs, given, strict=True)}
+    """The names of a program's values and symbols."""
+    input_names = program.input_names or tuple(b.name for b in program.inputs)
+    values = {b.name: name for b, name in zip(program.inputs, input_names, strict=True)}
     for name, b in program.outputs:
         if b.name not in program.constants:
             values.setdefault(b.name, name)
@@ -64,7 +64,7 @@ def make_names(program: Program) -> ArtifactNames:
 
 
 def dim_specs(shape: Sequence[Expr], names: ArtifactNames, *, printed: bool) -> tuple[Dim, ...]:
-    """Sizes for a manifest: literals, symbols, and compound ones either printed or None."""
+    """The dims of a shape for the manifest: literals, names of symbols, and compound sizes as text or None."""
     return tuple(_dim_spec(n, names, printed) for n in shape)
 
 
@@ -77,5 +77,5 @@ def _dim_spec(n: Expr, names: ArtifactNames, printed: bool) -> Dim:
 
 
 def tensor_spec(name: str, b: Buffer, names: ArtifactNames, *, printed: bool = True) -> TensorSpec:
-    """The record of a buffer."""
+    """The manifest's record of a buffer."""
     return TensorSpec(name, b.dtype.name, dim_specs(b.shape, names, printed=printed))

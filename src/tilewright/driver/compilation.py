@@ -1,4 +1,4 @@
-"""Everything that one compilation made, level by level; what `inspect` shows and `compile` turns into an executable."""
+"""The result of a compilation on every level, from the graph to the artifact."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,18 +28,18 @@ class Compilation:
     """A model on every level, before object code.
 
     Attributes:
-        graph: after the graph passes.
+        graph: the graph after the graph passes.
         lowered: tensor expressions as the operators define them.
-        plan: the layouts that were chosen.
-        placed: tensor expressions over stored tensors, where layouts were chosen; otherwise None.
-        program: tensor expressions after inlining, as they were partitioned.
-        partition: grouped into kernels.
-        target: what code is generated for.
-        build: the optimizer and the machine that it constructs for.
+        layout_plan: the layouts that the user chose.
+        laid_out: tensor expressions over stored tensors; None without a layout plan.
+        program: tensor expressions after inlining, which the partition groups.
+        partition: the program grouped into kernels.
+        target: the target of the generated code.
+        build: the optimizer and the machine that it constructs programs for.
         units: kernels bound to functions, views and fallbacks, in order of execution.
         segments: native entries with their memory plans.
-        manifest: what the artifact says about itself.
-        weights: arrays of the artifact, by name.
+        manifest: the artifact's description of itself.
+        weights: arrays of the artifact by name.
     """
 
     graph: Graph
@@ -61,7 +61,7 @@ class Compilation:
         return distinct_kernels(self.units)
 
     def llvm(self) -> str:
-        """The LLVM IR text that is compiled."""
+        """The LLVM IR text of all functions and entries."""
         return emit_llvm([k.func for k in self.kernels], [s.segment for s in self.segments], self.target)
 
     def assembly(self) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tilewright.cost.caches import caches
-from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names
+from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names, unused_name
 from tilewright.driver.build import Build, make_build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.conv_algorithm import (
@@ -228,9 +228,7 @@ def _expose_intermediates(fused: Partition) -> Program:
     used_names = {name for name, _ in outputs} | set(program.input_names)
     for b in results:
         if b.name not in exposed:
-            name = value_names.get(b.name, b.name)
-            while name in used_names:
-                name = f"%{name}"
+            name = unused_name(value_names.get(b.name, b.name), used_names)
             outputs.append((name, b))
             used_names.add(name)
     return replace(program, outputs=tuple(outputs))

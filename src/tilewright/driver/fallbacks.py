@@ -1,4 +1,4 @@
-"""Steps of an artifact that ONNX's reference evaluator runs."""
+"""Fallback steps of an artifact, which ONNX's reference evaluator runs."""
 
 from dataclasses import replace
 
@@ -11,11 +11,11 @@ from tilewright.runtime.manifest import FallbackStep
 
 
 def fallback_step(unit: Fallback, index: int, names: ArtifactNames, pool: WeightPool) -> FallbackStep:
-    """The record of a fallback; its model travels as a weight."""
-    pairs = {b.name: names.of(b) for b in (*unit.inputs, *unit.outputs)}
+    """The manifest's record of a fallback; its ONNX model is stored as a weight."""
+    value_names = {b.name: names.of(b) for b in (*unit.inputs, *unit.outputs)}
     model = unit.model
-    if any(own != value for own, value in pairs.items()):
-        model = _rename_values(model, pairs)
+    if any(buffer != value for buffer, value in value_names.items()):
+        model = _rename_values(model, value_names)
     results = [replace(b, shape=sizes) for b, sizes in zip(unit.outputs, unit.runtime_shapes, strict=True)]
     return FallbackStep(
         model=pool.add(f"fallback.{index}", np.frombuffer(model, np.uint8)),
@@ -26,7 +26,7 @@ def fallback_step(unit: Fallback, index: int, names: ArtifactNames, pool: Weight
 
 
 def _rename_values(model_bytes: bytes, names: dict[str, str]) -> bytes:
-    """The model with other names for its inputs and outputs, by nodes that only pass them on."""
+    """Renames a model's inputs and outputs by Identity nodes."""
     import onnx  # here because few models need it
 
     model = onnx.load_model_from_string(model_bytes)

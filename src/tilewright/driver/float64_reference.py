@@ -1,7 +1,7 @@
-"""A program evaluated in double precision with NumPy: the reference that `verify` measures errors against.
+"""Double-precision evaluation of a program with NumPy, the reference of `verify`.
 
-Every buffer, literal and conversion of a floating-point type becomes float64; integers stay as they are. Sums of
-products go through `numpy.einsum`, so that whole networks take seconds.
+Floating-point buffers, literals and conversions become float64; integers stay as they are. Contractions are evaluated
+by `numpy.einsum`, so that whole networks take seconds.
 """
 
 from collections.abc import Collection, Mapping
@@ -21,16 +21,16 @@ from tilewright.graph.program import Fallback, Program
 Array = np.ndarray[Any, Any]
 
 _MAX_FACTOR_ELEMENTS = 1 << 24
-"""Elements of a gathered factor of a product that are held at once."""
+"""Elements of a contraction's factor that are gathered at a time."""
 
 
 def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collection[str] = ()) -> dict[str, Array]:
     """The outputs of a program in double precision.
 
     Args:
-        program: as the graph was lowered.
+        program: the lowered graph.
         feeds: arrays by the model's input names.
-        keep: names of further buffers to return.
+        keep: names of intermediates to return, too.
 
     Returns:
         Arrays by buffer name: every output's, and those in `keep`.
@@ -50,17 +50,17 @@ def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collect
         array = np.asarray(feeds[name])
         values[b.name] = _widen_array(array) if b.dtype.is_native else array.astype(b.dtype.numpy)
         symbols |= {n: size for n, size in zip(b.shape, values[b.name].shape, strict=True) if isinstance(n, Var)}
-    wanted = {b.name for _, b in program.outputs} | set(keep)
-    last = {b.name: k for k, step in enumerate(program.steps) for b in step.inputs}
+    returned = {b.name for _, b in program.outputs} | set(keep)
+    last_use = {b.name: k for k, step in enumerate(program.steps) for b in step.inputs}
     for k, step in enumerate(program.steps):
         if isinstance(step, Fallback):
             values.update(_run_fallback(step, values, symbols))
         else:
             values[step.output.name] = _evaluate_stage(_widen_stage(step), values, symbols)
         for b in step.inputs:
-            if last[b.name] == k and b.name not in wanted:
+            if last_use[b.name] == k and b.name not in returned:
                 values.pop(b.name, None)
-    return {name: values[name] for name in wanted if name in values}
+    return {name: values[name] for name in returned if name in values}
 
 
 def _widen_dtype(dtype: DType) -> DType:
@@ -68,9 +68,9 @@ def _widen_dtype(dtype: DType) -> DType:
 
 
 def _widen_array(array: Array) -> Array:
-    # Extension types such as bfloat16 are no sub-type of floating.
-    inexact = np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"
-    return array.astype(np.float64) if inexact else array
+    # NumPy's floating type does not include extension types such as bfloat16
+    is_float = np.issubdtype(array.dtype, np.floating) or array.dtype.name == "bfloat16"
+    return array.astype(np.float64) if is_float else array
 
 
 def _widen_buffer(b: Buffer) -> Buffer:
@@ -108,7 +108,7 @@ def _evaluate_stage(stage: Stage, values: Mapping[str, Array], symbols: Mapping[
 
 
 def _evaluate_contraction(c: Computation, values: Mapping[str, Array], symbols: Mapping[Var, int]) -> Array | None:
-    """A sum of products by `einsum`, each factor gathered over the axes that it depends on; None for other stages."""
+    """A sum of products of two factors by `einsum`, each gathered over the axes that it depends on; else None."""
     if (
         c.reducer is not Reducer.SUM
         or not isinstance(c.body, Binary)
@@ -124,24 +124,26 @@ def _evaluate_contraction(c: Computation, values: Mapping[str, Array], symbols: 
     sizes = [int(evaluate_expr(a.extent, env)) for a in axes]
     if 0 in sizes:
         return None
-    used = [[k for k, a in enumerate(axes) if a.var in free_vars(f)] for f in factors]
-    if {k for own in used for k in own} != set(range(len(axes))):
+    factor_axes = [[k for k, a in enumerate(axes) if a.var in free_vars(f)] for f in factors]
+    if {k for ids in factor_axes for k in ids} != set(range(len(axes))):
         return None
     out = list(range(len(c.axes)))
-    most = max(used, key=lambda own: int(np.prod([sizes[k] for k in own], dtype=np.int64)))
-    count = int(np.prod([sizes[k] for k in most], dtype=np.int64))
-    cut = max((k for k in most if k in out), key=lambda k: sizes[k], default=None)
-    if cut is None or count <= _MAX_FACTOR_ELEMENTS:
-        pieces = [_evaluate_factor(f, axes, sizes, own, env) for f, own in zip(factors, used, strict=True)]
-        return np.einsum(pieces[0], used[0], pieces[1], used[1], out, optimize=True)
-    step = max(1, sizes[cut] * _MAX_FACTOR_ELEMENTS // count)
+    largest = max(factor_axes, key=lambda ids: int(np.prod([sizes[k] for k in ids], dtype=np.int64)))
+    count = int(np.prod([sizes[k] for k in largest], dtype=np.int64))
+    split_axis = max((k for k in largest if k in out), key=lambda k: sizes[k], default=None)
+    if split_axis is None or count <= _MAX_FACTOR_ELEMENTS:
+        operands = [_evaluate_factor(f, axes, sizes, ids, env) for f, ids in zip(factors, factor_axes, strict=True)]
+        return np.einsum(operands[0], factor_axes[0], operands[1], factor_axes[1], out, optimize=True)
+    step = max(1, sizes[split_axis] * _MAX_FACTOR_ELEMENTS // count)
     result = np.empty([sizes[k] for k in out])
-    for start in range(0, sizes[cut], step):
-        stop = min(sizes[cut], start + step)
-        part = {cut: (start, stop)}
-        pieces = [_evaluate_factor(f, axes, sizes, own, env, part) for f, own in zip(factors, used, strict=True)]
-        where = tuple(slice(start, stop) if k == cut else slice(None) for k in out)
-        result[where] = np.einsum(pieces[0], used[0], pieces[1], used[1], out, optimize=True)
+    for start in range(0, sizes[split_axis], step):
+        stop = min(sizes[split_axis], start + step)
+        ranges = {split_axis: (start, stop)}
+        operands = [
+            _evaluate_factor(f, axes, sizes, ids, env, ranges) for f, ids in zip(factors, factor_axes, strict=True)
+        ]
+        region = tuple(slice(start, stop) if k == split_axis else slice(None) for k in out)
+        result[region] = np.einsum(operands[0], factor_axes[0], operands[1], factor_axes[1], out, optimize=True)
     return result
 
 
@@ -153,7 +155,7 @@ def _evaluate_factor(
     env: Environment,
     ranges: Mapping[int, tuple[int, int]] | None = None,
 ) -> Array:
-    """The values of one factor over the axes that it depends on; `parts` gives the range of an axis that is cut."""
+    """The values of one factor over the axes that it depends on; `ranges` restricts an axis."""
     variables = dict(env.variables)
     shape: list[int] = []
     for position, k in enumerate(factor_axes):
@@ -166,7 +168,7 @@ def _evaluate_factor(
 
 
 def _run_fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var, int]) -> dict[str, Array]:
-    """A fallback's outputs: the evaluator computes in the model's own types."""
+    """A fallback's outputs, which the evaluator computes in the model's own types."""
     import onnx  # here because few models need it
 
     from tilewright.runtime.reference_evaluator import reference_evaluator
@@ -175,14 +177,14 @@ def _run_fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var
     feeds = {b.name: values[b.name] if b.dtype is opaque else values[b.name].astype(b.dtype.numpy) for b in step.inputs}
     with np.errstate(all="ignore"):
         results: Any = evaluator.run([b.name for b in step.outputs], feeds)
-    found: dict[str, Array] = {}
+    outputs: dict[str, Array] = {}
     for b, result in zip(step.outputs, results, strict=True):
         if b.dtype is opaque:
-            found[b.name] = result
+            outputs[b.name] = result
             continue
         array = np.asarray(result).astype(b.dtype.numpy)
         if array.ndim != b.rank:
             raise InternalError(f"expected {b.rank} dimensions, got {array.ndim}", where=f"reference of {step.label}")
         symbols |= {n: size for n, size in zip(b.shape, array.shape, strict=True) if isinstance(n, Var)}
-        found[b.name] = _widen_array(array) if b.dtype.is_native else array
-    return found
+        outputs[b.name] = _widen_array(array) if b.dtype.is_native else array
+    return outputs

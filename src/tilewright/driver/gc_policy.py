@@ -1,18 +1,19 @@
-"""The garbage collector while a model is compiled: nothing that compilation makes in passing is in cycles that matter,
-and each full collection walks over all expressions that are alive."""
+"""Garbage-collection policy of compilations: a higher threshold.
+
+The temporaries of a compilation hold few reference cycles, and every full collection traverses all live expressions.
+"""
 
 import gc
 from collections.abc import Generator
 from contextlib import contextmanager
 
 GC_THRESHOLD = 200_000
-"""New objects between two collections of the youngest ones."""
+"""Threshold of the youngest generation: allocations minus deallocations between two collections."""
 
 
 @contextmanager
 def raised_gc_threshold() -> Generator[None]:
-    """Collections come seldom inside; a program that has switched them off, or made them rarer still, keeps its
-    setting."""
+    """Raises the threshold of the youngest generation; a disabled collector or a higher threshold stays."""
     first, *others = gc.get_threshold()
     if not gc.isenabled() or first == 0 or first >= GC_THRESHOLD:
         yield

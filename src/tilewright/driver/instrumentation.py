@@ -1,8 +1,9 @@
-"""A compilation whose native steps note clock readings: the same kernels, one more output per step."""
+"""Instrumented compilations: native steps record clock readings around every call in one more output."""
 
 from dataclasses import dataclass, replace
 
 from tilewright.codegen.segment import TimestampBuffer
+from tilewright.driver.artifact_names import unused_name
 from tilewright.driver.compilation import Compilation
 from tilewright.expr.nodes import const
 from tilewright.runtime.manifest import NativeStep, TensorSpec
@@ -13,8 +14,8 @@ class InstrumentedCompilation:
     """An instrumented compilation.
 
     Attributes:
-        made: the compilation.
-        buffers: per segment the name of the output that holds its clock readings (`codegen.plan.TimestampBuffer`).
+        compilation: the same kernels with clock readings around their calls.
+        timestamp_outputs: name of the output with the clock readings, per segment (`codegen.segment.TimestampBuffer`).
     """
 
     compilation: Compilation
@@ -22,27 +23,25 @@ class InstrumentedCompilation:
 
 
 def instrument(compilation: Compilation, threads: int) -> InstrumentedCompilation:
-    """A compilation that notes clock readings.
+    """Adds clock readings to the native steps of a compilation.
 
     Args:
-        made: as it is; it stays so.
-        threads: that a call may use at most.
+        compilation: the plain compilation.
+        threads: the most threads that a call may use.
     """
-    taken = {spec.name for step in compilation.manifest.steps for spec in (*step.inputs, *step.outputs)}
-    taken |= {spec.name for spec in (*compilation.manifest.inputs, *compilation.manifest.outputs)}
+    used_names = {spec.name for step in compilation.manifest.steps for spec in (*step.inputs, *step.outputs)}
+    used_names |= {spec.name for spec in (*compilation.manifest.inputs, *compilation.manifest.outputs)}
     steps = {p.step.prefix: p.step for p in compilation.segments}
     segments = list(compilation.segments)
     names: list[str] = []
     for k, planned in enumerate(segments):
         segment, step = planned.segment, planned.step
-        name = f"stamps:{segment.name}"
-        while name in taken:
-            name = f"%{name}"
+        name = unused_name(f"stamps:{segment.name}", used_names)
         stamps = TimestampBuffer(len(step.outputs), threads)
         words = stamps.total_words(len(segment.symbols), len(segment.calls))
-        noted = replace(segment, output_shapes=(*segment.output_shapes, (const(words),)), timestamps=stamps)
+        instrumented = replace(segment, output_shapes=(*segment.output_shapes, (const(words),)), timestamps=stamps)
         steps[step.prefix] = replace(step, outputs=(*step.outputs, TensorSpec(name, "int64", (words,))))
-        segments[k] = replace(planned, segment=noted, step=steps[step.prefix])
+        segments[k] = replace(planned, segment=instrumented, step=steps[step.prefix])
         names.append(name)
     manifest = replace(
         compilation.manifest,

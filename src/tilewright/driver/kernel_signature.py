@@ -32,18 +32,19 @@ class KernelSignature:
         self.func = func
         self.inputs = tuple(p for p in func.params if p.name not in written)
         self.outputs = tuple(p for p in func.params if p.name in written)
-        told = {n for p in self.inputs for n in p.shape}
-        self.free_symbols = tuple(s.name for s in func.symbols if s not in told)
+        input_dims = {n for p in self.inputs for n in p.shape}
+        self.free_symbols = tuple(s.name for s in func.symbols if s not in input_dims)
         self.specs = tuple(parameter_spec(b) for b in self.inputs)
         self._symbols = {s.name: s for s in func.symbols}
         self._signature = InputSignature(self.specs, [SymbolSpec(s.name, s.lo or 0, s.hi) for s in func.symbols])
 
     def bind_inputs(self, positional: Sequence[object], named: Mapping[str, object]) -> dict[str, Array]:
-        """The inputs by name, in their order, as arrays of their types; `contiguous` copies those that have to be, once
-        their sizes have been checked.
+        """The inputs by name, in their order, as arrays of their types.
+
+        The arrays may be strided; `make_contiguous` copies them once their sizes have been checked.
 
         Args:
-            given: inputs in order.
+            positional: inputs in order.
             named: the other inputs by name; sizes may be among them.
 
         Raises:
@@ -62,25 +63,25 @@ class KernelSignature:
             elif name in names:
                 feeds[name] = value
             elif name not in self.free_symbols:
-                known = ", ".join(f"'{n}'" for n in (*names, *self.free_symbols)) or "none"
-                problems.append(Problem("feed", f"input '{name}'", "there is none", f"there are {known}"))
-        found: dict[str, Array] = {}
+                listed = ", ".join(f"'{n}'" for n in (*names, *self.free_symbols)) or "none"
+                problems.append(Problem("feed", f"input '{name}'", "there is none", f"there are {listed}"))
+        bound: dict[str, Array] = {}
         for spec in self.specs:
             if spec.name not in feeds:
                 problems.append(Problem("feed", f"input '{spec.name}'", f"missing, expected {spec}"))
                 continue
             array = feed_array(spec, feeds[spec.name], problems)
             if array is not None:
-                found[spec.name] = array
+                bound[spec.name] = array
         raise_problems(problems)
-        return found
+        return bound
 
     def bind_sizes(self, arrays: Mapping[str, Array], named: Mapping[str, object]) -> dict[str, int]:
         """The sizes of all symbols.
 
         Args:
             arrays: every input.
-            named: holds the sizes that no input tells.
+            named: holds the sizes of the free symbols.
 
         Raises:
             FeedError: an array of another shape, or a size that is missing.
@@ -94,9 +95,9 @@ class KernelSignature:
         for b in self.inputs:
             expected, got = self.shape(b, sizes), arrays[b.name].shape
             if expected != got:
-                known = ", ".join(f"{s.name}={sizes[s.name]}" for s in self.func.symbols)
+                values = ", ".join(f"{s.name}={sizes[s.name]}" for s in self.func.symbols)
                 dims = f"[{', '.join(map(show_expr, b.shape))}]"
-                what = f"expected shape {format_dims(expected)} = {dims} for {known}, got {format_dims(got)}"
+                what = f"expected shape {format_dims(expected)} = {dims} for {values}, got {format_dims(got)}"
                 problems.append(Problem("feed", f"input '{b.name}'", what))
         raise_problems(problems)
         return sizes
@@ -109,7 +110,7 @@ class KernelSignature:
     def _bind_free_symbol(
         self, name: str, named: Mapping[str, object], sizes: dict[str, int], problems: list[Problem]
     ) -> None:
-        """Takes the size of a symbol from the caller's."""
+        """Adds the caller's size of a free symbol to `sizes`."""
         size, where = named.get(name), f"size '{name}'"
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             got = "it is missing" if name not in named else f"got {size!r}"

@@ -1,4 +1,4 @@
-"""From the kernels of a partition to functions: lower, optimize, verify, split. Equal kernels are compiled once."""
+"""Compilation of a partition's kernels: lower, optimize, verify, prepack. Equal kernels share one function."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ from tilewright.tile.shape_samples import Ranges, ShapeSamples, used_by
 from tilewright.verify.verifier import verify
 
 _KEY_NAME = "kernel"
-"""Name under which functions are compared."""
+"""Name of all functions while their text is compared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,15 +36,15 @@ class CompiledKernel:
     Attributes:
         name: a C identifier.
         origin: the untransformed loops.
-        trace: what the optimizer did.
-        optimizer: name of the optimizer that answered.
-        scheduled: the loops with the packing of constants.
+        trace: the schedule steps of the optimizer.
+        optimizer: name of the optimizer that scheduled it.
+        scheduled: the scheduled loops, with the packing of constants.
         func: the loops that become native code.
-        packed: what is computed at compile time; outputs are parameters of `func` by name.
+        prepacked: the computations of compile time; their outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
         grains: how much work it is over its symbols, as `codegen.plan.Call` takes it; None where no loop is parallel.
-        samples: sizes of its symbols for which it was chosen.
+        samples: sizes of its symbols that the optimizer scheduled for.
     """
 
     name: str
@@ -62,7 +62,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundKernel:
-    """A kernel of the model with the function that computes it, and the sizes that the function is handed."""
+    """A kernel of the model with the function that computes it, and the sizes that it passes."""
 
     kernel: Kernel
     compiled: CompiledKernel
@@ -70,23 +70,23 @@ class BoundKernel:
 
     @property
     def arguments(self) -> Mapping[str, Buffer]:
-        """The program's buffers that are passed, by the name of the kernel's parameter."""
+        """The program's buffers by the name of the kernel's parameter."""
         return {p.name: b for p, b in zip(self.kernel.params, self.kernel.arguments, strict=True)}
 
     @property
     def symbols(self) -> tuple[Expr, ...]:
-        """The values of the function's symbols over those of the program, in their order."""
+        """The values of the function's symbols, in their order, over the program's symbols."""
         return tuple(self.sizes.get(v, v) for v in self.compiled.func.symbols)
 
     @property
     def parallel_grains(self) -> Expr | None:
         """How much work it is over the program's symbols; None where no loop is parallel."""
-        own = self.compiled.parallel_grains
-        return None if own is None else substitute(own, self.sizes)
+        grains = self.compiled.parallel_grains
+        return None if grains is None else substitute(grains, self.sizes)
 
     @property
     def scratch(self) -> tuple[Buffer, ...]:
-        """The function's workspace with sizes over the program's symbols."""
+        """The function's workspace buffers with shapes over the program's symbols."""
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
@@ -95,13 +95,13 @@ _KernelKey = tuple[str, frozenset[str]]
 
 @dataclass(frozen=True, slots=True)
 class _LoweredKernel:
-    """The loops of a kernel before anything is chosen.
+    """A kernel as untransformed loops.
 
     Attributes:
-        origin: the untransformed loops; kernels of one key share them.
-        sizes: the values of symbols of its own over the program's.
-        samples: sizes of its symbols.
-        key: the same for kernels that may share a function: the loops as text, and which parameters are constant.
+        origin: the loops; kernels of one key share them.
+        sizes: the values of the kernel's own symbols over the program's.
+        samples: sample sizes of its symbols.
+        key: equal for kernels that may share a function: the text of the loops, and which parameters are constant.
     """
 
     origin: Func
@@ -123,21 +123,22 @@ def compile_kernels(
     progress: Callable[[int, int], None] | None = None,
     ranges: Ranges | None = None,
 ) -> tuple[BoundUnit, ...]:
-    """Binds every kernel to a function; equal ones (same loops, same parameters constant) to the same, which is chosen
-    for the sizes of the largest one.
+    """Binds every kernel to a function.
+
+    Equal kernels (same loops, same parameters constant) share a function, scheduled for the sizes of the largest one.
 
     Args:
-        units: the partition's, in order of execution.
-        constants: names of the program's buffers whose data is known.
-        symbols: the program's, with those of fallbacks.
-        target: what code is generated for.
-        machine: a description of what runs it, for what it costs to start threads.
-        optimizer: the preferred one; where it does not apply the rule answers.
-        progress: told (done, total) before every kernel.
-        ranges: of symbols whose own range does not tell how large they are.
+        units: the units of the partition in order of execution.
+        constants: names of the program's buffers whose data is known at compile time.
+        symbols: the program's symbols, with those of fallbacks.
+        target: the target of the generated code.
+        machine: the machine whose fork/join cost decides which loops run in parallel.
+        optimizer: the preferred optimizer; kernels that it cannot schedule go to the rule.
+        progress: called with (done, total) before every kernel.
+        ranges: ranges of undeclared symbols that other sizes imply.
 
     Raises:
-        InternalError: an optimizer made a program that is not legal.
+        InternalError: an optimizer's schedule is not legal.
     """
     optimizers = [optimizer] if optimizer.name == FALLBACK else [optimizer, optimizer_named(FALLBACK)]
     lowered = _lower_kernels(units, symbols, constants, ranges)
@@ -145,7 +146,7 @@ def compile_kernels(
     for kernel in lowered.values():
         if kernel.key not in largest or _sample_volume(kernel.samples) > _sample_volume(largest[kernel.key]):
             largest[kernel.key] = kernel.samples
-    done: dict[_KernelKey, CompiledKernel] = {}
+    compiled: dict[_KernelKey, CompiledKernel] = {}
     count = 0
     bound: list[BoundUnit] = []
     for k, unit in enumerate(units):
@@ -156,26 +157,26 @@ def compile_kernels(
             progress(count, len(lowered))
         count += 1
         key = lowered[k].key
-        if key not in done:
-            name = _function_name(len(done), unit.label)
+        if key not in compiled:
+            name = _function_name(len(compiled), unit.label)
             task = Task(replace(lowered[k].origin, name=name), key[1], target, largest[key])
-            done[key] = _compile_kernel(task, machine, optimizers, unit.label)
-        bound.append(BoundKernel(unit, done[key], lowered[k].sizes))
+            compiled[key] = _compile_kernel(task, machine, optimizers, unit.label)
+        bound.append(BoundKernel(unit, compiled[key], lowered[k].sizes))
     return tuple(bound)
 
 
 def _lower_kernels(
     units: Sequence[Unit], symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
 ) -> dict[int, _LoweredKernel]:
-    """The kernels among the units by position."""
-    found: dict[int, _LoweredKernel] = {}
-    first: dict[_KernelKey, _LoweredKernel] = {}
+    """The lowered kernels by position among the units; equal ones share their loops."""
+    kernels: dict[int, _LoweredKernel] = {}
+    first_of_key: dict[_KernelKey, _LoweredKernel] = {}
     for k, unit in enumerate(units):
         if isinstance(unit, Kernel):
             kernel = _lower_kernel(unit, symbols, constants, ranges)
-            known = first.setdefault(kernel.key, kernel)
-            found[k] = replace(kernel, origin=known.origin, key=known.key)
-    return found
+            first = first_of_key.setdefault(kernel.key, kernel)
+            kernels[k] = replace(kernel, origin=first.origin, key=first.key)
+    return kernels
 
 
 def _lower_kernel(
@@ -186,29 +187,34 @@ def _lower_kernel(
     except RecursionError as error:
         what = "its expressions are nested too deep to be worked on"
         raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
-    fixed = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
+    constant_params = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
     values = {v: sizes.get(v, v) for v in origin.symbols}
     samples = ShapeSamples.of(used_by(symbols, values.values()), ranges).mapped(values)
-    return _LoweredKernel(origin, sizes, samples, (show(origin), fixed))
+    return _LoweredKernel(origin, sizes, samples, (show(origin), constant_params))
 
 
 def _sample_volume(samples: ShapeSamples) -> int:
-    """How large a kernel is, among those of the same loops."""
+    """Product of the representative sizes, which orders kernels of the same loops by size."""
     return prod(samples.representative.values())
 
 
 def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
-    """The functions that the units need, each once, in the order of first use."""
+    """The functions of the units, each once, in order of first use."""
     return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
 
 
 def _lower_abstracted(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Mapping[Var, Expr]]:
-    """The untransformed loops, over sizes of their own unless a proof needs to know how they come about."""
-    sized = abstract_sizes(kernel.stages, kernel.params, symbols)
-    if sized.sizes:
-        func = drop_unused_symbols(lower_to_loops(_KEY_NAME, sized.stages, sized.params, (*symbols, *sized.sizes)))
-        if not sized.correlated or _is_legal(func):
-            return func, sized.sizes
+    """The untransformed loops over abstract sizes, and the values of those.
+
+    Sizes stay as they are if abstraction loses a relation between them that the verifier needs.
+    """
+    abstracted = abstract_sizes(kernel.stages, kernel.params, symbols)
+    if abstracted.sizes:
+        func = drop_unused_symbols(
+            lower_to_loops(_KEY_NAME, abstracted.stages, abstracted.params, (*symbols, *abstracted.sizes))
+        )
+        if not abstracted.correlated or _is_legal(func):
+            return func, abstracted.sizes
     return drop_unused_symbols(lower_to_loops(_KEY_NAME, kernel.stages, kernel.params, symbols)), {}
 
 
@@ -229,9 +235,9 @@ def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer
             if schedule is None:
                 continue
             verify(schedule.func)
-            split = prepack_constants(schedule.func, constants)
-            if split.func != schedule.func:
-                verify(split.func)
+            prepacked = prepack_constants(schedule.func, constants)
+            if prepacked.func != schedule.func:
+                verify(prepacked.func)
         except (ScheduleError, VerifyError) as error:
             raise InternalError(
                 f"optimizer {optimizer.name!r} made an illegal program: {error}", where=where
@@ -242,11 +248,11 @@ def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer
             schedule.trace,
             optimizer.name,
             schedule.func,
-            split.func,
-            split.prepacked,
-            split.scratch,
+            prepacked.func,
+            prepacked.prepacked,
+            prepacked.scratch,
             constants,
-            _parallel_grains(origin, split.func, machine),
+            _parallel_grains(origin, prepacked.func, machine),
             task.samples,
         )
     raise InternalError("no optimizer applies", where=where)

@@ -1,4 +1,4 @@
-"""A scheduled kernel against its untransformed loops: both run on random inputs, the latter in NumPy."""
+"""Differential check of a scheduled kernel against its untransformed loops, interpreted in NumPy, on random inputs."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,19 +17,19 @@ from tilewright.loops.ir import Func, IterKind, blocks
 
 Array = np.ndarray[Any, Any]
 RunKernel = Callable[[Mapping[str, Array], Mapping[str, int]], Sequence[Array]]
-"""Computes the outputs from inputs by name and sizes by name."""
+"""Maps inputs and sizes, both by name, to the outputs."""
 
 _MAX_SAMPLE_SPREAD = 100
-"""Sizes that are drawn lie at most so far above the smallest one."""
+"""Largest distance of a random size from the smallest size of its symbol."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """What a comparison found.
+    """The result of a check.
 
     Attributes:
-        sizes: the sizes of the symbols in every run.
-        error: the largest difference, relative to the largest value of its output.
+        sizes: the sizes of the symbols, per run.
+        error: the largest error over all runs, relative to the largest value of its output.
     """
 
     sizes: tuple[Mapping[str, int], ...]
@@ -53,34 +53,34 @@ def compare(
     Args:
         origin: the untransformed loops.
         run: the kernel.
-        sizes: of the symbols; None draws three combinations of those that `inputs` leave open.
-        inputs: arrays by name; those that are not given are drawn.
-        seed: of what is drawn.
-        tolerance: how large an error may be, relative to the largest value; None takes what reordered sums need.
+        sizes: sizes of the symbols; None for three random combinations of those that `inputs` do not determine.
+        inputs: arrays by name; the others are random.
+        seed: seed of random sizes and inputs.
+        tolerance: the largest error, relative to the largest value; None for `reordering_tolerance`.
 
     Raises:
         MismatchError: an element differs by more; names it.
     """
-    rng, known_as, given = np.random.default_rng(seed), KernelSignature(origin), inputs or {}
-    drawn = sample_sizes(origin.symbols, rng)
-    told = {**_sizes_from_inputs(known_as, given), **(sizes or {})}
-    combinations = [{**c, **told} for c in (drawn if sizes is None else drawn[:1])]
+    rng, signature, fixed_inputs = np.random.default_rng(seed), KernelSignature(origin), inputs or {}
+    samples = sample_sizes(origin.symbols, rng)
+    fixed_sizes = {**_sizes_from_inputs(signature, fixed_inputs), **(sizes or {})}
+    combinations = [{**c, **fixed_sizes} for c in (samples if sizes is None else samples[:1])]
     combinations = [c for k, c in enumerate(combinations) if c not in combinations[:k]]
-    worst = 0.0
-    for known in combinations:
-        feeds = known_as.bind_inputs((), random_inputs(known_as, known, rng, given))
-        for name, size in known_as.bind_sizes(feeds, known).items():
-            if size != known[name]:
-                raise OptionError(f"{name} is {known[name]}, but the inputs tell {size}", where="sizes")
-        expected = interpret_outputs(origin, feeds, known)
-        for b, want, got in zip(known_as.outputs, expected, run(feeds, known), strict=True):
-            allowed = reordering_tolerance(origin, b.dtype, known) if tolerance is None else tolerance
-            worst = max(worst, _max_error(b, want, got, allowed, known))
-    return CheckResult(tuple(combinations), worst)
+    max_error = 0.0
+    for values in combinations:
+        feeds = signature.bind_inputs((), random_inputs(signature, values, rng, fixed_inputs))
+        for name, size in signature.bind_sizes(feeds, values).items():
+            if size != values[name]:
+                raise OptionError(f"{name} is {values[name]}, but the inputs tell {size}", where="sizes")
+        expected = interpret_outputs(origin, feeds, values)
+        for b, reference, result in zip(signature.outputs, expected, run(feeds, values), strict=True):
+            limit = reordering_tolerance(origin, b.dtype, values) if tolerance is None else tolerance
+            max_error = max(max_error, _max_error(b, reference, result, limit, values))
+    return CheckResult(tuple(combinations), max_error)
 
 
 def _sizes_from_inputs(signature: KernelSignature, arrays: Mapping[str, Array]) -> dict[str, int]:
-    """The sizes that given arrays tell."""
+    """The sizes that the shapes of arrays determine."""
     shapes = ((b.shape, np.shape(arrays[b.name])) for b in signature.inputs if b.name in arrays)
     return {n.name: size for dims, shape in shapes for n, size in zip(dims, shape, strict=False) if isinstance(n, Var)}
 
@@ -88,9 +88,9 @@ def _sizes_from_inputs(signature: KernelSignature, arrays: Mapping[str, Array]) 
 def interpret_outputs(
     func: Func, feeds: Mapping[str, Array], sizes: Mapping[str, int], seed: int | None = None
 ) -> tuple[Array, ...]:
-    """The outputs of loops, computed in NumPy."""
-    known = KernelSignature(func)
-    outputs = {b.name: np.zeros(known.shape(b, sizes), b.dtype.numpy) for b in known.outputs}
+    """The outputs of a function by the interpreter; a seed shuffles concurrent iterations."""
+    signature = KernelSignature(func)
+    outputs = {b.name: np.zeros(signature.shape(b, sizes), b.dtype.numpy) for b in signature.outputs}
     interpret(func, {**feeds, **outputs}, {s.name: sizes[s.name] for s in func.symbols}, seed=seed)
     return tuple(outputs.values())
 
@@ -98,13 +98,14 @@ def interpret_outputs(
 def random_inputs(
     signature: KernelSignature, sizes: Mapping[str, int], rng: np.random.Generator, fixed: Mapping[str, Array]
 ) -> dict[str, Array]:
-    """An array for every input: those given, the others drawn; floats are normally distributed, integers small."""
+    """An array for every input: the fixed ones, else normally distributed floats or small integers."""
     names = [b.name for b in signature.inputs]
     for name in fixed:
         if name not in names:
             raise OptionError(f"there is no input {name!r}", where="inputs", hint=f"there are {', '.join(names)}")
-    drawn = {b.name: _random_array(b, signature.shape(b, sizes), rng) for b in signature.inputs if b.name not in fixed}
-    return {name: fixed[name] if name in fixed else drawn[name] for name in names}
+    shapes = {b: signature.shape(b, sizes) for b in signature.inputs if b.name not in fixed}
+    arrays = {b.name: _random_array(b, shape, rng) for b, shape in shapes.items()}
+    return {name: fixed[name] if name in fixed else arrays[name] for name in names}
 
 
 def _random_array(b: Buffer, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -115,7 +116,7 @@ def _random_array(b: Buffer, shape: tuple[int, ...], rng: np.random.Generator) -
 
 
 def sample_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict[str, int], ...]:
-    """The smallest sizes, and two more combinations."""
+    """Sizes of the symbols: the smallest ones, and two random combinations."""
     if not symbols:
         return ({},)
 
@@ -129,7 +130,7 @@ def sample_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict
 
 
 def reordering_tolerance(func: Func, dtype: DType, sizes: Mapping[str, int]) -> float:
-    """What sums in another order may differ by, relative to the largest value: the rounding error times the length."""
+    """Error bound of sums in another order, relative to the largest value: eps * (16 + accumulation length)."""
     if not dtype.is_float:
         return 0.0
     length = 0
@@ -143,25 +144,29 @@ def reordering_tolerance(func: Func, dtype: DType, sizes: Mapping[str, int]) -> 
     return 2.0**-digits * (16 + length)
 
 
-def _max_error(b: Buffer, expected: Array, actual: Array, allowed: float, sizes: Mapping[str, int]) -> float:
-    """The largest difference, relative to the largest value."""
+def _max_error(b: Buffer, expected: Array, actual: Array, tolerance: float, sizes: Mapping[str, int]) -> float:
+    """The largest error, relative to the largest reference value.
+
+    Raises:
+        MismatchError: it exceeds the tolerance; names the worst element.
+    """
     if not expected.size:
         return 0.0
-    wide, found = expected.astype(np.float64), actual.astype(np.float64)
-    finite = np.abs(wide[np.isfinite(wide)])
+    reference, result = expected.astype(np.float64), actual.astype(np.float64)
+    finite = np.abs(reference[np.isfinite(reference)])
     scale = float(finite.max()) if finite.size and finite.max() else 1.0
-    same = (wide == found) | (np.isnan(wide) & np.isnan(found))
+    is_same = (reference == result) | (np.isnan(reference) & np.isnan(result))
     with np.errstate(invalid="ignore"):
-        error = np.where(same, 0.0, np.abs(wide - found) / scale)
+        error = np.where(is_same, 0.0, np.abs(reference - result) / scale)
     error = np.where(np.isnan(error), math.inf, error)
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
-    if error[worst] > allowed:
-        at = f"[{', '.join(str(int(i)) for i in worst)}]" if worst else "[]"
-        known = f" for {', '.join(f'{k}={n}' for k, n in sizes.items())}" if sizes else ""
-        many = f"{int(np.count_nonzero(error > allowed))} of {expected.size} elements"
+    if error[worst] > tolerance:
+        index = f"[{', '.join(str(int(i)) for i in worst)}]" if worst else "[]"
+        values = f" for {', '.join(f'{k}={n}' for k, n in sizes.items())}" if sizes else ""
+        count = f"{int(np.count_nonzero(error > tolerance))} of {expected.size} elements"
         raise MismatchError(
-            f"expected {expected[worst]}, got {actual[worst]}; {many} differ "
-            f"by more than {allowed:.1e} of the largest value",
-            where=f"output '{b.name}' at {at}{known}",
+            f"expected {expected[worst]}, got {actual[worst]}; {count} differ "
+            f"by more than {tolerance:.1e} of the largest value",
+            where=f"output '{b.name}' at {index}{values}",
         )
     return float(error[worst])

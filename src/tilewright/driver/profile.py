@@ -1,4 +1,4 @@
-"""Where the time of a model's calls goes: kernels inside real calls, beside what the machine allows."""
+"""Profile of a model's calls: the time of every kernel inside real calls, and its roofline bound."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -49,12 +49,12 @@ class Entry:
         name: of the function; "copy" and "fallback" otherwise.
         kind: "kernel", "copy" or "fallback".
         nodes: the user's nodes that it computes.
-        step: which of the model's steps it belongs to, from 0.
-        begin: from the beginning of the call.
-        us: how long it took.
+        step: index of its step in the model.
+        begin: its start, from the beginning of the call.
+        us: its duration.
         share: of the call's time.
-        regions: parallel regions that it started; 0 where it ran on the calling thread alone.
-        threads: what each thread did; empty where there was no region.
+        regions: parallel regions that it started; 0 if it ran on the calling thread alone.
+        threads: times of each thread; empty without a parallel region.
         flops: floating-point operations; None for what is no kernel.
         limit: what the machine needs at least; None for what is no kernel.
     """
@@ -73,31 +73,31 @@ class Entry:
 
     @property
     def start(self) -> float:
-        """When the last thread began its work, from the start of the regions."""
+        """Start of the last thread, from the start of the regions."""
         return max((t.start for t in self.threads), default=0.0)
 
     @property
     def wait(self) -> float:
-        """How long the thread waited at the joins that waited longest."""
+        """Longest wait of a thread at the joins."""
         return max((t.wait for t in self.threads), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """Where the time of a model's calls goes; times in microseconds.
+    """Times of a model's calls, in microseconds.
 
     Attributes:
         model: its name.
         inputs: shapes by name.
         sizes: values of the symbols that the native steps were given, by name.
         threads: per call.
-        calls: how many were recorded; figures are means over the quarter of them that were fastest.
-        call_us: a call, of the instrumented code.
-        median_us: the median of all calls.
+        calls: number of recorded calls; figures are means over the fastest quarter of them.
+        call_us: time of a call of the instrumented code.
+        median_us: median over all calls.
         entries: kernels, copies and fallback steps in order of execution.
-        machine: for which limits are told.
-        origin: where its description came from.
-        overhead: time of an instrumented call over that of a plain one, less 1; None where it was not measured.
+        machine: the machine of the roofline bounds.
+        origin: the source of its description.
+        overhead: time of an instrumented call over that of a plain one, less 1; None if it was not measured.
     """
 
     model: str
@@ -114,12 +114,12 @@ class Profile:
 
     @property
     def sum_us(self) -> float:
-        """All entries together."""
+        """Sum over all entries."""
         return sum(e.us for e in self.entries)
 
     @property
     def outside_us(self) -> float:
-        """What of the call's time no entry accounts for: checks of the inputs, and what lies between steps."""
+        """The call's time outside of all entries: checks of inputs, and work between steps."""
         return self.call_us - self.sum_us
 
 
@@ -136,12 +136,12 @@ def profile(
     winograd: str | None = None,
     seconds: float = 1.0,
 ) -> Profile:
-    """Compiles a model with clock readings around its kernels, calls it, and tells where the time went.
+    """Compiles a model with clock readings around its kernels, and profiles its calls.
 
     Args:
         model, shapes, threads, optimizer, progress, layouts, machine, exact, winograd: as for `tilewright.compile`.
         feeds: the inputs, arrays by name.
-        seconds: how long the model is called, at least; a few calls are made in any case.
+        seconds: the least total time of the calls; a few calls are made in any case.
 
     Returns:
         The profile. `tilewright.report.profile` prints it as a table, as JSON and as an HTML page.
@@ -171,55 +171,64 @@ def profile_compilation(
     """The profile of a compilation.
 
     Args:
-        made: for this machine.
+        compilation: a compilation for this machine.
         feeds: the inputs, arrays by name.
-        threads: per call; None asks the environment and the system.
-        seconds: how long the model is called, at least.
-        with_overhead: whether the plain code is generated and timed, too.
-        name: what the model is called; by default as its graph is.
+        threads: threads per call; None asks the environment and the system.
+        seconds: the least total time of the calls.
+        with_overhead: whether to generate and time the plain code, too.
+        name: the model's name; by default that of its graph.
 
     Raises:
-        OptionError: the time is not positive, or the number of threads is not one.
+        OptionError: the time is not positive, or `threads` is no number of threads.
         TargetError: the compilation is for another machine.
         FeedError, ShapeError: the inputs do not fit the model.
     """
     if not 0 < seconds < float("inf"):
         raise OptionError(f"expected a number of seconds of more than 0, got {seconds}", where="argument 'seconds'")
-    noted = instrument(compilation, thread_count(threads))
-    segments = [p.segment for p in noted.compilation.segments]
-    recorder = Recorder(noted.compilation.artifact(), segments, noted.timestamp_outputs, thread_count(threads), feeds)
+    count = thread_count(threads)
+    instrumented = instrument(compilation, count)
+    segments = [p.segment for p in instrumented.compilation.segments]
+    recorder = Recorder(instrumented.compilation.artifact(), segments, instrumented.timestamp_outputs, count, feeds)
     recorder.executable.prepare()
-    extra = (
-        stamp_overhead(recorder, Executable(compilation.artifact(), threads), feeds, seconds) if with_overhead else None
-    )
-    found = recorder.record(seconds)
+    overhead = None
+    if with_overhead:
+        overhead = stamp_overhead(recorder, Executable(compilation.artifact(), threads), feeds, seconds)
+    record = recorder.record(seconds)
     values = [dict(zip(s.symbols, map(const, sizes), strict=True))
-              for s, sizes in zip(segments, found.sizes, strict=True)]  # fmt: skip
-    chosen = (
-        choose_machine(None, compilation.target) if compilation.build.machine is None else compilation.build.machine
-    )
-    machine, used = chosen.for_target(compilation.target), recorder.executable.threads
-    kernels = _describe_calls(compilation, values, machine, min(used, machine.cores))
+              for s, sizes in zip(segments, record.sizes, strict=True)]  # fmt: skip
+    choice = compilation.build.machine or choose_machine(None, compilation.target)
+    machine, used_threads = choice.for_target(compilation.target), recorder.executable.threads
+    calls = _describe_calls(compilation, values, machine, min(used_threads, machine.cores))
     entries: list[Entry] = []
-    native, fallbacks = iter(range(len(segments))), iter(found.fallbacks)
+    native, fallbacks = iter(range(len(segments))), iter(record.fallbacks)
     for k, step in enumerate(compilation.manifest.steps):
         if isinstance(step, NativeStep):
             segment = next(native)
-            for described, span in zip(kernels[segment], found.segments[segment], strict=True):
-                entries.append(_entry(described, span, k, found.call_us))
+            for info, span in zip(calls[segment], record.segments[segment], strict=True):
+                entries.append(_entry(info, span, k, record.call_us))
         else:
-            described = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
-            entries.append(_entry(described, next(fallbacks), k, found.call_us))
-    names = {n: int(size) for p, given in zip(compilation.segments, found.sizes, strict=True)
-             for n, size in zip(p.step.symbols, given, strict=True)}  # fmt: skip
-    inputs = {name: tuple(int(n) for n in getattr(a, "shape", ())) for name, a in feeds.items()}
-    return Profile(compilation.manifest.meta.graph_name if name is None else name, inputs, names, used, found.calls,
-                   found.call_us, found.median_us, tuple(entries), machine, str(chosen.origin), extra)  # fmt: skip
+            info = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
+            entries.append(_entry(info, next(fallbacks), k, record.call_us))
+    symbol_sizes = {n: int(size) for p, sizes in zip(compilation.segments, record.sizes, strict=True)
+                    for n, size in zip(p.step.symbols, sizes, strict=True)}  # fmt: skip
+    return Profile(
+        model=compilation.manifest.meta.graph_name if name is None else name,
+        inputs={name: tuple(int(n) for n in getattr(a, "shape", ())) for name, a in feeds.items()},
+        sizes=symbol_sizes,
+        threads=used_threads,
+        calls=record.calls,
+        call_us=record.call_us,
+        median_us=record.median_us,
+        entries=tuple(entries),
+        machine=machine,
+        origin=str(choice.origin),
+        overhead=overhead,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _EntryInfo:
-    """What is known of an entry without running it."""
+    """The static part of an entry."""
 
     name: str
     kind: str
@@ -231,13 +240,12 @@ class _EntryInfo:
 def _entry(info: _EntryInfo, span: Span, step: int, call_us: float) -> Entry:
     share = span.us / call_us if call_us > 0 else 0.0
     return Entry(info.name, info.kind, info.nodes, step, span.begin, span.us, share, span.regions, span.threads,
-    info.flops,
-                 info.limit)  # fmt: skip
+                 info.flops, info.limit)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class _CallWork:
-    """What a kernel does at the sizes of a call; None for operations of a copy."""
+    """The work of a call: its operations (None for a copy) and the memory that it touches."""
 
     name: str
     nodes: str
@@ -248,20 +256,20 @@ class _CallWork:
 def _describe_calls(
     compilation: Compilation, values: Sequence[SymbolValues], machine: Machine, cores: int
 ) -> list[tuple[_EntryInfo, ...]]:
-    """Per segment its calls, with their limits."""
-    bound = iter([u for u, _ in calls_in_order(compilation.units)])
-    listed: list[list[_CallWork]] = []
-    for k, (planned, given) in enumerate(zip(compilation.segments, values, strict=True)):
+    """The calls of every segment with their roofline bounds."""
+    kernels = iter([u for u, _ in calls_in_order(compilation.units)])
+    works_by_segment: list[list[_CallWork]] = []
+    for k, (planned, symbol_values) in enumerate(zip(compilation.segments, values, strict=True)):
         works: list[_CallWork] = []
         for call in planned.segment.calls:
             if isinstance(call, KernelCall):
-                works.append(_kernel_work(next(bound), call, k, given))
+                works.append(_kernel_work(next(kernels), call, k, symbol_values))
             else:
-                works.append(_copy_work(call, k, given, planned.step))
-        listed.append(works)
-    flat = [w for works in listed for w in works]
-    levels = iter(source_levels([w.touches for w in flat], machine, cores))
-    return [tuple(_entry_info(w, next(levels), machine, cores) for w in works) for works in listed]
+                works.append(_copy_work(call, k, symbol_values, planned.step))
+        works_by_segment.append(works)
+    works = [w for of_segment in works_by_segment for w in of_segment]
+    levels = iter(source_levels([w.touches for w in works], machine, cores))
+    return [tuple(_entry_info(w, next(levels), machine, cores) for w in of_segment) for of_segment in works_by_segment]
 
 
 def _entry_info(work: _CallWork, levels: Sequence[tuple[OperandUse, int]], machine: Machine, cores: int) -> _EntryInfo:
@@ -275,28 +283,33 @@ def _entry_info(work: _CallWork, levels: Sequence[tuple[OperandUse, int]], machi
 
 
 def _kernel_work(unit: BoundKernel, call: KernelCall, segment: int, symbol_values: SymbolValues) -> _CallWork:
-    """A kernel at the sizes of a call. Where packed weights lie does not matter: no other kernel's operands are
-    there."""
+    """The work of a kernel at the sizes of a call.
+
+    The location of prepacked weights does not matter, as no other kernel reads them.
+    """
     values = {**symbol_values, **{v: substitute(e, symbol_values) for v, e in unit.sizes.items()}}
     origin = unit.compiled.origin
-    places = dict(zip((p.name for p in unit.compiled.func.params), call.args, strict=True))
+    locations = dict(zip((p.name for p in unit.compiled.func.params), call.args, strict=True))
     sizes = touched_bytes(origin, values)
-    given_as = unit.arguments
-    keys = {p.name: _memory_key(places[p.name], segment, symbol_values) if p.name in places else given_as[p.name].name
-            for p in origin.params}  # fmt: skip
+    keys = {
+        p.name: _memory_key(locations[p.name], segment, symbol_values)
+        if p.name in locations
+        else unit.arguments[p.name].name
+        for p in origin.params
+    }
     touches = tuple(OperandUse(key, sizes[name]) for name, key in keys.items())
     return _CallWork(call.kernel, unit.kernel.label, count_operations(origin, values), touches)
 
 
 def _copy_work(copy: BufferCopy, segment: int, symbol_values: SymbolValues, step: NativeStep) -> _CallWork:
     size = size_value(copy.bytes, symbol_values)
-    places = (_memory_key(copy.src, segment, symbol_values), _memory_key(copy.dst, segment, symbol_values))
+    keys = (_memory_key(copy.src, segment, symbol_values), _memory_key(copy.dst, segment, symbol_values))
     name = f"output '{step.outputs[copy.dst.index].name}'" if isinstance(copy.dst, OutputLocation) else ""
-    return _CallWork("copy", name, None, tuple(OperandUse(p, size) for p in places))
+    return _CallWork("copy", name, None, tuple(OperandUse(key, size) for key in keys))
 
 
 def _memory_key(location: BufferLocation, segment: int, symbol_values: SymbolValues) -> object:
-    """What tells memory apart within a call: segments have a workspace in common, all else is a segment's own."""
+    """Identity of memory within a call: segments share the workspace; other memory belongs to one segment."""
     if isinstance(location, WorkspaceLocation):
         return "workspace", size_value(location.offset, symbol_values)
     return segment, location

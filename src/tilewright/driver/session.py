@@ -1,8 +1,8 @@
-"""ONNX Runtime's session, as far as programs commonly use it, on compiled models.
+"""The common interface of ONNX Runtime's session, on compiled models.
 
-A program written for `onnxruntime.InferenceSession` runs by changing an import. What has no meaning here (arenas,
-graph optimisation levels, providers of other devices) is accepted and has no effect; an option that does not exist
-at all is an error.
+A program written for `onnxruntime.InferenceSession` runs after a change of one import. Options without a meaning here
+(arenas, graph optimisation levels, providers of other devices) are accepted and have no effect; unknown options are
+errors.
 """
 
 import logging
@@ -49,7 +49,7 @@ class ExecutionMode(IntEnum):
 
 
 class SessionOptions:
-    """Options of a session: `intra_op_num_threads` counts (0 leaves it to the environment), the rest is accepted.
+    """Options of a session: `intra_op_num_threads` sets the threads (0: the environment's), the rest has no effect.
 
     Raises:
         AttributeError: an option that does not exist is set.
@@ -260,19 +260,19 @@ def get_device() -> str:
 
 
 def _check_keywords(kwargs: Mapping[str, Any]) -> None:
-    known = (*_COMPILE_KEYWORDS, "progress", *sorted(_IGNORED_KEYWORDS))
+    accepted = (*_COMPILE_KEYWORDS, "progress", *sorted(_IGNORED_KEYWORDS))
     for name in kwargs:
-        if name not in known:
-            hint = f"those that exist are {', '.join(known)}"
+        if name not in accepted:
+            hint = f"those that exist are {', '.join(accepted)}"
             raise OptionError("no such keyword argument", where=f"argument '{name}'", hint=hint)
 
 
 def _make_executable(
     source: str | os.PathLike[str] | bytes, threads: int | None, overrides: Mapping[str, int], kwargs: Mapping[str, Any]
 ) -> Executable:
-    given = {name: kwargs[name] for name in _COMPILE_KEYWORDS if kwargs.get(name) is not None}
+    options = {name: kwargs[name] for name in _COMPILE_KEYWORDS if kwargs.get(name) is not None}
     if _is_artifact_source(source):
-        for name, value in given.items():
+        for name, value in options.items():
             if value is not False:
                 what = f"{value!r} has no effect on a model that is compiled already"
                 raise OptionError(what, where=f"argument '{name}'", hint="leave it out or give the ONNX model")
@@ -280,10 +280,10 @@ def _make_executable(
     # here, so that an artifact loads without the compiler
     from tilewright.driver.compile import compile_with_options
 
-    shapes = given.get("shapes")
+    shapes = options.get("shapes")
     if overrides and (shapes is None or isinstance(shapes, Mapping)):
-        given["shapes"] = {**overrides, **(shapes or {})}
-    return compile_with_options(source, CompileOptions(**given), threads, kwargs.get("progress"))
+        options["shapes"] = {**overrides, **(shapes or {})}
+    return compile_with_options(source, CompileOptions(**options), threads, kwargs.get("progress"))
 
 
 def _is_artifact_source(source: str | os.PathLike[str] | bytes) -> bool:

@@ -1,4 +1,4 @@
-"""The levels of a compilation as text, for `inspect`."""
+"""Text of every level of a compilation, for `inspect`."""
 
 from collections.abc import Iterable
 
@@ -50,7 +50,7 @@ def expressions(compilation: Compilation) -> str:
 
 
 def layouts(compilation: Compilation) -> str:
-    """Which tensors have which layout and why, and the conversions between them."""
+    """The layout of every tensor with its reason, and the conversions between layouts."""
     return "every tensor is stored row by row" if compilation.laid_out is None else str(compilation.laid_out)
 
 
@@ -60,7 +60,7 @@ def loops(compilation: Compilation, name: str | None = None) -> str:
 
 
 def schedules(compilation: Compilation, name: str | None = None) -> str:
-    """The trace of every function, or of one, and its loops afterwards."""
+    """The trace of every function, or of one, and its scheduled loops."""
     parts: list[str] = []
     for k in _select_kernels(compilation, name):
         steps = "".join(f"#   {step}\n" for step in k.trace)
@@ -73,7 +73,7 @@ def _select_kernels(compilation: Compilation, name: str | None) -> Iterable[Comp
 
 
 def memory(compilation: Compilation) -> str:
-    """Slots of the workspace, and what every kernel reads and writes where."""
+    """Slots of the workspace, and the location of every buffer."""
     lines: list[str] = []
     for planned in compilation.segments:
         plan = planned.memory

@@ -1,7 +1,7 @@
-"""Comparison of a compiled model with references: errors per output, and the first tensor that diverges.
+"""Errors of a compiled model against double precision: per output, and of the tensors inside.
 
 The error of a tensor is the largest absolute difference from the double-precision reference, divided by the largest
-absolute value of the reference; infinite where shapes or non-finite elements differ.
+absolute value of the reference. It is infinite if shapes or non-finite elements differ.
 """
 
 from collections.abc import Mapping
@@ -19,26 +19,26 @@ from tilewright.runtime import Executable
 Array = np.ndarray[Any, Any]
 
 MAX_ERROR_RATIO = 4.0
-"""An output passes with at most this many times the error of ONNX Runtime."""
+"""Largest ratio of an output's error to that of ONNX Runtime."""
 
 ERROR_FLOOR = 1e-6
-"""An output passes with at most this error, whatever that of ONNX Runtime."""
+"""An output with at most this error passes, whatever the error of ONNX Runtime."""
 
 DEFAULT_TOLERANCE = 1e-4
-"""The largest error that passes where ONNX Runtime is not there to compare."""
+"""Largest error of an output without ONNX Runtime to compare with."""
 
 DIVERGENCE_THRESHOLD = 1e-3
-"""Error from which on a tensor inside the model counts as diverged."""
+"""A tensor inside the model with a larger error has diverged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One tensor next to its reference.
+    """The error of one tensor.
 
     Attributes:
         name: the value's name in the model.
-        error: of the compiled model.
-        other: of ONNX Runtime, None where it did not run.
+        error: the compiled model's error.
+        peer_error: ONNX Runtime's error; None if it did not run.
         limit: the largest error that passes.
     """
 
@@ -80,28 +80,28 @@ def compare_outputs(
     """Every output's error against the double-precision evaluation of the model.
 
     Args:
-        made: the compilation.
-        feeds: the inputs.
+        compilation: the compiled model.
+        feeds: the inputs by name.
         actual: the compiled model's outputs by name.
-        other: ONNX Runtime's, where it ran.
-        tolerance: the limit, instead of the default one.
+        peer_outputs: ONNX Runtime's outputs by name; None if it did not run.
+        tolerance: the limit instead of the default one.
     """
     exact = evaluate_program(compilation.lowered, feeds)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     for name, b in compilation.lowered.outputs:
         error = relative_error(np.asarray(actual[name]), exact[b.name])
-        theirs = None if peer_outputs is None else relative_error(np.asarray(peer_outputs[name]), exact[b.name])
-        default = DEFAULT_TOLERANCE if theirs is None else max(MAX_ERROR_RATIO * theirs, ERROR_FLOOR)
-        found.append(Comparison(name, error, theirs, default if tolerance is None else tolerance))
-    return tuple(found)
+        peer_error = None if peer_outputs is None else relative_error(np.asarray(peer_outputs[name]), exact[b.name])
+        limit = DEFAULT_TOLERANCE if peer_error is None else max(MAX_ERROR_RATIO * peer_error, ERROR_FLOOR)
+        comparisons.append(Comparison(name, error, peer_error, limit if tolerance is None else tolerance))
+    return tuple(comparisons)
 
 
 def compare_layers(compilation: Compilation, feeds: Mapping[str, Array], threads: int | None) -> tuple[Comparison, ...]:
     """The error of the result of every kernel, in order of execution.
 
     Args:
-        made: a compilation with probes, whose outputs are the results of all kernels.
-        feeds: the inputs.
+        compilation: a compilation with exposed intermediates.
+        feeds: the inputs by name.
         threads: threads per call.
     """
     actual = Executable(compilation.artifact(), threads).run(dict(feeds))
@@ -125,7 +125,7 @@ def compare_layers(compilation: Compilation, feeds: Mapping[str, Array], threads
 def _in_stored_layout(
     compilation: Compilation, name: str, arrays: Mapping[str, Array], feeds: Mapping[str, Array]
 ) -> Array:
-    """A reference in the layout of the compiled model's tensor."""
+    """A reference array in the layout that the compiled model stores the tensor in."""
     layout = compilation.laid_out.layouts.get(name) if compilation.laid_out else None
     if layout is None:
         return arrays[name]

@@ -1,4 +1,4 @@
-"""The weights of an artifact: collected under unique names, equal ones once."""
+"""The weights of an artifact under unique names; equal arrays are stored once."""
 
 import hashlib
 from typing import Any
@@ -9,7 +9,7 @@ Array = np.ndarray[Any, Any]
 
 
 class WeightPool:
-    """Arrays by name in the order of their first use; arrays of equal type, shape and bits share one name."""
+    """Arrays by name in order of first use; arrays of equal type, shape and bits share a name."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
@@ -17,10 +17,10 @@ class WeightPool:
         self._by_identity: dict[int, tuple[Array, str]] = {}
 
     def add(self, hint: str, array: Array) -> str:
-        """The name of an array: a new one close to `hint`, or the one under which an equal array is kept."""
-        seen = self._by_identity.get(id(array))
-        if seen is not None and seen[0] is array:
-            return seen[1]
+        """The name of an array: that of an equal array in the pool, or a new one made from `hint`."""
+        entry = self._by_identity.get(id(array))
+        if entry is not None and entry[0] is array:
+            return entry[1]
         # not ascontiguousarray, which gives rank 1 to a scalar
         data = array if array.flags.c_contiguous else array.copy(order="C")
         digest = hashlib.sha256(data.reshape(-1).view(np.uint8).data).digest()

@@ -1,7 +1,7 @@
-"""The front door for kernel engineers: tensor expressions in, loops to schedule, native code out.
+"""Scheduling by hand: tensor expressions in, loops to schedule, native code out.
 
-A `Workbench` is a `Schedule`, so every primitive is a method and optimizers' schedules and hand-made ones are one kind
-of thing; what it adds needs code generation, which the schedule layer must not know. That is why it lives here.
+A `Workbench` is a `Schedule`, so that every primitive is a method and optimizers' and manual schedules are of one kind.
+It adds what needs code generation, which the schedule layer does not import.
 """
 
 import re
@@ -57,16 +57,16 @@ class Workbench(Schedule):
         return NativeKernel(self.func, Target.of(target), threads)
 
     def interpret(self, *arrays: object, seed: int | None = None, **named: object) -> Any:
-        """The outputs of the loops as they are now, computed in NumPy; slow, but needs no target.
+        """The outputs of the current loops by the NumPy interpreter; slow, but needs no target.
 
         Args:
             arrays: the inputs in order.
-            seed: runs concurrent iterations in a shuffled order.
-            named: inputs by name, and sizes that no input tells.
+            seed: shuffles concurrent iterations.
+            named: inputs by name, and the sizes of free symbols.
         """
-        known = KernelSignature(self.func)
-        feeds = known.bind_inputs(arrays, named)
-        sizes = known.bind_sizes(feeds, named)
+        signature = KernelSignature(self.func)
+        feeds = signature.bind_inputs(arrays, named)
+        sizes = signature.bind_sizes(feeds, named)
         results = interpret_outputs(self.func, {n: make_contiguous(n, a) for n, a in feeds.items()}, sizes, seed)
         return results[0] if len(results) == 1 else results
 
@@ -84,28 +84,28 @@ class Workbench(Schedule):
         """Compares the kernel with its untransformed loops on random inputs.
 
         Args:
-            sizes: of the symbols; by default the smallest, and two combinations that are drawn; a part of them is
-                enough where `inputs` tell the others.
+            sizes: sizes of the symbols, without those that `inputs` determine; by default the smallest sizes and two
+                random combinations.
             inputs: arrays by name instead of random ones.
-            native: compare native code; False compares the loops, interpreted in NumPy in a shuffled order.
+            native: whether to compare native code; False compares the interpreted loops in a shuffled order.
             target: as for `build`.
             threads: as for `build`.
-            seed: of what is drawn.
-            tolerance: how large an error may be, relative to the largest value of an output; by default what sums in
-                another order need.
+            seed: seed of random sizes and inputs.
+            tolerance: the largest error, relative to the largest value of an output; by default the error bound of
+                sums in another order.
 
         Raises:
             MismatchError: an element differs by more; names it.
         """
         self.verify()
-        func, free = self.func, KernelSignature(self.func).free_symbols
+        func, free_symbols = self.func, KernelSignature(self.func).free_symbols
         kernel = self.build(target, threads) if native else None
 
-        def run(feeds: Mapping[str, Array], known: Mapping[str, int]) -> Sequence[Array]:
+        def run(feeds: Mapping[str, Array], values: Mapping[str, int]) -> Sequence[Array]:
             if kernel is None:
-                return interpret_outputs(func, feeds, known, seed)
-            told: dict[str, Any] = {name: known[name] for name in free}
-            results = kernel(*feeds.values(), **told)
+                return interpret_outputs(func, feeds, values, seed)
+            free_sizes: dict[str, Any] = {name: values[name] for name in free_symbols}
+            results = kernel(*feeds.values(), **free_sizes)
             return results if isinstance(results, tuple) else (results,)
 
         return compare(self.origin, run, sizes, inputs, seed, tolerance)
@@ -124,14 +124,14 @@ def create_schedule(
     """The untransformed loops of a kernel, to be scheduled.
 
     Args:
-        outputs: the tensors that the kernel makes, in their order; or the computations of a kernel in an order of
-            execution, whose outputs are those that none of them reads; or loops.
-        inputs: the order of the inputs; that of their first use by default. An input that the expressions, once they
-            are simplified, do not read is an input only where it is listed here.
-        layouts: how tensors are stored, by name; the others row by row. The kernel's loops follow the layouts of the
-            tensors that they write, and callers hand over inputs as `Layout.transform` stores them. What a layout
-            stores at another input (`store_at`) is no input of its own.
-        name: of the function; made of the outputs' names by default.
+        outputs: the output tensors in order; or a kernel's computations in order of execution, whose outputs are the
+            results that none of them reads; or loops.
+        inputs: the order of the inputs, by default that of their first use. An input that the simplified expressions
+            do not read is an input only if it is listed here.
+        layouts: storage layouts of tensors by name; the others are row-major. The kernel's loops follow the layouts of
+            the tensors that they write, and callers pass inputs as `Layout.transform` stores them. A tensor that a
+            layout stores at another input (`store_at`) is no input.
+        name: the function's name; by default made of the outputs' names.
 
     Returns:
         A schedule whose block for each tensor has the tensor's name and whose loops have the names of the axes.
@@ -154,9 +154,31 @@ def create_schedule(
 def _lower_outputs(
     outputs: Sequence[object], inputs: Sequence[Tensor | Buffer] | None, layouts: Mapping[str, Layout], name: str
 ) -> Func:
+    stages, inputs_read, results = _kernel_stages(outputs)
+    buffers = {b.name: b for s in stages for b in (s.output, *s.inputs)}
+    _check_layouts(layouts, buffers)
+    stages = tuple(s for s in (rewrite_stage(s, layouts) for s in stages) if isinstance(s, Computation))
+    # A tensor that is stored at another one is read from there: callers do not pass it separately.
+    attached = {a.other for layout in layouts.values() for a in layout.attached}
+    accessed = {b.name for s in stages for b in s.inputs}
+    inputs_read = [b for b in inputs_read if b.name in accessed or b.name not in attached]
+    params = tuple(stored_buffer(b, layouts) for b in (*_ordered_inputs(inputs_read, inputs), *results))
+    symbols = _used_symbols(params, stages)
+    _check_symbols(symbols, buffers)
+    func_name = name or _identifier("_".join(b.name for b in results))
+    if func_name != _identifier(func_name):
+        raise DefinitionError(f"{name!r} is no C identifier", where="create_schedule, name")
+    return lower_to_loops(func_name, stages, params, symbols)
+
+
+def _kernel_stages(outputs: Sequence[object]) -> tuple[tuple[Computation, ...], list[Buffer], list[Buffer]]:
+    """The computations of a kernel, the inputs that they read, and the outputs.
+
+    Raises:
+        DefinitionError: the outputs make no kernel.
+    """
     if not outputs:
         raise DefinitionError("no output is given", where="create_schedule")
-    results: list[Buffer] = []
     if all(isinstance(o, Tensor) for o in outputs):
         tensors = [o for o in outputs if isinstance(o, Tensor)]
         for t in tensors:
@@ -164,65 +186,57 @@ def _lower_outputs(
                 raise DefinitionError(f"{t.name!r} is an input; nothing computes it", where="create_schedule")
             if tensors.count(t) > 1:
                 raise DefinitionError(f"output {t.name!r} is named twice", where="create_schedule", hint="name it once")
-        found, stages = collect_stages(tensors)
-        results = [t.plain_buffer for t in tensors]
-        read = [t.plain_buffer for t in found]
-    elif all(isinstance(o, Computation) for o in outputs):
+        inputs, stages = collect_stages(tensors)
+        return tuple(stages), [t.plain_buffer for t in inputs], [t.plain_buffer for t in tensors]
+    if all(isinstance(o, Computation) for o in outputs):
         stages = tuple(o for o in outputs if isinstance(o, Computation))
-        made = {s.output.name for s in stages}
-        used = {b.name for s in stages for b in s.inputs}
-        read = list({b.name: b for s in stages for b in s.inputs if b.name not in made}.values())
-        results = [s.output for s in stages if s.output.name not in used]
-    else:
-        got = ", ".join(sorted({type(o).__name__ for o in outputs}))
-        raise DefinitionError(f"expected tensors or computations, got {got}", where="create_schedule")
-    known = {b.name: b for s in stages for b in (s.output, *s.inputs)}
+        written = {s.output.name for s in stages}
+        read = {b.name for s in stages for b in s.inputs}
+        inputs = list({b.name: b for s in stages for b in s.inputs if b.name not in written}.values())
+        return stages, inputs, [s.output for s in stages if s.output.name not in read]
+    types = ", ".join(sorted({type(o).__name__ for o in outputs}))
+    raise DefinitionError(f"expected tensors or computations, got {types}", where="create_schedule")
+
+
+def _check_layouts(layouts: Mapping[str, Layout], buffers: Mapping[str, Buffer]) -> None:
     for tensor, layout in layouts.items():
-        if tensor not in known:
-            hint = f"there are {', '.join(sorted(known))}"
+        if tensor not in buffers:
+            hint = f"there are {', '.join(sorted(buffers))}"
             raise DefinitionError(f"there is no tensor {tensor!r}", where="create_schedule, layouts", hint=hint)
         if not isinstance(layout, Layout):  # pyright: ignore[reportUnnecessaryIsInstance]
             what, hint = f"{tensor!r}: expected a Layout, got {layout!r}", "write Layout.of(shape) and its primitives"
             raise DefinitionError(what, where="create_schedule, layouts", hint=hint)
-        check_layout(known[tensor], layout)
-    stages = tuple(s for s in (rewrite_stage(s, layouts) for s in stages) if isinstance(s, Computation))
-    # What is stored at another tensor is read from there: nobody has to hand it over a second time.
-    attached = {a.other for layout in layouts.values() for a in layout.attached}
-    needed = {b.name for s in stages for b in s.inputs}
-    read = [b for b in read if b.name in needed or b.name not in attached]
-    params = tuple(stored_buffer(b, layouts) for b in (*_ordered_inputs(read, inputs), *results))
-    symbols = _used_symbols(params, stages)
+        check_layout(buffers[tensor], layout)
+
+
+def _check_symbols(symbols: Sequence[Var], buffers: Mapping[str, Buffer]) -> None:
     for v in symbols:
         if any(v is not other and v.name == other.name for other in symbols):
             what = f"two symbols of different ranges are both called {v.name!r}"
             raise DefinitionError(what, where="create_schedule", hint="make the symbol once, or give one another name")
-        if v.name in known:
+        if v.name in buffers:
             raise DefinitionError(f"a tensor and a symbol are both called {v.name!r}", where="create_schedule")
-    called = name or _identifier("_".join(b.name for b in results))
-    if called != _identifier(called):
-        raise DefinitionError(f"{name!r} is no C identifier", where="create_schedule, name")
-    return lower_to_loops(called, stages, params, symbols)
 
 
 def _identifier(text: str) -> str:
     return re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", text) or "kernel"
 
 
-def _ordered_inputs(read: Sequence[Buffer], inputs: Sequence[Tensor | Buffer] | None) -> list[Buffer]:
+def _ordered_inputs(inputs_read: Sequence[Buffer], inputs: Sequence[Tensor | Buffer] | None) -> list[Buffer]:
     """The inputs in the caller's order."""
     if inputs is None:
-        return list(read)
-    given = [i.plain_buffer if isinstance(i, Tensor) else i for i in inputs]
-    for b in read:
-        if b not in given:
+        return list(inputs_read)
+    ordered = [i.plain_buffer if isinstance(i, Tensor) else i for i in inputs]
+    for b in inputs_read:
+        if b not in ordered:
             raise DefinitionError(f"input {b.name!r} is not listed", where="create_schedule, inputs")
-    return given
+    return ordered
 
 
 def _used_symbols(params: Iterable[Buffer], stages: Iterable[Computation]) -> tuple[Var, ...]:
-    """Every symbol, in the order of its first use."""
+    """Every symbol in order of first use."""
     expressions: list[Expr] = [n for p in params for n in p.shape]
     for s in stages:
         expressions += [*s.output.shape, *(a.extent for a in s.reduce_axes), s.body]
-    found = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if isinstance(v, Symbol))
-    return tuple(dict.fromkeys(found))
+    symbols = (v for e in expressions for v in sorted(free_vars(e), key=lambda v: v.name) if isinstance(v, Symbol))
+    return tuple(dict.fromkeys(symbols))

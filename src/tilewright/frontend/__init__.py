@@ -1,1 +1,1 @@
-"""Front ends: a model of another framework in, a `Graph` out. Each is a package that is imported only when used."""
+"""Front ends, which import models of other frameworks as graphs; each is a package that is imported on first use."""

@@ -1,1 +1,1 @@
-"""The model as a graph of operators; graph passes; lowering to tensor expressions; partition; memory planning."""
+"""The graph IR of a model: passes, lowering to tensor expressions, fusion into kernels, layouts, memory planning."""

@@ -109,14 +109,14 @@ def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tup
 def _unique(node: Node, x: Operand, _: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
     if "axis" not in node.attributes:
         length = reduce(mul, x.shape, const(1))
-        count, around = DataDependentSize("count", _max_product(*x.shape)), ()
+        count, outer_sizes = DataDependentSize("count", _max_product(*x.shape)), ()
     else:
         axis = _axis(node, x, 0)
         if axis is None:
             return None
         length = x.shape[axis]
-        count, around = DataDependentSize("count", _max_product(length)), (x.shape[:axis], x.shape[axis + 1 :])
-    shape = (count,) if not around else (*around[0], count, *around[1])
+        count, outer_sizes = DataDependentSize("count", _max_product(length)), (x.shape[:axis], x.shape[axis + 1 :])
+    shape = (count,) if not outer_sizes else (*outer_sizes[0], count, *outer_sizes[1])
     indices = ResultType(int64, (count,))
     return ResultType(x.dtype, shape), indices, ResultType(int64, (length,)), indices
 

@@ -205,12 +205,10 @@ class NodeLowering:
             self.constraints.append(Constraint(condition, message))
 
     def _set_result(self, node: Node, name: str, operand: Operand) -> None:
-        known = (
-            operand.known_elements
-            if operand.known_elements is not None
-            else self._constant_elements.get(operand.buffer)
-        )
-        operand = Operand(operand.buffer, known)
+        elements = operand.known_elements
+        if elements is None:
+            elements = self._constant_elements.get(operand.buffer)
+        operand = Operand(operand.buffer, elements)
         what = limit_violation(operand)
         if what is not None:
             self._fail_values((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))

@@ -1,9 +1,9 @@
-"""Memory planning: where every buffer of a run of kernels lives, with memory reused as soon as it is free.
+"""Memory planning: locations of all buffers of a run of kernels, with reuse of memory.
 
-Sizes are expressions over the symbols of dimensions, so the plan is made of *slots*: buffers that never live at the
-same time share one, its size is the largest of theirs, and offsets are sums of sizes. Native code evaluates them
-once per shape. Slots are filled by falling size at representative sizes of the symbols (greedy by size; Pisarchyk and
-Lee, "Efficient memory management for deep neural net inference", 2020, section 4.2, for shared objects).
+Sizes are expressions over the symbols of dimensions, so the plan consists of *slots*: buffers with disjoint live ranges
+share a slot, the slot's size is the largest of theirs, and offsets are sums of sizes. Native code evaluates them once
+per shape. Slots are filled in order of decreasing size at representative values of the symbols (greedy by size for
+shared objects; Pisarchyk and Lee, "Efficient memory management for deep neural net inference", 2020, section 4.2).
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,20 +27,20 @@ from tilewright.graph.buffer_location import (
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 _REPRESENTATIVE_DIM = 64
-"""Size that a symbolic dimension is taken to have when buffers are compared."""
+"""Size of a symbolic dimension in comparisons of buffers."""
 
 _MAX_PROVED_SIZES = 8
-"""Size expressions of one slot up to which proofs shorten their maximum."""
+"""Size expressions of one slot up to which proofs simplify their maximum."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelAccess:
-    """What one kernel touches. Its buffers never share memory with each other.
+    """The buffers of one kernel, which never share memory with each other.
 
     Attributes:
         reads: buffers that it reads.
         writes: buffers that it writes, each for the first time.
-        scratch: buffers that it uses alone, without meaning before or after.
+        scratch: buffers that hold data during the kernel only.
     """
 
     reads: tuple[Buffer, ...]
@@ -50,7 +50,7 @@ class KernelAccess:
 
 @dataclass(frozen=True, slots=True)
 class OutputCopy:
-    """At the end output `index` is filled with the data of `source`, which lives elsewhere."""
+    """A copy of `source`, which is elsewhere, to output `index` after the last kernel."""
 
     index: int
     source: Buffer
@@ -71,14 +71,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MemoryPlan:
-    """Where the buffers of a run of kernels live.
+    """The locations of the buffers of a run of kernels.
 
     Attributes:
-        places: by buffer name; views are where their source is.
-        copies: what has to be copied into outputs after the last kernel.
-        slots: the parts of the workspace, in the order of their offsets.
+        locations: by buffer name; a view has the location of its source.
+        copies: copies to outputs after the last kernel.
+        slots: the parts of the workspace, in order of their offsets.
         total: bytes of the workspace.
-        unshared: bytes that the buffers of the workspace would take one after the other, without alignment.
+        size_without_reuse: bytes of the workspace's buffers without reuse and alignment.
     """
 
     locations: Mapping[str, BufferLocation]
@@ -99,7 +99,7 @@ def _round_up(size: Expr) -> Expr:
 
 @dataclass(slots=True)
 class _LiveRange:
-    """A buffer of the workspace with the steps between which its memory is in use, both inclusive."""
+    """A buffer of the workspace with the first and last step that use its memory."""
 
     buffer: Buffer
     first: int
@@ -121,13 +121,13 @@ def plan_memory(
     outputs: Sequence[Buffer],
     constants: Sequence[Buffer],
 ) -> MemoryPlan:
-    """Places for all buffers of a run of kernels.
+    """The memory plan of a run of kernels.
 
     Args:
         steps: kernels and views in order of execution.
-        inputs: buffers that are filled before the first step and stay as they are.
-        outputs: buffers whose data must stand in the caller's output memory at the end; repetitions, inputs,
-            constants and views of them are allowed and cost a copy. All others are computed in place.
+        inputs: buffers that are filled before the first step and stay unchanged.
+        outputs: buffers whose data must be in the caller's output memory at the end. Repetitions, inputs, constants and
+            views of them are allowed and cost a copy; all others are computed in place.
         constants: buffers with data of their own.
 
     Raises:
@@ -145,16 +145,16 @@ def plan_memory(
             copies.append(OutputCopy(k, b))
         else:
             places[root.name] = OutputLocation(k)
-    lives = _live_ranges(steps, roots, [c.source for c in copies])
-    lives = [life for life in lives if life.buffer.name not in places]
-    slots = _assign_slots(lives)
+    ranges = _live_ranges(steps, roots, [c.source for c in copies])
+    ranges = [r for r in ranges if r.buffer.name not in places]
+    slots = _assign_slots(ranges)
     offset: Expr = const(0)
     for k, slot in enumerate(slots):
         places |= {name: WorkspaceLocation(offset, k) for name in slot.buffers}
         offset = offset + slot.size
     unshared: Expr = const(0)
-    for life in lives:
-        unshared = unshared + life.buffer.size * life.buffer.dtype.bytes
+    for r in ranges:
+        unshared = unshared + r.buffer.size * r.buffer.dtype.bytes
     places |= {name: places[root.name] for name, root in roots.items()}
     return MemoryPlan(places, tuple(copies), slots, offset, unshared)
 
@@ -162,7 +162,7 @@ def plan_memory(
 def _roots(
     steps: Sequence[KernelAccess | View], inputs: Sequence[Buffer], constants: Sequence[Buffer]
 ) -> dict[str, Buffer]:
-    """For every buffer the one whose memory it has."""
+    """For every buffer the buffer whose memory it has: its source for a view, else itself."""
     roots = {b.name: b for b in (*inputs, *constants)}
     for step in steps:
         reads = step.inputs if isinstance(step, View) else step.reads
@@ -179,47 +179,47 @@ def _roots(
 def _live_ranges(
     steps: Sequence[KernelAccess | View], roots: Mapping[str, Buffer], live_out: Sequence[Buffer]
 ) -> list[_LiveRange]:
-    """Lives of all roots that steps write, in the order of their first step."""
-    lives: dict[str, _LiveRange] = {}
+    """Live ranges of all roots that steps write, in order of their first step."""
+    ranges: dict[str, _LiveRange] = {}
     for t, step in enumerate(steps):
         if isinstance(step, View):
             continue
         for b in (*step.writes, *step.scratch):
-            lives[b.name] = _LiveRange(b, t, t)
+            ranges[b.name] = _LiveRange(b, t, t)
         for b in step.reads:
             root = roots[b.name].name
-            if root in lives:
-                lives[root].last = t
+            if root in ranges:
+                ranges[root].last = t
     for b in live_out:
         root = roots[b.name].name
-        if root in lives:
-            lives[root].last = len(steps)
-    return list(lives.values())
+        if root in ranges:
+            ranges[root].last = len(steps)
+    return list(ranges.values())
 
 
 def _assign_slots(live_ranges: Sequence[_LiveRange]) -> tuple[Slot, ...]:
-    """The lives in slots: the largest first, each into the smallest slot that is free all its life."""
-    sizes = [life.buffer.size * life.buffer.dtype.bytes for life in live_ranges]
-    typical = {size: _representative_size(size) for size in dict.fromkeys(sizes)}
-    order = sorted(range(len(live_ranges)), key=lambda k: (-typical[sizes[k]], k))
+    """The live ranges in slots: the largest first, each in the smallest slot that is free during its whole range."""
+    sizes = [r.buffer.size * r.buffer.dtype.bytes for r in live_ranges]
+    representative = {size: _representative_size(size) for size in dict.fromkeys(sizes)}
+    order = sorted(range(len(live_ranges)), key=lambda k: (-representative[sizes[k]], k))
     slots: list[_OpenSlot] = []
     for k in order:
         free = [slot for slot in slots if slot.fits(live_ranges[k])]
-        # Slots were opened by falling size, so the last free one is the smallest.
-        chosen = free[-1] if free else _OpenSlot()
+        # Slots were opened in order of decreasing size, so the last free one is the smallest.
+        target = free[-1] if free else _OpenSlot()
         if not free:
-            slots.append(chosen)
-        chosen.live_ranges.append(live_ranges[k])
-        chosen.sizes[sizes[k]] = None
+            slots.append(target)
+        target.live_ranges.append(live_ranges[k])
+        target.sizes[sizes[k]] = None
     result: list[Slot] = []
     for slot in slots:
-        ordered = sorted(slot.live_ranges, key=lambda life: life.first)
-        result.append(Slot(_round_up(_max_size(list(slot.sizes))), tuple(life.buffer.name for life in ordered)))
+        ordered = sorted(slot.live_ranges, key=lambda r: r.first)
+        result.append(Slot(_round_up(_max_size(list(slot.sizes))), tuple(r.buffer.name for r in ordered)))
     return tuple(result)
 
 
 def _representative_size(size: Expr) -> int:
-    """A size with representative values of its symbols."""
+    """A size at representative values of its symbols."""
     values = {v: _representative_value(v) for v in free_vars(size)}
     return int(evaluate_expr(size, Environment(values, {})))
 
@@ -231,7 +231,7 @@ def _representative_value(symbol: Var) -> int:
 
 
 def _max_size(sizes: Sequence[Expr]) -> Expr:
-    """The maximum of sizes, without those that are proved never to exceed another."""
+    """The maximum of sizes, without those that provably never exceed another."""
     kept = _without_smaller_multiples(sizes)
     if len(kept) <= _MAX_PROVED_SIZES:
         for size in tuple(kept):
@@ -245,7 +245,7 @@ def _max_size(sizes: Sequence[Expr]) -> Expr:
 
 
 def _without_smaller_multiples(sizes: Sequence[Expr]) -> list[Expr]:
-    """Of c1*x, c2*x, ... with one product x of sizes only the largest; everything else stays."""
+    """Of multiples c1*x, c2*x, ... of one product x only the largest; all other sizes stay."""
     products: dict[Monomial, tuple[int, Expr]] = {}
     others: list[Expr] = []
     for size in sizes:

@@ -1,11 +1,11 @@
-"""Kernels in a row that hand on more than the caches hold run slice by slice: all of them on the first part of their
-leading axis, then all on the next part.
+"""Slicing of kernel groups: kernels with large intermediates run slice by slice of their leading axis.
 
-Attention's scores are far larger than what they are made of; kernels that run one after the other over all heads write
-them to memory and fetch them again, twice. Of one head or a few they stay in the caches. Every kernel works on its own
-place of the leading axis alone, so a slice needs no more than whole kernels do: one function per kernel serves all
-slices, called with pointers that lie apart. (It is the split of a producer's and its consumer's shared outer loop, as
-Halide's `compute_at` and strip-mining do, with kernels as the bodies.)
+All kernels of a group run on the first part of their leading axis, then all on the next part. Attention's scores are
+far larger than its operands; kernels that run one after the other over all heads write the scores to memory and fetch
+them again, twice. The scores of one head or a few stay in the caches. Every kernel works at its own place of the
+leading axis alone, so a slice needs no more than whole kernels do: one function per kernel serves all slices and is
+called with pointers into each. (This is the split of the outer loop that producer and consumer share, as in Halide's
+`compute_at` and in strip-mining, with kernels as loop bodies.)
 """
 
 from collections.abc import Sequence
@@ -20,33 +20,34 @@ from tilewright.graph.partition import Unit
 from tilewright.graph.program import Program
 
 MAX_SLICES = 32
-"""Slices of one group; every one is a call of every kernel."""
+"""Slices of one group; each slice calls every kernel once."""
 
 MIN_SLICE_POINTS = 1 << 20
-"""Iterations of a group that one slice is worth: less is not much beside starting threads for each kernel."""
+"""Iterations of a group per slice; with fewer the start of threads for each kernel dominates."""
 
 MIN_INTERMEDIATE_RATIO = 2
-"""Every buffer handed on is at least so many times as large as all operands and results of the group together. Where
-operands are as large, slices save little, and what all slices read, as weights, would be fetched for each."""
+"""Every intermediate is at least this many times as large as all operands and results of the group together. With
+larger operands slices save little, and operands that all slices read, such as weights, would be fetched for
+each slice."""
 
 
 def slice_kernels(units: Sequence[Unit], program: Program, cache_bytes: int) -> tuple[Unit, ...]:
-    """The units with groups of kernels that run slice by slice, all sizes of which are literal.
+    """The units with groups of kernels of literal sizes that run slice by slice.
 
     Args:
-        units: in an order of execution.
-        program: of the units; constants are not cut, and its outputs are whole.
-        near: bytes that the kernels of a slice may hand on so that they stay in the caches.
+        units: in order of execution.
+        program: the program of the units; its constants are not sliced, and its outputs are whole.
+        cache_bytes: bytes of intermediates of one slice that stay in the caches.
     """
     result = list(units)
     readers = _reader_counts(units)
-    pinned = {b.name for _, b in program.outputs}
+    outputs = {b.name for _, b in program.outputs}
     k = 0
     while k < len(result):
         group: list[Kernel] = []
-        for position in range(k, len(result)):
-            u = result[position]
-            if not isinstance(u, Kernel) or (group and not _can_extend_group(group, u, readers, pinned, program)):
+        for end in range(k, len(result)):
+            u = result[end]
+            if not isinstance(u, Kernel) or (group and not _can_extend_group(group, u, readers, outputs, program)):
                 break
             group.append(u)
         if len(group) > 1:
@@ -56,33 +57,39 @@ def slice_kernels(units: Sequence[Unit], program: Program, cache_bytes: int) -> 
 
 
 def _reader_counts(units: Sequence[Unit]) -> dict[str, int]:
-    """How many units read each buffer."""
-    found: dict[str, int] = {}
+    """The number of units that read each buffer."""
+    counts: dict[str, int] = {}
     for u in units:
         for b in dict.fromkeys(u.arguments[:-1] if isinstance(u, Kernel) else u.inputs):
-            found[b.name] = found.get(b.name, 0) + 1
-    return found
+            counts[b.name] = counts.get(b.name, 0) + 1
+    return counts
 
 
 def _can_extend_group(
-    group: Sequence[Kernel], consumer: Kernel, readers: dict[str, int], pinned: set[str], program: Program
+    group: Sequence[Kernel], consumer: Kernel, readers: dict[str, int], outputs: set[str], program: Program
 ) -> bool:
-    """Whether a kernel, and nothing else, reads the last result of a group part by part, which is much more than what
-    it was made of."""
-    first, made = group[-1], group[-1].arguments[-1]
-    if made.name in pinned or readers.get(made.name) != 1 or made.name not in {b.name for b in consumer.arguments[:-1]}:
+    """Whether a kernel is the only reader of the group's last result, reads it slice by slice, and the result is much
+    larger than the last kernel's operands."""
+    producer, result = group[-1], group[-1].arguments[-1]
+    if (
+        result.name in outputs
+        or readers.get(result.name) != 1
+        or result.name not in {b.name for b in consumer.arguments[:-1]}
+    ):
         return False
-    cut = [_sliced_params(k, program) for k in (first, consumer)]
-    given = dict(zip((b.name for b in consumer.arguments), consumer.params, strict=True))
-    if cut[0] is None or cut[1] is None or given[made.name].name not in cut[1]:
+    sliced = [_sliced_params(k, program) for k in (producer, consumer)]
+    params = dict(zip((b.name for b in consumer.arguments), consumer.params, strict=True))
+    if sliced[0] is None or sliced[1] is None or params[result.name].name not in sliced[1]:
         return False
-    handed = {k.arguments[-1].name for k in group}
-    return _bytes(made) >= MIN_INTERMEDIATE_RATIO * sum(_bytes(b) for b in first.arguments[:-1] if b.name not in handed)
+    intermediates = {k.arguments[-1].name for k in group}
+    return _bytes(result) >= MIN_INTERMEDIATE_RATIO * sum(
+        _bytes(b) for b in producer.arguments[:-1] if b.name not in intermediates
+    )
 
 
 def _sliced_params(kernel: Kernel, program: Program) -> frozenset[str] | None:
-    """The parameters whose first dimension the leading axis of all stages walks, where all others have none of it; None
-    where the kernel can't be cut along it."""
+    """The parameters whose first dimension the leading axis of all stages walks, if no other parameter depends on that
+    axis; None where the kernel cannot be sliced along it."""
     if not all(isinstance(n, Const) for b in kernel.params for n in b.shape):
         return None
     if not all(isinstance(a.extent, Const) for s in kernel.stages for a in (*s.axes, *s.reduce_axes)):
@@ -90,20 +97,22 @@ def _sliced_params(kernel: Kernel, program: Program) -> frozenset[str] | None:
     if any(not s.axes for s in kernel.stages):
         return None
     extent = kernel.stages[-1].axes[0].extent
-    found: dict[str, bool] = {s.output.name: True for s in kernel.stages}
+    is_sliced: dict[str, bool] = {s.output.name: True for s in kernel.stages}
     for s in kernel.stages:
         lead = s.axes[0]
         if lead.extent is not extent or not _is_leading_index_only(s.body, lead.var):
             return None
         for x in loads(s.body):
-            cut = bool(x.indices) and x.indices[0] is lead.var and x.buffer.shape[0] is extent
-            if not cut and any(lead.var in free_vars(i) for i in x.indices):
+            sliced = bool(x.indices) and x.indices[0] is lead.var and x.buffer.shape[0] is extent
+            if not sliced and any(lead.var in free_vars(i) for i in x.indices):
                 return None
-            if found.setdefault(x.buffer.name, cut) != cut:
+            if is_sliced.setdefault(x.buffer.name, sliced) != sliced:
                 return None
-    fixed = {p.name for p, b in zip(kernel.params, kernel.arguments, strict=True) if b.name in program.constants}
-    cut = frozenset(name for name, yes in found.items() if yes)
-    return None if cut & fixed else cut
+    constant_params = {
+        p.name for p, b in zip(kernel.params, kernel.arguments, strict=True) if b.name in program.constants
+    }
+    sliced = frozenset(name for name, flag in is_sliced.items() if flag)
+    return None if sliced & constant_params else sliced
 
 
 def _is_leading_index_only(body: Expr, lead: Var) -> bool:
@@ -113,31 +122,31 @@ def _is_leading_index_only(body: Expr, lead: Var) -> bool:
 
 
 def _slice_group(group: Sequence[Kernel], cache_bytes: int) -> list[Kernel]:
-    """The kernels of a group, each for one slice; as they are where slices would gain nothing."""
-    private = {k.arguments[-1].name: _bytes(k.arguments[-1]) for k in group[:-1]}
-    outside = {b.name: _bytes(b) for k in group for b in k.arguments if b.name not in private}
-    if min(private.values()) < MIN_INTERMEDIATE_RATIO * sum(outside.values()):
+    """The kernels of a group, each for one slice; unchanged where slices would gain nothing."""
+    intermediates = {k.arguments[-1].name: _bytes(k.arguments[-1]) for k in group[:-1]}
+    operands = {b.name: _bytes(b) for k in group for b in k.arguments if b.name not in intermediates}
+    if min(intermediates.values()) < MIN_INTERMEDIATE_RATIO * sum(operands.values()):
         return list(group)
-    work = sum(_points((*s.axes, *s.reduce_axes)) for k in group for s in k.stages)
-    most = min(MAX_SLICES, work // MIN_SLICE_POINTS)
+    points = sum(_points((*s.axes, *s.reduce_axes)) for k in group for s in k.stages)
+    max_count = min(MAX_SLICES, points // MIN_SLICE_POINTS)
     lead = gcd(*(_literal(k.stages[-1].axes[0].extent) for k in group))
-    counts = [n for n in range(1, most + 1) if lead % n == 0]
-    count = next((n for n in counts if sum(private.values()) <= n * cache_bytes), counts[-1] if counts else 1)
+    counts = [n for n in range(1, max_count + 1) if lead % n == 0]
+    count = next((n for n in counts if sum(intermediates.values()) <= n * cache_bytes), counts[-1] if counts else 1)
     if count == 1:
         return list(group)
-    slices = Slices(group[0].arguments[-1].name, count, frozenset(private))
+    slices = Slices(group[0].arguments[-1].name, count, frozenset(intermediates))
     return [_slice_kernel(k, slices) for k in group]
 
 
 def _slice_kernel(kernel: Kernel, slices: Slices) -> Kernel:
     """A kernel over one slice."""
-    walked = {
+    sliced = {
         x.buffer.name for s in kernel.stages for x in loads(s.body) if x.indices and x.indices[0] is s.axes[0].var
     }
-    walked |= {s.output.name for s in kernel.stages}
+    sliced |= {s.output.name for s in kernel.stages}
 
     def part(b: Buffer) -> Buffer:
-        if b.name not in walked:
+        if b.name not in sliced:
             return b
         return replace(b, shape=(const(_literal(b.shape[0]) // slices.count), *b.shape[1:]))
 
@@ -147,8 +156,8 @@ def _slice_kernel(kernel: Kernel, slices: Slices) -> Kernel:
         body = replace_loads(s.body, lambda x: Load(part(x.buffer), x.indices))
         stages.append(replace(s, output=part(s.output), axes=(lead, *s.axes[1:]), body=body))
     params = tuple(map(part, kernel.params))
-    cut = frozenset(b.name for b in kernel.params if b.name in walked)
-    return replace(kernel, stages=tuple(stages), params=params, slices=slices, sliced_params=cut)
+    sliced_params = frozenset(b.name for b in kernel.params if b.name in sliced)
+    return replace(kernel, stages=tuple(stages), params=params, slices=slices, sliced_params=sliced_params)
 
 
 def _bytes(b: Buffer) -> int:

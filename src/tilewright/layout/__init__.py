@@ -1,1 +1,1 @@
-"""Layouts: where each element of a tensor lives, as data; rewriting of accesses; propagation over a program."""
+"""Layouts of tensors as data, and rewriting of computations for them."""

@@ -1,4 +1,4 @@
-"""The basic layout primitives, which put every element in exactly one place: split, reorder, fuse.
+"""Basic layout primitives, which store every element in exactly one place: split, reorder, fuse.
 
 Table 1 of ALT, Section 4.1.1; dimensions are counted from 0.
 """
@@ -37,7 +37,7 @@ from tilewright.layout.primitive import (
 
 @dataclass(frozen=True, slots=True)
 class Split(Primitive):
-    """Makes several dimensions of one, the last of them the fastest.
+    """Splits a dimension into several, the last of them the fastest.
 
     Equation: N_k becomes F_1, ..., F_m; i_k becomes i_k // (F_2*...*F_m), ..., (i_k // F_m) % F_{m-1}, i_k % F_m.
 
@@ -70,7 +70,7 @@ class Split(Primitive):
         return (*shape[: self.dim], *as_shape(self.factors), *shape[self.dim + 1 :])
 
     def check(self, shape: Shape) -> None:
-        """The factors multiply to the size of the dimension."""
+        """The product of the factors is the size of the dimension."""
         check_dims(shape, self.dim, 1, self.name)
         where = f"split of dimension {self.dim}"
         if not self.factors:
@@ -109,8 +109,8 @@ class Split(Primitive):
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """h becomes h_o and h_i, or h_0, h_1, ... where there are more than two parts."""
-        own, m = names[self.dim], len(self.factors)
-        parts = (own,) if m == 1 else (f"{own}_o", f"{own}_i") if m == 2 else tuple(f"{own}_{j}" for j in range(m))
+        axis, m = names[self.dim], len(self.factors)
+        parts = (axis,) if m == 1 else (f"{axis}_o", f"{axis}_i") if m == 2 else tuple(f"{axis}_{j}" for j in range(m))
         return (*names[: self.dim], *parts, *names[self.dim + 1 :])
 
 
@@ -133,7 +133,7 @@ class Reorder(Primitive):
         object.__setattr__(self, "order", tuple(self.order))
 
     def invalid_arguments(self) -> Iterator[tuple[str, str]]:
-        """What is no permutation."""
+        """An order that is not a permutation."""
         if sorted(self.order) != list(range(len(self.order))):
             yield "order", f"expected a permutation of 0..{len(self.order) - 1}, got {show_argument(self.order)}"
 
@@ -143,7 +143,7 @@ class Reorder(Primitive):
         return tuple(shape[k] for k in self.order)
 
     def check(self, shape: Shape) -> None:
-        """Every dimension occurs once."""
+        """The order is a permutation of all dimensions."""
         if sorted(self.order) != list(range(len(shape))):
             raise LayoutError(
                 f"expected a permutation of 0..{len(shape) - 1}, got {show_argument(self.order)}",
@@ -177,13 +177,13 @@ class Reorder(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class Fuse(Primitive):
-    """Makes one dimension of several neighbours.
+    """Fuses adjacent dimensions into one.
 
     Equation: N_k, ..., N_{k+m} become their product; their indices become i_k*N_{k+1}*...*N_{k+m} + ... + i_{k+m}.
 
     Args:
         dim: the first dimension k.
-        count: how many dimensions, at least 1.
+        count: number of dimensions, at least 1.
 
     Legality: the dimensions exist.
 
@@ -202,7 +202,7 @@ class Fuse(Primitive):
         return (*shape[:k], element_count(shape[k:end]), *shape[end:])
 
     def check(self, shape: Shape) -> None:
-        """At least one dimension, all of which exist."""
+        """There is at least one dimension, and all of them exist."""
         check_at_least(self.count, 1, "a count", f"fuse at dimension {self.dim}")
         check_dims(shape, self.dim, self.count, self.name)
 
@@ -235,7 +235,7 @@ class Fuse(Primitive):
 
 
 def delinearize(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
-    """A number below the product of `sizes`, written in the mixed radix of `sizes`; zeros where there is none."""
+    """The digits of a number below the product of `sizes` in the mixed radix of `sizes`; zeros where a size is 0."""
     if any(as_expr(n) is const(0) for n in sizes):
         return (const(0),) * len(sizes)
     result: list[Expr] = []
@@ -248,7 +248,7 @@ def delinearize(index: Expr, sizes: Sequence[Size], bounds: Bounds) -> Indices:
 
 
 def linearize(indices: Sequence[Expr], sizes: Sequence[Size], bounds: Bounds) -> Expr:
-    """The number whose digits in the mixed radix of `sizes` are `indices`."""
+    """The number with the digits `indices` in the mixed radix of `sizes`."""
     result: Expr = const(0)
     for index, n in zip(indices, sizes, strict=True):
         result = result * n + index

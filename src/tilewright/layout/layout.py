@@ -1,7 +1,7 @@
-"""A layout: where every element of a tensor lives, as a shape and the primitives that were applied to it.
+"""Layouts: how a tensor is stored, as its logical shape and the primitives that lead to the physical one.
 
-Layout.of((N, 64, H, W)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2))
-[N, 64, H, W] -> split(1, (4, 16)) -> reorder((0, 1, 3, 4, 2)) -> [N, 4, H, W, 16]
+Layout.of((N, 64, H, W)).split(1, (4, 16)).reorder((0, 1, 3, 4, 2)) [N, 64, H, W] -> split(1, (4, 16)) -> reorder((0, 1,
+3, 4, 2)) -> [N, 4, H, W, 16]
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,10 +45,10 @@ class Layout:
 
     Attributes:
         shape: the logical shape.
-        primitives: what takes it to the physical shape, in order.
+        primitives: applied to the logical shape, in order.
 
     Raises:
-        LayoutError: a size is none, or a primitive is not legal on the shape that it meets.
+        LayoutError: a size is invalid, or a primitive is not legal on the shape that it is applied to.
     """
 
     shape: Shape
@@ -66,21 +66,21 @@ class Layout:
         """The layout of a row-major tensor."""
         return cls(as_shape(shape))
 
-    # What it says
+    # Properties
 
     @property
     def physical_shape(self) -> Shape:
-        """The shape of what is stored."""
+        """The shape of the stored tensor."""
         return _shapes(self)[-1]
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """The shape before every primitive, and the physical one."""
+        """The shape before each primitive, and the physical shape."""
         return _shapes(self)
 
     @property
     def is_plain(self) -> bool:
-        """Whether there are no primitives: the tensor is stored row by row."""
+        """Whether there are no primitives: the tensor is stored row-major."""
         return not self.primitives
 
     @property
@@ -95,18 +95,18 @@ class Layout:
 
     @property
     def symbols(self) -> tuple[Var, ...]:
-        """The symbols of all its sizes, by name."""
-        found = frozenset[Var]().union(*(free_vars(n) for n in self.shape), *(p.symbols for p in self.primitives))
-        return tuple(sorted(found, key=lambda v: v.name))
+        """The symbols of all its sizes, sorted by name."""
+        symbols = frozenset[Var]().union(*(free_vars(n) for n in self.shape), *(p.symbols for p in self.primitives))
+        return tuple(sorted(symbols, key=lambda v: v.name))
 
     def forward(
         self, indices: Sequence[Expr], bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
-        """Where the element at logical `indices` is stored; of several places, one.
+        """The physical indices of the element at logical `indices`; of several places, one.
 
         Args:
             indices: one per logical dimension; inside the shape wherever the access happens.
-            bounds: what is known about their variables.
+            bounds: of the variables of `indices`.
             window: variables that move inside a sliding window, see `Primitive.forward`.
         """
         place = tuple(indices)
@@ -116,8 +116,8 @@ class Layout:
         return place
 
     def backward(self, indices: Sequence[Expr], bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
-        """The logical indices of what is stored at physical `indices`, and the condition under which there is such an
-        element (it is not padding, and not of another tensor)."""
+        """The logical indices of the element at physical `indices`, and the condition under which there is one (the
+        place is neither padding nor part of another tensor)."""
         place = tuple(indices)
         check_indices(place, self.physical_shape, f"access to a buffer of shape {show_shape(self.physical_shape)}")
         conditions: list[Expr] = []
@@ -129,7 +129,7 @@ class Layout:
     def attached_forward(
         self, other: str, indices: Sequence[Expr], bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
-        """Where the element at `indices` of the attached tensor `other` is stored.
+        """The physical indices of the element at `indices` of the attached tensor `other`.
 
         Raises:
             LayoutError: no tensor of that name is attached.
@@ -142,39 +142,41 @@ class Layout:
         raise LayoutError(f"no tensor {other!r} is stored here", where=str(self))
 
     def rename(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Names of the physical dimensions, made of those of the logical ones: h becomes h_o, h_i."""
-        made = tuple(names)
+        """Names of the physical dimensions, derived from those of the logical ones: h becomes h_o, h_i."""
+        physical = tuple(names)
         for p in self.primitives:
-            made = p.rename(made)
-        return made
+            physical = p.rename(physical)
+        return physical
 
-    # Other layouts
+    # Derived layouts
 
     def then(self, *primitives: Primitive) -> "Layout":
         """The layout with more primitives applied."""
         return Layout(self.shape, (*self.primitives, *primitives))
 
     def inverse(self) -> "Layout":
-        """From the physical shape back to the logical one; what was added is dropped."""
+        """The layout from the physical shape back to the logical one; added elements are dropped."""
         undone = [p.inverse(shape) for p, shape in zip(self.primitives, self.shapes, strict=False)]
         return Layout(self.physical_shape, tuple(reversed(undone)))
 
     def at(self, sizes: Mapping[Var, int] | Mapping[Var, Expr]) -> "Layout":
         """The layout with symbols replaced by sizes."""
-        known = {v: as_expr(n) for v, n in sizes.items()}
-        return Layout(tuple(substitute(n, known) for n in self.shape), tuple(p.at(known) for p in self.primitives))
+        substitution = {v: as_expr(n) for v, n in sizes.items()}
+        return Layout(
+            tuple(substitute(n, substitution) for n in self.shape), tuple(p.at(substitution) for p in self.primitives)
+        )
 
     def split(self, dim: int, factors: Sequence[Size | None]) -> "Layout":
-        """Splits a dimension; a factor None is the dimension's size divided by the others."""
+        """Splits a dimension; a factor None stands for the dimension's size over the product of the other factors."""
         check_dims(self.physical_shape, dim, 1, "split")
         if isinstance(factors, str) or not isinstance(factors, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = f"write ({factors},) or (None, {factors})"
             raise LayoutError(f"expected a sequence of factors, got {factors!r}", where="split", hint=hint)
-        given = as_sizes([f for f in factors if f is not None], "split, factors")
-        if None in factors and any(is_provably_equal(f, 0) for f in given):
-            raise LayoutError(f"expected factors of at least 1 beside None, got {show_argument(given)}", where="split")
-        size, known = self.physical_shape[dim], element_count(given)
-        return self.then(Split(dim, tuple(size // known if f is None else f for f in factors)))
+        stated = as_sizes([f for f in factors if f is not None], "split, factors")
+        if None in factors and any(is_provably_equal(f, 0) for f in stated):
+            raise LayoutError(f"expected factors of at least 1 beside None, got {show_argument(stated)}", where="split")
+        size, product = self.physical_shape[dim], element_count(stated)
+        return self.then(Split(dim, tuple(size // product if f is None else f for f in factors)))
 
     def reorder(self, order: Sequence[int]) -> "Layout":
         """Permutes the dimensions."""
@@ -185,7 +187,7 @@ class Layout:
         return self.then(Fuse(dim, count))
 
     def unfold(self, dim: int, tile: Size, stride: Size) -> "Layout":
-        """Makes overlapping tiles of a dimension."""
+        """Splits a dimension into overlapping tiles."""
         return self.then(Unfold(dim, tile, stride))
 
     def fold(self, dim: int, tile: Size, stride: Size, size: Size) -> "Layout":
@@ -197,7 +199,7 @@ class Layout:
         return self.then(Pad(dim, before, after))
 
     def pad_to(self, dim: int, multiple: int) -> "Layout":
-        """Pads a dimension behind, to the next multiple; nothing where it is known to be one."""
+        """Pads a dimension at its end to the next multiple; unchanged where its size is provably a multiple."""
         check_dims(self.physical_shape, dim, 1, "pad")
         size = self.physical_shape[dim]
         missing = ceildiv(size, multiple) * multiple - size
@@ -208,7 +210,7 @@ class Layout:
         return self.then(Unpad(dim, before, after))
 
     def store_at(self, other: str, other_shape: Sequence[Size], dim: int) -> "Layout":
-        """Attaches another tensor behind the lines of a dimension."""
+        """Attaches another tensor at the ends of the lines of a dimension."""
         return self.then(StoreAt(other, as_sizes(other_shape, "store_at"), dim))
 
     def decouple_at(self, other: str, other_shape: Sequence[Size], dim: int) -> "Layout":
@@ -220,26 +222,26 @@ class Layout:
     def transform(
         self, array: Array, others: Mapping[str, Array] = NO_ARRAYS, sizes: Mapping[Var, int] | None = None
     ) -> Array:
-        """An array of the logical shape as it is stored.
+        """An array of the logical shape in its physical form.
 
         Args:
-            array: its shape gives the symbols that are dimensions.
+            array: its shape determines the symbols that are dimensions.
             others: data of attached tensors by name.
-            sizes: the other symbols.
+            sizes: values of the other symbols.
 
         Raises:
-            LayoutError: the array has another shape, a symbol is not known, or an attached tensor is missing.
+            LayoutError: the array has another shape, the size of a symbol is missing, or an attached tensor is missing.
         """
         array = np.asarray(array)
-        known = {**_sizes_of(self.shape, array), **(sizes or {})}
-        missing = [v.name for v in self.symbols if v not in known]
+        values = {**_sizes_of(self.shape, array), **(sizes or {})}
+        missing = [v.name for v in self.symbols if v not in values]
         if missing and array.ndim == len(self.shape):
             what = f"an array of shape {list(array.shape)} does not tell the size of {', '.join(map(repr, missing))}"
             raise LayoutError(what, where=str(self), hint=f"pass sizes={{{missing[0]}: ...}}")
-        concrete = self.at(known)
+        concrete = self.at(values)
         if concrete.shape != as_shape(array.shape):
-            wanted = show_shape(concrete.shape)
-            raise LayoutError(f"expected an array of shape {wanted}, got {list(array.shape)}", where=str(self))
+            expected = show_shape(concrete.shape)
+            raise LayoutError(f"expected an array of shape {expected}, got {list(array.shape)}", where=str(self))
         for p in concrete.primitives:
             array = p.apply(array, others)
         return array
@@ -247,15 +249,15 @@ class Layout:
     def restore(
         self, array: Array, sizes: Mapping[Var, int] | None = None, others: Mapping[str, Array] = NO_ARRAYS
     ) -> Array:
-        """The logical array of a stored one.
+        """The logical array of a physical one.
 
         Args:
-            array: its shape gives the symbols that are dimensions of the physical shape.
-            sizes: the other symbols.
-            others: by name, data of tensors that the layout detaches (`decouple_at`) and that go back to their place.
+            array: its shape determines the symbols that are dimensions of the physical shape.
+            sizes: values of the other symbols.
+            others: data by name of tensors that the layout detaches (`decouple_at`), to be attached again.
 
         Raises:
-            LayoutError: the array has another shape, a symbol is not known, or a detached tensor is missing.
+            LayoutError: the array has another shape, the size of a symbol is missing, or a detached tensor is missing.
         """
         return self.inverse().transform(array, others, sizes)
 
@@ -274,14 +276,14 @@ class Layout:
         """The layout that `to_json` wrote.
 
         Raises:
-            LayoutError: the data has another form; names the place.
+            LayoutError: the data has another format; names the place.
         """
         return cls(*layout_json.decode_layout(data))
 
 
 @lru_cache(maxsize=4096)
 def _shapes(layout: Layout) -> tuple[Shape, ...]:
-    """The shape before every primitive, and the last one."""
+    """The shape before each primitive, and the physical shape."""
     shapes = [layout.shape]
     for position, p in enumerate(layout.primitives):
         try:
@@ -292,7 +294,7 @@ def _shapes(layout: Layout) -> tuple[Shape, ...]:
 
 
 def _integers(values: Sequence[int], where: str) -> tuple[int, ...]:
-    """Numbers of dimensions, also NumPy's."""
+    """Dimension numbers as `int`, NumPy's included."""
     try:
         return tuple(index(v) for v in values)
     except TypeError:
@@ -300,5 +302,5 @@ def _integers(values: Sequence[int], where: str) -> tuple[int, ...]:
 
 
 def _sizes_of(shape: Shape, array: Array) -> dict[Var, int]:
-    """The symbols that are dimensions of a shape, as an array of it has them."""
+    """The values of the symbols that are dimensions of a shape, taken from an array."""
     return {v: n for v, n in zip(shape, array.shape, strict=False) if isinstance(v, Var)}

@@ -1,4 +1,4 @@
-"""Layouts as JSON: sizes are numbers or the text of an expression, symbols carry their ranges.
+"""Layouts as JSON: sizes are numbers or texts of expressions, symbols carry their ranges.
 
 {"shape": ["N", 64], "symbols": {"N": [1, 512]}, "primitives": [["split", 1, [4, 16]], ["reorder", [1, 0, 2]]]}
 """
@@ -35,49 +35,49 @@ def decode_layout(data: Any) -> tuple[Shape, tuple[Primitive, ...]]:
     """Shape and primitives of a layout.
 
     Raises:
-        LayoutError: the data has another form.
+        LayoutError: the data has another format.
     """
     if not isinstance(data, dict):
         raise _mismatch("an object", data, "layout")
-    given: dict[Any, Any] = data
-    unknown = sorted(map(str, given.keys() - {"shape", "symbols", "primitives"}))
+    fields_by_name: dict[Any, Any] = data
+    unknown = sorted(map(str, fields_by_name.keys() - {"shape", "symbols", "primitives"}))
     if unknown:
         raise LayoutError(f"expected shape, symbols and primitives, got {unknown[0]!r}", where="layout")
-    symbols = decode_symbols(given.get("symbols", {}))
-    shape = _sizes(given.get("shape"), symbols, "shape")
-    steps = _list(given.get("primitives"), "primitives")
+    symbols = decode_symbols(fields_by_name.get("symbols", {}))
+    shape = _sizes(fields_by_name.get("shape"), symbols, "shape")
+    steps = _list(fields_by_name.get("primitives"), "primitives")
     return as_shape(shape), tuple(decode_primitive(s, symbols, f"primitive {k}") for k, s in enumerate(steps))
 
 
 def decode_symbols(data: Any) -> dict[str, Var]:
-    """Symbols of their ranges, by name.
+    """Symbols with their ranges, by name.
 
     Raises:
-        LayoutError: the data has another form.
+        LayoutError: the data has another format.
     """
     problems: list[LayoutError] = []
-    found = parse_symbols(data, problems)
+    symbols = parse_symbols(data, problems)
     if problems:
         raise problems[0]
-    return found
+    return symbols
 
 
 def parse_symbols(data: Any, problems: list[LayoutError]) -> dict[str, Var]:
-    """Symbols of their ranges, by name; what is wrong is appended to `problems`, and such a symbol has no range."""
-    found: dict[str, Var] = {}
+    """Symbols with their ranges, by name; errors are appended to `problems`, and such a symbol has no range."""
+    symbols: dict[str, Var] = {}
     if not isinstance(data, dict):
         problems.append(_mismatch("an object", data, "symbols"))
-        return found
-    given: dict[Any, Any] = data
-    for name, ends in given.items():
+        return symbols
+    ranges: dict[Any, Any] = data
+    for name, ends in ranges.items():
         problem = _range_error(ends, f"symbol {name!r}")
         problems += [problem] if problem else []
-        found[str(name)] = Var(str(name)) if problem else size_variable(str(name), *ends)
-    return found
+        symbols[str(name)] = Var(str(name)) if problem else size_variable(str(name), *ends)
+    return symbols
 
 
 def _range_error(ends: Any, where: str) -> LayoutError | None:
-    """What is wrong with the range of a size."""
+    """What is wrong with the range of a symbol, None where it is valid."""
     if not isinstance(ends, list) or len(values := cast(list[Any], ends)) != 2:
         return _mismatch("two integers or null", ends, where)
     if not all(n is None or _is_int(n) for n in values):
@@ -92,61 +92,63 @@ def _range_error(ends: Any, where: str) -> LayoutError | None:
 
 
 def decode_primitive(data: Any, symbols: Mapping[str, Var], where: str) -> Primitive:
-    """A primitive of its name and arguments.
+    """A primitive from its name and arguments.
 
     Raises:
-        LayoutError: the data has another form.
+        LayoutError: the data has another format.
     """
     problems: list[LayoutError] = []
-    found = parse_primitive(data, symbols, where, problems)
-    if found is None:
+    primitive = parse_primitive(data, symbols, where, problems)
+    if primitive is None:
         raise problems[0]
-    return found
+    return primitive
 
 
 def parse_primitive(data: Any, symbols: Mapping[str, Var], where: str, problems: list[LayoutError]) -> Primitive | None:
-    """A primitive of its name and arguments; None where the data has another form.
+    """A primitive from its name and arguments, None where the data has another format.
 
     Args:
         data: a list of the name and the arguments.
-        symbols: what expressions may name.
+        symbols: that expressions may refer to.
         where: the place of the data, for messages.
-        problems: all that is wrong is appended here, also arguments that are legal on no shape.
+        problems: errors are appended here, also those of arguments that are legal on no shape.
     """
     try:
-        kind = _primitive_class(data, where)
+        cls = _primitive_class(data, where)
     except LayoutError as error:
         problems.append(error)
         return None
     arguments: list[Any] = []
-    before = len(problems)
-    for f, value in zip(fields(kind), data[1:], strict=True):  # pyright: ignore[reportArgumentType]
+    count_before = len(problems)
+    for f, value in zip(fields(cls), data[1:], strict=True):  # pyright: ignore[reportArgumentType]
         try:
-            arguments.append(_argument(f.type, value, symbols, f"{where}, {f.name} of {kind.name}"))
+            arguments.append(_argument(f.type, value, symbols, f"{where}, {f.name} of {cls.name}"))
         except LayoutError as error:
             problems.append(error)
-    if len(problems) > before:
+    if len(problems) > count_before:
         return None
-    found = kind(*arguments)
-    problems += [LayoutError(what, where=f"{where}, {name} of {kind.name}") for name, what in found.invalid_arguments()]
-    return found
+    primitive = cls(*arguments)
+    problems += [
+        LayoutError(what, where=f"{where}, {name} of {cls.name}") for name, what in primitive.invalid_arguments()
+    ]
+    return primitive
 
 
 def _primitive_class(data: Any, where: str) -> type[Primitive]:
-    """The primitive that is named, which has as many arguments as there are."""
+    """The class of the named primitive, whose number of arguments is checked."""
     values = _list(data, where)
     name = values[0] if values else None
     if not isinstance(name, str) or name not in PRIMITIVES:
         raise LayoutError(f"there is no primitive {name!r}; there are {', '.join(sorted(PRIMITIVES))}", where=where)
     expected = fields(PRIMITIVES[name])  # pyright: ignore[reportArgumentType]
     if len(values) - 1 != len(expected):
-        wanted = ", ".join(f.name for f in expected)
-        raise LayoutError(f"expected {name}({wanted}), got {len(values) - 1} arguments", where=where)
+        signature = ", ".join(f.name for f in expected)
+        raise LayoutError(f"expected {name}({signature}), got {len(values) - 1} arguments", where=where)
     return PRIMITIVES[name]
 
 
 def _argument(kind: Any, value: Any, symbols: Mapping[str, Var], where: str) -> Any:
-    """An argument of the type that the primitive's field states."""
+    """An argument of the type of the primitive's field."""
     if kind == Size:
         return _size(value, symbols, where)
     if kind == tuple[Size, ...]:

@@ -1,4 +1,4 @@
-"""Layout primitives that make a dimension longer or shorter: pad and unpad (ALT, Section 4.1.2)."""
+"""Layout primitives that lengthen or shorten a dimension: pad and unpad (ALT, Section 4.1.2)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -28,14 +28,14 @@ from tilewright.layout.primitive import (
 
 @dataclass(frozen=True, slots=True)
 class Pad(Primitive):
-    """Puts zeros in front of a dimension and behind it, to align rows or to make a size divisible.
+    """Adds zeros before and after the elements of a dimension, to align rows or to make a size divisible.
 
     Equation: N_k becomes before + N_k + after; i_k becomes i_k + before.
 
     Args:
         dim: the dimension k.
-        before: zeros in front.
-        after: zeros behind.
+        before: number of zeros before the elements.
+        after: number of zeros after them.
 
     Legality: neither is negative.
 
@@ -63,7 +63,7 @@ class Pad(Primitive):
         return (*shape[:k], shape[k] + self.before + self.after, *shape[k + 1 :])
 
     def check(self, shape: Shape) -> None:
-        """Nothing is cropped."""
+        """Neither number is negative."""
         check_dims(shape, self.dim, 1, self.name)
         where = f"pad of dimension {self.dim}"
         for name, what in _negative_sizes(self.before, self.after):
@@ -77,7 +77,7 @@ class Pad(Primitive):
         return shift_index(indices, self.dim, as_expr(self.before))
 
     def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
-        """Shifted back, where that is inside the data."""
+        """Shifted back, with the condition that the index is inside of the data."""
         k, p = self.dim, indices[self.dim]
         above = make_binary("le", as_expr(self.before), p, bounds)
         below = make_binary("lt", p, shape[k] + self.before, bounds)
@@ -99,16 +99,16 @@ class Pad(Primitive):
 
 @dataclass(frozen=True, slots=True)
 class Unpad(Primitive):
-    """Drops elements in front of a dimension and behind it: what `pad` has put there.
+    """Drops elements at both ends of a dimension: the inverse of `pad`.
 
     Equation: N_k becomes N_k - before - after; i_k becomes i_k - before.
 
     Args:
         dim: the dimension k.
-        before: elements dropped in front.
-        after: elements dropped behind.
+        before: number of elements dropped at the beginning.
+        after: number of elements dropped at the end.
 
-    Legality: neither is negative, and N_k is not smaller than their sum. An access to a dropped element has no place.
+    Legality: neither is negative, and N_k is at least their sum. A dropped element must not be accessed.
 
         [N, 32]  unpad(1, 0, 2)  [N, 30]      A[n, i] -> A[n, i]
     """
@@ -134,7 +134,7 @@ class Unpad(Primitive):
         return (*shape[:k], shape[k] - self.before - self.after, *shape[k + 1 :])
 
     def check(self, shape: Shape) -> None:
-        """There is enough to drop."""
+        """Neither number is negative, and there are enough elements."""
         check_dims(shape, self.dim, 1, self.name)
         where = f"unpad of dimension {self.dim}"
         for name, what in _negative_sizes(self.before, self.after):
@@ -169,12 +169,12 @@ class Unpad(Primitive):
 
 
 def _negative_sizes(before: Size, after: Size) -> Iterator[tuple[str, str]]:
-    """Numbers that are not proved to be 0 or more, by name."""
+    """The numbers that are not provably >= 0, with messages."""
     for name, n in (("before", before), ("after", after)):
         if not can_prove(as_expr(n) >= 0):
             yield name, f"expected at least 0, got {n}"
 
 
 def shift_index(indices: Indices, dim: int, by: Expr) -> Indices:
-    """The indices with one of them moved."""
+    """The indices with one of them shifted."""
     return (*indices[:dim], indices[dim] + by, *indices[dim + 1 :])

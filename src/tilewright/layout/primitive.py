@@ -1,7 +1,7 @@
-"""What every layout primitive is: a map of shapes, of accesses and of data, with an inverse.
+"""Base class of layout primitives: a map of shapes, of accesses and of data, with an inverse.
 
-A primitive takes a *logical* shape to a *physical* one. Primitives are applied one after the other, so what is physical
-to one is logical to the next.
+A primitive takes a *logical* shape to a *physical* one. Primitives are applied one after the other, so the physical
+shape of one is the logical shape of the next.
 """
 
 from abc import ABC, abstractmethod
@@ -28,13 +28,13 @@ NO_ARRAYS: Mapping[str, Array] = {}
 
 
 class Primitive(ABC):
-    """Base of all layout primitives; subclasses are frozen dataclasses of integers, sizes and names."""
+    """Base class of all layout primitives; subclasses are frozen dataclasses of integers, sizes and names."""
 
     name: ClassVar[str]
-    """What the primitive is called in text, in JSON and as a method of `Layout`."""
+    """Name of the primitive in texts and JSON, and of the method of `Layout`."""
 
     minimums: ClassVar[Mapping[str, int]] = {"dim": 0}
-    """The least values of arguments, whatever the shape is."""
+    """Minimum values of arguments on any shape."""
 
     @abstractmethod
     def shape(self, shape: Shape) -> Shape:
@@ -48,12 +48,12 @@ class Primitive(ABC):
     def forward(
         self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS, window: frozenset[Var] = frozenset()
     ) -> Indices:
-        """The physical indices of the element at logical `indices`, which lie inside `shape`.
+        """The physical indices of the element at logical `indices`, which are inside of `shape`.
 
         Args:
             indices: one per dimension of the logical shape.
             shape: the logical shape.
-            bounds: what is known about the variables of `indices`; decides what simplifies.
+            bounds: of the variables of `indices`; determines what simplifies.
             window: variables that move inside a sliding window (the reduction axes of a convolution); `unfold` puts all
                 of one window into one tile where it can.
         """
@@ -65,7 +65,7 @@ class Primitive(ABC):
         Args:
             indices: one per dimension of the physical shape.
             shape: the logical shape.
-            bounds: what is known about the variables of `indices`.
+            bounds: of the variables of `indices`.
         """
 
     @abstractmethod
@@ -74,45 +74,47 @@ class Primitive(ABC):
 
     @abstractmethod
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
-        """The data in its physical order; sizes are integers (see `at`) and `others` holds attached arrays by name."""
+        """The data in physical form; sizes are integers (see `at`) and `others` holds attached arrays by name."""
 
     @abstractmethod
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the physical dimensions, made of those of the logical ones."""
+        """Names of the physical dimensions, derived from those of the logical ones."""
 
     def invalid_arguments(self) -> Iterator[tuple[str, str]]:
-        """The arguments that are legal on no shape: the name of each, and what was expected and what came."""
-        for name, least in self.minimums.items():
+        """Arguments that are legal on no shape: the name of each, and a message."""
+        for name, minimum in self.minimums.items():
             value = getattr(self, name)
-            listed = [(f"{name}[{k}]", n) for k, n in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
-            for place, n in listed:
-                if can_prove(as_expr(n) < least):
-                    yield place, f"expected at least {least}, got {n}"
+            elements = (
+                [(f"{name}[{k}]", n) for k, n in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
+            )
+            for place, n in elements:
+                if can_prove(as_expr(n) < minimum):
+                    yield place, f"expected at least {minimum}, got {n}"
 
     def expands(self, shape: Shape) -> bool:
-        """Whether the data becomes larger (or smaller), so that elements are repeated, added or dropped."""
+        """Whether the number of elements changes, so that elements are repeated, added or dropped."""
         return not is_provably_equal(element_count(shape), element_count(self.shape(shape)))
 
     def at(self, sizes: Mapping[Var, Expr]) -> Self:
         """The same primitive with symbols replaced."""
 
-        def changed(value: Any) -> Any:
+        def substituted(value: Any) -> Any:
             if isinstance(value, Expr):
                 return substitute(value, sizes)
-            return tuple(changed(v) for v in value) if isinstance(value, tuple) else value
+            return tuple(substituted(v) for v in value) if isinstance(value, tuple) else value
 
-        return replace(self, **{f.name: changed(getattr(self, f.name)) for f in fields(self)})  # pyright: ignore
+        return replace(self, **{f.name: substituted(getattr(self, f.name)) for f in fields(self)})  # pyright: ignore
 
     @property
     def symbols(self) -> frozenset[Var]:
-        """The symbols that its sizes use."""
+        """The symbols in its sizes."""
 
-        def found(value: Any) -> frozenset[Var]:
+        def symbols_of(value: Any) -> frozenset[Var]:
             if isinstance(value, Expr):
                 return free_vars(value)
-            return frozenset[Var]().union(*(found(v) for v in value)) if isinstance(value, tuple) else frozenset()
+            return frozenset[Var]().union(*(symbols_of(v) for v in value)) if isinstance(value, tuple) else frozenset()
 
-        return frozenset[Var]().union(*(found(getattr(self, f.name)) for f in fields(self)))  # pyright: ignore
+        return frozenset[Var]().union(*(symbols_of(getattr(self, f.name)) for f in fields(self)))  # pyright: ignore
 
     def __str__(self) -> str:
         shown = ", ".join(show_argument(getattr(self, f.name)) for f in fields(self))  # pyright: ignore
@@ -120,7 +122,7 @@ class Primitive(ABC):
 
 
 def show_argument(value: Any) -> str:
-    """An argument of a primitive as it stands in text."""
+    """An argument of a primitive as text."""
     if isinstance(value, tuple):
         inner = ", ".join(show_argument(v) for v in value)
         return f"({inner},)" if len(value) == 1 else f"({inner})"
@@ -128,10 +130,10 @@ def show_argument(value: Any) -> str:
 
 
 def as_size(value: Size) -> Size:
-    """A size in its one form: integers as `int`, everything else as expression.
+    """A size in canonical form: integers as `int`, everything else as an expression.
 
     Raises:
-        LayoutError: it is no integer and no int64 expression, or too large to be a size.
+        LayoutError: it is neither an integer nor an int64 expression, or too large to be a size.
     """
     try:
         return check_size(value)
@@ -140,10 +142,10 @@ def as_size(value: Size) -> Size:
 
 
 def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
-    """Sizes in their one form.
+    """Sizes in canonical form.
 
     Raises:
-        LayoutError: there is no sequence of them, or one is none; names `what` they are.
+        LayoutError: the value is not a sequence, or an element is not a size; names `what` they are.
     """
     if isinstance(values, str) or not isinstance(values, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise LayoutError(f"expected a sequence of sizes, got {values!r}", where=what)
@@ -151,7 +153,7 @@ def as_sizes(values: Sequence[Size], what: str) -> tuple[Size, ...]:
 
 
 def as_int(value: Size) -> int:
-    """A size that is a number.
+    """A size as a number.
 
     Raises:
         LayoutError: it depends on a symbol.
@@ -165,7 +167,7 @@ def as_shape(sizes: Sequence[Size]) -> Shape:
     """Sizes as expressions.
 
     Raises:
-        LayoutError: one is no integer and no int64 expression, or too large.
+        LayoutError: one is neither an integer nor an int64 expression, or too large.
     """
     return tuple(as_expr(n) for n in as_sizes(sizes, "shape"))
 
@@ -179,23 +181,23 @@ def element_count(sizes: Sequence[Size]) -> Expr:
 
 
 def is_provably_equal(a: Size, b: Size) -> bool:
-    """Whether two sizes are known to be equal."""
+    """Whether two sizes are provably equal."""
     a, b = as_expr(a), as_expr(b)
     return a is b or constant_value(polynomial(a - b)) == 0 or can_prove(a.equals(b))
 
 
 def floordiv(a: Expr, b: Size, bounds: Bounds) -> Expr:
-    """a // b, simplified with what is known."""
+    """a // b, simplified under bounds."""
     return make_binary("floordiv", a, as_expr(b), bounds)
 
 
 def mod(a: Expr, b: Size, bounds: Bounds) -> Expr:
-    """a % b, simplified with what is known."""
+    """a % b, simplified under bounds."""
     return make_binary("mod", a, as_expr(b), bounds)
 
 
 def check_dims(shape: Shape, dim: int, count: int, where: str) -> None:
-    """Dimensions dim .. dim + count - 1 exist."""
+    """Raises LayoutError unless dimensions dim .. dim + count - 1 exist."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise LayoutError(f"expected the number of a dimension, got {dim!r}", where=where)
     if not 0 <= dim <= len(shape) - count:
@@ -206,13 +208,13 @@ def check_dims(shape: Shape, dim: int, count: int, where: str) -> None:
 
 
 def check_at_least(value: Size, least: int, what: str, where: str) -> None:
-    """A size is not known to be smaller than `least`, and a number is not smaller."""
+    """Raises LayoutError where a size is provably smaller than `least`."""
     if can_prove(as_expr(value) < least):
         raise LayoutError(f"expected {what} of at least {least}, got {value}", where=where)
 
 
 def check_indices(indices: Indices, shape: Shape, where: str) -> None:
-    """One index per dimension."""
+    """Raises LayoutError unless there is one index per dimension."""
     if len(indices) != len(shape):
         raise LayoutError(f"expected {len(shape)} indices, got {len(indices)}", where=where)
 

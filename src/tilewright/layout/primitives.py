@@ -1,10 +1,12 @@
-"""The nine layout primitives, each with its inverse among them (split and fuse are each other's, reorder is its own).
+"""The nine layout primitives, each with its inverse among them.
+
+Split and fuse are mutual inverses, reorder is its own.
 
 | primitive                          | shape                          | access                                     |
 |------------------------------------|--------------------------------|--------------------------------------------|
 | split(k, (F1, ..., Fm))            | N_k becomes F1, ..., Fm        | the digits of i_k                          |
 | reorder(p)                         | permuted                       | permuted                                   |
-| fuse(k, count)                     | the product                    | the mixed-radix number of the indices      |
+| fuse(k, count)                     | the product                    | the linearized indices                     |
 | unfold(k, B, S), fold(k, B, S, D)  | D becomes ceil((D-B)/S)+1, B   | tile and offset                            |
 | pad(k, b, a), unpad(k, b, a)       | N_k becomes b + N_k + a        | shifted by b                               |
 | store_at(U, ..., k), decouple_at   | N_k becomes N_k + 1            | U's elements in the new slice              |

@@ -1,7 +1,7 @@
-"""Computations over stored tensors: loops and accesses follow the layouts (ALT, Section 6).
+"""Rewriting of computations for stored tensors: loops and accesses follow the layouts (ALT, Section 6).
 
 For Y = F(X) with layouts S_Y and S_X the loops become L' = S_Y(L), one per physical dimension of Y. Every L in the body
-is replaced by S_Y^-1(L'), so X's accesses become S_X(S_Y^-1(L')). What exists in Y only as padding is 0.
+is replaced by S_Y^-1(L'), so X's accesses become S_X(S_Y^-1(L')). Padding of Y is 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,26 +18,27 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal, show_shape
 from tilewright.layout.primitives import StoreAt
 from tilewright.layout.views import copy_view
+from tilewright.names import UniqueNames
 
 
 def rewrite_stage(stage: Stage, layouts: Mapping[str, Layout]) -> Stage:
     """The stage over stored tensors.
 
     Args:
-        stage: over logical tensors. A view of which either end has a layout becomes a computation that copies.
-        layouts: by buffer name; what is not among them is stored row by row. Tensors that a layout attaches
-            (`store_at`) are read from the buffer that carries them.
+        stage: over logical tensors. A view with a layout at either end becomes a computation that copies.
+        layouts: by buffer name; other buffers are row-major. Tensors that a layout attaches (`store_at`) are read from
+            the buffer that carries them.
 
     Returns:
         The stage with buffers of physical shapes under the same names, and one axis per physical dimension of the
         output. Reduction axes stay.
 
     Raises:
-        LayoutError: a layout has another logical shape than its buffer, or the output is attached to another buffer.
+        LayoutError: a layout's logical shape is not its buffer's shape, or the output is attached to another buffer.
     """
     carried = {a.other: name for name, layout in layouts.items() for a in layout.attached}
-    touched = {name for name, layout in layouts.items() if not layout.is_plain} | carried.keys()
-    if not any(b.name in touched for b in (stage.output, *stage.inputs)):
+    affected = {name for name, layout in layouts.items() if not layout.is_plain} | carried.keys()
+    if not any(b.name in affected for b in (stage.output, *stage.inputs)):
         return stage
     c = copy_view(stage) if isinstance(stage, View) else stage
     for b in (c.output, *c.inputs):
@@ -47,13 +48,13 @@ def rewrite_stage(stage: Stage, layouts: Mapping[str, Layout]) -> Stage:
     axes, place, exists, bounds = _physical_loops(c, layouts.get(c.output.name))
     window = frozenset(a.var for a in c.reduce_axes)
 
-    # The stage that writes an attached tensor's elements to their place reads them from the tensor itself.
-    elsewhere = {other: name for other, name in carried.items() if name != c.output.name}
+    # The stage that writes the elements of an attached tensor to their place reads the tensor itself.
+    read_from = {other: name for other, name in carried.items() if name != c.output.name}
 
     def read(x: Load) -> Expr:
-        return _physical_load(x, layouts, elsewhere, bounds, window)
+        return _physical_load(x, layouts, read_from, bounds, window)
 
-    # From inside out: loops first, then where their values are read, then what the bounds of the loops decide.
+    # First the loops, then the loads at their values, then simplification under the loops' bounds.
     body = replace_loads(substitute(c.body, place, bounds), read)
     if exists is not TRUE:
         body = select(exists, body, _padding_value(c, layouts[c.output.name], axes, bounds))
@@ -67,7 +68,7 @@ def stored_buffer(buffer: Buffer, layouts: Mapping[str, Layout]) -> Buffer:
 
 
 def check_layout(buffer: Buffer, layout: Layout) -> None:
-    """A layout describes the buffer that it is given for."""
+    """Raises LayoutError unless a layout has its buffer's shape."""
     if len(layout.shape) != buffer.rank or not all(
         is_provably_equal(a, b) for a, b in zip(layout.shape, buffer.shape, strict=True)
     ):
@@ -77,7 +78,8 @@ def check_layout(buffer: Buffer, layout: Layout) -> None:
 
 
 def check_writable(c: Computation, carried: Mapping[str, str], layouts: Mapping[str, Layout]) -> None:
-    """The output has a place of its own, and the tensors attached to it do not pass through a reduction."""
+    """Raises LayoutError where the output has no place of its own, or a reduction would write tensors attached to
+    it."""
     name = c.output.name
     if name in carried:
         raise LayoutError(
@@ -93,13 +95,15 @@ def check_writable(c: Computation, carried: Mapping[str, str], layouts: Mapping[
 
 
 def _physical_loops(c: Computation, layout: Layout | None) -> tuple[tuple[Axis, ...], dict[Var, Expr], Expr, Bounds]:
-    """The new axes, the values of the old ones, where an element exists, and what is known about all variables."""
+    """The new axes, the values of the old ones, the condition that an element exists, and the bounds of all
+    variables."""
     if layout is None or layout.is_plain:
         return c.axes, {}, TRUE, _bounds((*c.axes, *c.reduce_axes))
     taken = {a.var.name for a in c.reduce_axes} | {v.name for v in layout.symbols}
     taken |= {v.name for v in free_vars(c.body)} - {a.var.name for a in c.axes}
-    names = _unique_names(layout.rename([a.var.name for a in c.axes]), taken)
-    axes = tuple(Axis(Var(n), size) for n, size in zip(names, layout.physical_shape, strict=True))
+    names = UniqueNames(taken)
+    physical = layout.rename([a.var.name for a in c.axes])
+    axes = tuple(Axis(Var(names.fresh(n)), size) for n, size in zip(physical, layout.physical_shape, strict=True))
     bounds = _bounds((*axes, *c.reduce_axes))
     place, exists = layout.backward(_axis_values(axes), bounds)
     return axes, {a.var: e for a, e in zip(c.axes, place, strict=True)}, exists, bounds
@@ -117,24 +121,10 @@ def _bounds(axes: Sequence[Axis]) -> Bounds:
     return bounds
 
 
-def _unique_names(names: Sequence[str], taken: set[str]) -> tuple[str, ...]:
-    """The names with numbers where they occur twice or are taken."""
-    used = set(taken)
-    result: list[str] = []
-    for name in names:
-        number, found = 0, name
-        while found in used:
-            number += 1
-            found = f"{name}_{number}"
-        used.add(found)
-        result.append(found)
-    return tuple(result)
-
-
 def _physical_load(
     x: Load, layouts: Mapping[str, Layout], carried: Mapping[str, str], bounds: Bounds, window: frozenset[Var]
 ) -> Expr:
-    """The load from where the element is stored."""
+    """The load of an element from its physical place."""
     name = x.buffer.name
     if name in carried:
         layout = layouts[carried[name]]
@@ -146,14 +136,14 @@ def _physical_load(
 
 
 def _padding_value(c: Computation, layout: Layout, axes: Sequence[Axis], bounds: Bounds) -> Expr:
-    """What the output holds where it has no element of its own: elements of attached tensors, else 0."""
+    """The output's value at places without an element of its own: elements of attached tensors, else 0."""
     value: Expr = const(0, c.output.dtype)
     for position, p in enumerate(layout.primitives):
         if isinstance(p, StoreAt):
-            rest = Layout(layout.shapes[position + 1], layout.primitives[position + 1 :])
-            place, exists = rest.backward(_axis_values(axes), bounds)
-            theirs = place[p.dim].equals(layout.shapes[position][p.dim])
+            remaining = Layout(layout.shapes[position + 1], layout.primitives[position + 1 :])
+            place, exists = remaining.backward(_axis_values(axes), bounds)
+            is_attached = place[p.dim].equals(layout.shapes[position][p.dim])
             other = Buffer(p.other, Layout.of(p.other_shape).shape, c.output.dtype)
             load = Load(other, (*place[: p.dim], *place[p.dim + 1 :]))
-            value = select(exists, select(theirs, load, value), const(0, c.output.dtype))
+            value = select(exists, select(is_attached, load, value), const(0, c.output.dtype))
     return value

@@ -1,4 +1,4 @@
-"""Sizes as Python and JSON give them: the one place where a size is read, with the limits of what is believed."""
+"""Sizes in Python and JSON: their canonical form and limits."""
 
 from ast import literal_eval
 from collections.abc import Mapping
@@ -15,21 +15,21 @@ Size = int | Expr
 """A size: a Python integer, or an expression over the symbols of dimensions."""
 
 MAX_TEXT = 4096
-"""Characters that a name or an expression may have."""
+"""Characters of a name or an expression."""
 
 MAX_INTEGER = 1 << 48
-"""The largest integer that is read; sizes, their products and sums stay far below the end of int64."""
+"""Largest integer; sizes, their products and sums stay far below the end of int64."""
 
 
 class WrongSizeError(Exception):
-    """A value that is no size; the text says what was expected."""
+    """A value is not a size; the text says what was expected."""
 
 
 def check_size(value: object) -> Size:
-    """A size in its one form: integers, also NumPy's and literals, as `int`, everything else as an int64 expression.
+    """A size in canonical form: integers, also NumPy's and literals, as `int`, everything else as an int64 expression.
 
     Raises:
-        WrongSizeError: it is neither, it is too large, reads data or divides by 0.
+        WrongSizeError: it is neither, is too large, loads data or divides by 0.
     """
     if isinstance(value, Expr):
         if value.dtype != int64 or loads(value):
@@ -41,31 +41,32 @@ def check_size(value: object) -> Size:
         value = value.value
     if isinstance(value, (bool, float)) or not hasattr(value, "__index__"):
         raise WrongSizeError("an integer or an expression")
-    whole = cast(SupportsIndex, value).__index__()
-    if abs(whole) > MAX_INTEGER:
+    integer = cast(SupportsIndex, value).__index__()
+    if abs(integer) > MAX_INTEGER:
         raise WrongSizeError(f"an integer of at most {MAX_INTEGER}")
-    return whole
+    return integer
 
 
 def parse_size(text: str, symbols: Mapping[str, Var] | None = None) -> Expr:
-    """The expression that a text says, not simplified.
+    """The expression of a text, not simplified.
 
     Args:
-        text: as expressions print.
-        symbols: what it may name; any name where that is None, as a variable of that name alone.
+        text: an expression as printed.
+        symbols: the names that it may refer to; None for any name, as a variable without a range.
 
     Raises:
-        WrongSizeError: it is none, too long, nested too deeply, holds too large a number, or divides by 0.
+        WrongSizeError: it is not an expression, is too long, nested too deeply, has too large a number, or divides by
+            0.
     """
     if len(text) > MAX_TEXT:
         raise WrongSizeError(f"an expression of at most {MAX_TEXT} characters")
     try:
-        found = tokenize(text)
-        for t in found:
+        lexed = tokenize(text)
+        for t in lexed:
             if t.text.isdecimal() and int(t.text) > MAX_INTEGER:
                 raise WrongSizeError(f"an integer of at most {MAX_INTEGER}")
         if symbols is None:
-            names = {str(literal_eval(t.text)) if t.kind == "string" else t.text for t in found}
+            names = {str(literal_eval(t.text)) if t.kind == "string" else t.text for t in lexed}
             symbols = {name: Var(name) for name in names}
         e = parse_expr(text, symbols, {})
         check_size(e)

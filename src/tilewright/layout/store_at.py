@@ -1,4 +1,5 @@
-"""Two tensors in one: store_at and its inverse, decouple_at (ALT, Section 4.1.2)."""
+"""Layout primitives that store one tensor inside another: store_at and its inverse, decouple_at (ALT, Section
+4.1.2)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from tilewright.layout.primitive import (
 
 @dataclass(frozen=True, slots=True)
 class StoreAt(Primitive):
-    """Attaches another tensor as one more slice: every element of U stands behind a line of T along `dim`.
+    """Attaches another tensor U as one more slice: every element of U is stored at the end of a line of T along `dim`.
 
     Equation: N_k becomes N_k + 1; T's indices stay, and U[j] is stored at T[j_0, ..., j_{k-1}, N_k, j_k, ...].
 
@@ -59,13 +60,15 @@ class StoreAt(Primitive):
         return (*shape[:k], shape[k] + 1, *shape[k + 1 :])
 
     def check(self, shape: Shape) -> None:
-        """U fits beside T."""
+        """U's shape is T's without the dimension."""
         check_dims(shape, self.dim, 1, self.name)
-        rest = (*shape[: self.dim], *shape[self.dim + 1 :])
-        own = as_shape(self.other_shape)
-        if len(own) != len(rest) or not all(is_provably_equal(a, b) for a, b in zip(own, rest, strict=True)):
+        expected = (*shape[: self.dim], *shape[self.dim + 1 :])
+        actual = as_shape(self.other_shape)
+        if len(actual) != len(expected) or not all(
+            is_provably_equal(a, b) for a, b in zip(actual, expected, strict=True)
+        ):
             raise LayoutError(
-                f"expected shape {show_shape(rest)} of {self.other!r}, got {show_shape(own)}",
+                f"expected shape {show_shape(expected)} of {self.other!r}, got {show_shape(actual)}",
                 where=f"store_at along dimension {self.dim}",
                 hint="the attached tensor has the shape of the other without that dimension",
             )
@@ -78,12 +81,12 @@ class StoreAt(Primitive):
         return indices
 
     def attached_indices(self, indices: Indices, shape: Shape) -> Indices:
-        """Where U's element is stored."""
+        """Where an element of U is stored."""
         check_indices(indices, as_shape(self.other_shape), f"{self.name} of {self.other!r}")
         return (*indices[: self.dim], shape[self.dim], *indices[self.dim :])
 
     def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
-        """T's own indices, where it is not U's slice."""
+        """T's own indices, with the condition that they are outside of U's slice."""
         return indices, make_binary("lt", indices[self.dim], shape[self.dim], bounds)
 
     def inverse(self, shape: Shape) -> "DecoupleAt":
@@ -112,7 +115,7 @@ class DecoupleAt(Primitive):
         other_shape: U's shape.
         dim: the dimension k along which T's lines run.
 
-    Legality: U's shape is the shape without dimension k, in which there is a slice to detach.
+    Legality: U's shape is the shape without dimension k, and dimension k has a slice to detach.
 
         W: [K + 1, N]  decouple_at(bias, (N,), 0)  W: [K, N]
     """

@@ -1,4 +1,4 @@
-"""JSON that people write: what the standard does not allow, or leaves open, is refused."""
+"""Strict reader of JSON that people write: it rejects what the standard forbids or leaves open."""
 
 import json
 from typing import Any
@@ -8,8 +8,8 @@ def load_strict_json(text: str | bytes) -> Any:
     """The values of JSON text.
 
     Raises:
-        ValueError: it is no JSON, a field of an object appears twice, a number is none (NaN, Infinity), or it is nested
-            too deeply.
+        ValueError: it is not JSON, a field of an object repeats, a number is NaN or infinite, or it is nested too
+            deeply.
     """
     try:
         return json.loads(text, object_pairs_hook=_reject_duplicates, parse_constant=_reject_constant)
@@ -18,12 +18,12 @@ def load_strict_json(text: str | bytes) -> Any:
 
 
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(n for n in names if names.count(n) > 1)
-        raise ValueError(f"the field {twice!r} appears twice")
-    return found
+        duplicate = next(n for n in names if names.count(n) > 1)
+        raise ValueError(f"the field {duplicate!r} appears twice")
+    return fields
 
 
 def _reject_constant(text: str) -> Any:

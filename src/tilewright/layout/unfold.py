@@ -1,4 +1,4 @@
-"""Overlapped tiling: unfold and its inverse, fold (ALT, Section 4.1.2)."""
+"""Layout primitives for overlapped tiling: unfold and its inverse, fold (ALT, Section 4.1.2)."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -33,11 +33,11 @@ from tilewright.layout.sliding_window import find_window_tile
 
 @dataclass(frozen=True, slots=True)
 class Unfold(Primitive):
-    """Makes a dimension a row of tiles that overlap where `stride < tile`.
+    """Splits a dimension into tiles, which overlap where `stride < tile`.
 
-    Equation: D becomes T = ceil((D - B) / S) + 1 tiles of size B; element x lies in tile t at offset x - S*t. A sliding
-    window V*i + r, 0 <= r < M, lies in tile i // (floor((B - M) / V) + 1) as a whole (ALT, Eq. 1) where that is so, see
-    `window.py`; every other access goes to tile min(x // S, T - 1). Where the last tile ends behind the data, it is
+    Equation: D becomes T = ceil((D - B) / S) + 1 tiles of size B; element x is in tile t at offset x - S*t. A sliding
+    window V*i + r, 0 <= r < M, is entirely in tile i // (floor((B - M) / V) + 1) (ALT, Eq. 1) where that is so, see
+    `sliding_window.py`; every other access goes to tile min(x // S, T - 1). A last tile that ends past the data is
     filled with zeros.
 
     Args:
@@ -61,7 +61,7 @@ class Unfold(Primitive):
         object.__setattr__(self, "stride", as_size(self.stride))
 
     def invalid_arguments(self) -> Iterator[tuple[str, str]]:
-        """Numbers that are too small, or tiles with gaps between them."""
+        """Numbers that are too small, and strides that leave gaps between tiles."""
         yield from Primitive.invalid_arguments(self)
         yield from _gap_problems(self.tile, self.stride)
 
@@ -101,7 +101,7 @@ class Unfold(Primitive):
         return (*indices[:k], t, x - t * self.stride, *indices[k + 1 :])
 
     def backward(self, indices: Indices, shape: Shape, bounds: Bounds = NO_BOUNDS) -> tuple[Indices, Expr]:
-        """S*t + offset, where that is inside the data."""
+        """S*t + offset, with the condition that it is inside of the data."""
         k = self.dim
         x = indices[k] * self.stride + indices[k + 1]
         return (*indices[:k], x, *indices[k + 2 :]), make_binary("lt", x, shape[k], bounds)
@@ -120,18 +120,18 @@ class Unfold(Primitive):
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """h becomes h_o and h_i."""
-        own = names[self.dim]
-        return (*names[: self.dim], f"{own}_o", f"{own}_i", *names[self.dim + 1 :])
+        axis = names[self.dim]
+        return (*names[: self.dim], f"{axis}_o", f"{axis}_i", *names[self.dim + 1 :])
 
 
 @dataclass(frozen=True, slots=True)
 class Fold(Primitive):
-    """Makes one dimension of a row of overlapping tiles; of what several tiles hold, the last tile's copy is kept.
+    """Joins overlapping tiles to one dimension; of an element in several tiles the last tile's copy is kept.
 
     Equation: T, B become D; the element at tile t and offset b is element S*t + b.
 
     Args:
-        dim: the dimension of the tiles; their elements are the next one.
+        dim: the dimension of the tiles; the next one is that of their elements.
         tile: the size B of a tile.
         stride: the distance S between the beginnings of two tiles.
         size: the size D of the result.
@@ -153,7 +153,7 @@ class Fold(Primitive):
             object.__setattr__(self, field, as_size(getattr(self, field)))
 
     def invalid_arguments(self) -> Iterator[tuple[str, str]]:
-        """Numbers that are too small, or tiles with gaps between them."""
+        """Numbers that are too small, and strides that leave gaps between tiles."""
         yield from Primitive.invalid_arguments(self)
         yield from _gap_problems(self.tile, self.stride)
 
@@ -204,7 +204,7 @@ class Fold(Primitive):
 
 
 def _gap_problems(tile: Size, stride: Size) -> Iterator[tuple[str, str]]:
-    """A stride that is not proved to be at most the tile."""
+    """A stride that is not provably at most the tile, with a message."""
     if not can_prove(as_expr(stride) <= tile):
         yield "stride", f"expected at most the tile size {tile}, got {stride}"
 
@@ -217,5 +217,5 @@ def tile_count(size: Size, tile: Size, stride: Size) -> Expr:
 
 
 def last_tile(x: Expr, count: Expr, stride: Size, bounds: Bounds) -> Expr:
-    """The last tile that holds element x: none begins behind it, and there are `count`."""
+    """The last tile that holds element x: tiles that begin at or before it, at most `count`."""
     return make_binary("min", floordiv(x, stride, bounds), count - 1, bounds)

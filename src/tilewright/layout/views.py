@@ -1,4 +1,4 @@
-"""Views as computations that copy, for where the layout of either end makes the elements move."""
+"""Views as copies, for views with a layout at either end."""
 
 from collections.abc import Iterator, Sequence
 
@@ -10,25 +10,25 @@ from tilewright.layout.primitive import Indices, Shape, element_count, is_provab
 
 
 def copy_view(view: View) -> Computation:
-    """The computation that copies what a view looks at."""
+    """The computation that copies the source of a view to its output."""
     axes = tuple(Axis(Var(f"i{k}"), n) for k, n in enumerate(view.output.shape))
     bounds = NO_BOUNDS
     for a in axes:
         bounds = bounds.with_loop(a.var, a.extent)
-    place = reshape_indices([a.var for a in axes], view.output.shape, view.source.shape, bounds)
-    return Computation(view.output, axes, (), Load(view.source, place), label=view.label)
+    indices = reshape_indices([a.var for a in axes], view.output.shape, view.source.shape, bounds)
+    return Computation(view.output, axes, (), Load(view.source, indices), label=view.label)
 
 
 def reshape_indices(indices: Sequence[Expr], shape: Shape, source: Shape, bounds: Bounds) -> Indices:
-    """Where a tensor of shape `source` holds the element that it has at `indices` under another shape."""
-    place: list[Expr] = []
+    """The indices in a tensor of shape `source` of the element that has `indices` under another shape."""
+    result: list[Expr] = []
     for (first, end), (low, high) in _reassociation_groups(shape, source):
-        place += delinearize(linearize(indices[first:end], shape[first:end], bounds), source[low:high], bounds)
-    return tuple(place)
+        result += delinearize(linearize(indices[first:end], shape[first:end], bounds), source[low:high], bounds)
+    return tuple(result)
 
 
 def _reassociation_groups(shape: Shape, source: Shape) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Ranges of dimensions on both sides that hold equally many elements, as short as they are known to."""
+    """Ranges of dimensions on both sides with equally many elements, each as short as can be proved."""
     first = low = 0
     for end in range(1, len(shape)):
         ends = (

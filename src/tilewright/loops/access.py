@@ -1,4 +1,4 @@
-"""What a block reads and writes: its accesses with the conditions under which they happen, and their regions.
+"""Accesses of a block: the elements it reads and writes, under which conditions, and their regions.
 
 Regions are derived, never stored, so they cannot disagree with the block.
 """
@@ -20,13 +20,13 @@ _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "l
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One element that a block touches.
+    """One element that a block reads or writes.
 
     Attributes:
         buffer: the buffer.
         indices: over the block's iteration variables (and loop variables and symbols).
-        condition: what holds wherever the access happens (the path through lazy selects); over the same variables.
-        write: whether it is written.
+        condition: the path condition through lazy selects, which holds where the access happens; same variables.
+        is_write: whether the element is written.
     """
 
     buffer: Buffer
@@ -44,17 +44,17 @@ class Region:
 
 
 def accesses(block: Block) -> tuple[Access, ...]:
-    """Everything that the block's init and body touch: reads, inner ones first, then the writes."""
+    """The accesses of the body, then of the init; of each the reads, inner ones first, then the write."""
     return _accesses(block.body) + (() if block.init is None else _accesses(block.init))
 
 
 @lru_cache(maxsize=4096)
 def _accesses(store: Store) -> tuple[Access, ...]:
-    found: dict[Access, None] = {}
+    reads: dict[Access, None] = {}
     for index in store.indices:
-        found.update(dict.fromkeys(_reads(index, TRUE)))
-    found.update(dict.fromkeys(_reads(store.value, TRUE)))
-    return (*found, Access(store.buffer, store.indices, TRUE, True))
+        reads.update(dict.fromkeys(_reads(index, TRUE)))
+    reads.update(dict.fromkeys(_reads(store.value, TRUE)))
+    return (*reads, Access(store.buffer, store.indices, TRUE, True))
 
 
 def _reads(e: Expr, condition: Expr) -> Iterator[Access]:
@@ -73,7 +73,7 @@ def _reads(e: Expr, condition: Expr) -> Iterator[Access]:
 
 
 def negation(condition: Expr) -> Expr:
-    """What holds where a condition does not; True (nothing known) where that can't be said with comparisons."""
+    """The negation of a condition; True (nothing is known) where it can't be expressed with comparisons."""
     match condition:
         case Const(value):
             return const(not value, condition.dtype)
@@ -88,7 +88,7 @@ def negation(condition: Expr) -> Expr:
 
 
 def read_buffers(block: Block) -> tuple[Buffer, ...]:
-    """The buffers that the block reads, in the order of their first use."""
+    """The buffers that the block reads, in the order of first use."""
     return tuple(dict.fromkeys(a.buffer for a in accesses(block) if not a.is_write))
 
 
@@ -97,53 +97,55 @@ def written_buffers(block: Block) -> tuple[Buffer, ...]:
     return (block.body.buffer,)
 
 
-def regions(touching: Sequence[Access], block: Block, inner: Sequence[For], known: Bounds) -> tuple[Region, ...]:
-    """One box per access, in terms of symbols and the loops outside.
+def regions(touching: Sequence[Access], block: Block, inner: Sequence[For], bounds: Bounds) -> tuple[Region, ...]:
+    """The regions of accesses over all iterations of inner loops, in terms of symbols and outer loops.
 
     Args:
-        touched: accesses of `block`.
-        block: gives the bindings of its variables.
-        inner: the loops that run, outermost first.
-        known: ranges of the variables outside.
+        touching: accesses of `block`.
+        block: the block, whose bindings are substituted.
+        inner: the inner loops, outermost first.
+        bounds: ranges of the outer variables.
 
     Returns:
-        Regions without duplicates. A dimension whose index is not monotonic in the loops is the whole dimension.
+        One region per access, without duplicates. Where an index is not proved monotonic in the inner loops, the
+        region spans the whole dimension.
     """
     bindings = {i.var: i.binding for i in block.iters}
-    counted = tuple((loop.var, loop.extent) for loop in inner)
-    inside = known
-    for var, extent in counted:
+    loops = tuple((loop.var, loop.extent) for loop in inner)
+    inside = bounds
+    for var, extent in loops:
         inside = inside.with_loop(var, extent)
-    found: dict[Region, None] = {}
+    result: dict[Region, None] = {}
     for a in touching:
         ranges = tuple(
-            _index_range(substitute(i, bindings, inside), n, counted, inside)
+            _index_range(substitute(i, bindings, inside), n, loops, inside)
             for i, n in zip(a.indices, a.buffer.shape, strict=True)
         )
-        found[Region(a.buffer, ranges)] = None
-    return tuple(found)
+        result[Region(a.buffer, ranges)] = None
+    return tuple(result)
 
 
 @lru_cache(maxsize=1 << 12)
 def _index_range(index: Expr, size: Expr, inner: tuple[tuple[Var, Expr], ...], inside: Bounds) -> tuple[Expr, Expr]:
+    """The first and last value of an index over inner loops; the whole dimension where it is not proved monotonic."""
     low = high = index
     for var, extent in reversed(inner):
         last = extent - 1
         ends: list[Expr] = []
-        for e, least in ((low, True), (high, False)):
+        for e, is_low in ((low, True), (high, False)):
             direction = _monotonicity(e, var, inside)
             if direction is None:
                 return const(0), size - 1
-            ends.append(substitute(e, {var: const(0) if (direction > 0) == least else last}, inside))
+            ends.append(substitute(e, {var: const(0) if (direction > 0) == is_low else last}, inside))
         low, high = ends
     return low, high
 
 
-def _monotonicity(e: Expr, var: Var, known: Bounds) -> int | None:
-    """1 where `e` never falls as `var` grows by one, -1 where it never rises, None where neither is proved."""
+def _monotonicity(e: Expr, var: Var, bounds: Bounds) -> int | None:
+    """1 where `e` is proved non-decreasing in `var`, -1 where non-increasing, None where neither is proved."""
     if var not in free_vars(e):
         return 1
     if any(isinstance(child, Load) for child in (e, *e.children())):
         return None
     step = substitute(e, {var: var + 1}) - e
-    return 1 if can_prove_non_negative(step, known) else -1 if can_prove_non_negative(-step, known) else None
+    return 1 if can_prove_non_negative(step, bounds) else -1 if can_prove_non_negative(-step, bounds) else None

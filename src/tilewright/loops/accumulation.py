@@ -8,7 +8,7 @@ _OPERATORS = ("add", "mul", "max", "min")
 
 
 def match_accumulation(store: Store) -> tuple[str, Expr] | None:
-    """(op, value) of `C[..] = op(C[..], value)` where `value` does not read C; None for other stores."""
+    """(op, value) of a store `C[..] = op(C[..], value)` where `value` does not read C; None for other stores."""
     match store.value:
         case Binary(op, a, b) if op in _OPERATORS:
             target = Load(store.buffer, store.indices)

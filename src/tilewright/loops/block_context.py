@@ -11,12 +11,12 @@ from tilewright.loops.printer import show_loop, show_stmt
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockContext:
-    """A block with the loops around it, outermost first.
+    """A block with its enclosing loops. Contexts compare by identity.
 
     Attributes:
         block: the block.
-        loops: the loops around it.
-        bindings: its iteration variables in terms of the loops.
+        loops: the enclosing loops, outermost first.
+        bindings: its iteration variables in terms of the loop variables.
         bounds: ranges of the loop variables, and the block's predicate.
     """
 
@@ -27,12 +27,12 @@ class BlockContext:
 
     @staticmethod
     def of(block: Block, loops: tuple[For, ...]) -> "BlockContext":
-        """The view of `block` inside `loops`."""
+        """The context of `block` inside `loops`."""
         bounds = Bounds.from_loops((loop.var, loop.extent) for loop in loops)
         return BlockContext(block, loops, {i.var: i.binding for i in block.iters}, bounds.assuming(block.predicate))
 
     def over_loops(self, e: Expr) -> Expr:
-        """`e` over loop variables instead of the block's own."""
+        """`e` with the block's iteration variables replaced by their bindings."""
         return substitute(e, self.bindings)
 
     @property

@@ -1,4 +1,4 @@
-"""Writes functions of the loop IR by hand, with `with` statements in place of indentation.
+"""Builder of loop IR functions, with `with` statements in place of indentation.
 
 b = Builder("scale")
 n = b.symbol("N", 1, 64)
@@ -26,7 +26,7 @@ def _indices(index: Index) -> tuple[Expr, ...]:
 
 
 class BlockBuilder:
-    """A block that is being written."""
+    """A block under construction."""
 
     def __init__(self, name: str, predicate: Expr) -> None:
         self.name, self.predicate = name, predicate
@@ -35,11 +35,11 @@ class BlockBuilder:
         self._init: Store | None = None
 
     def spatial(self, name: str, extent: Expr | int, binding: Expr | int) -> Var:
-        """A spatial iteration variable, 0 <= v < extent, with its value in terms of the loops."""
+        """Adds a spatial iteration variable, 0 <= v < extent, with its binding over loop variables."""
         return self._iter(name, extent, IterKind.SPATIAL, binding)
 
     def reduce(self, name: str, extent: Expr | int, binding: Expr | int) -> Var:
-        """A reduction variable."""
+        """Adds a reduction variable."""
         return self._iter(name, extent, IterKind.REDUCE, binding)
 
     def _iter(self, name: str, extent: Expr | int, kind: IterKind, binding: Expr | int) -> Var:
@@ -48,15 +48,15 @@ class BlockBuilder:
         return var
 
     def init(self, buffer: Buffer, index: Index, value: Expr | float) -> None:
-        """What the first reduction iteration finds in the element."""
+        """Sets the value of the element before the first reduction iteration."""
         self._init = Store(buffer, _indices(index), as_expr(value, buffer.dtype))
 
     def store(self, buffer: Buffer, index: Index, value: Expr | float) -> None:
-        """The block's statement."""
+        """Sets the block's statement."""
         self._body = Store(buffer, _indices(index), as_expr(value, buffer.dtype))
 
     def update(self, buffer: Buffer, index: Index, value: Expr) -> None:
-        """`buffer[index] = buffer[index] + value`"""
+        """Sets the block's statement to `buffer[index] = buffer[index] + value`."""
         indices = _indices(index)
         self.store(buffer, indices, Load(buffer, indices) + value)
 
@@ -72,7 +72,7 @@ class BlockBuilder:
 
 
 class Builder:
-    """A function that is being written; statements go where the innermost open `with` is."""
+    """A function under construction; statements are added to the innermost open `with`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -82,25 +82,29 @@ class Builder:
         self._open: list[list[Stmt]] = [[]]
 
     def symbol(self, name: str, lo: int | None = None, hi: int | None = None) -> Var:
-        """A size that the caller hands over, with its inclusive range."""
+        """Adds a size that the caller passes, with its inclusive range."""
         self._symbols.append(size_variable(name, lo, hi))
         return self._symbols[-1]
 
     def param(self, name: str, shape: Sequence[Expr | int], dtype: DType) -> Buffer:
-        """A buffer that the caller hands over."""
+        """Adds a buffer that the caller passes."""
         self._params.append(Buffer(name, tuple(as_expr(s) for s in shape), dtype))
         return self._params[-1]
 
     def alloc(
         self, name: str, shape: Sequence[Expr | int], dtype: DType, scope: MemoryScope = MemoryScope.MEMORY
     ) -> Buffer:
-        """A buffer that lives inside."""
+        """Adds an internal buffer."""
         self._allocs.append(Buffer(name, tuple(as_expr(s) for s in shape), dtype, scope))
         return self._allocs[-1]
 
     @contextmanager
     def loop(self, name: str, extent: Expr | int, kind: LoopKind = LoopKind.SERIAL) -> Generator[Var, None, None]:
-        """A loop around the statements of the `with`."""
+        """Adds a loop around the statements of the `with`.
+
+        Raises:
+            InternalError: it has no statements.
+        """
         var = Var(name)
         self._open.append([])
         yield var
@@ -111,7 +115,7 @@ class Builder:
 
     @contextmanager
     def block(self, name: str, where: Expr = TRUE) -> Generator[BlockBuilder, None, None]:
-        """A block; `where` is its predicate over loop variables."""
+        """Adds a block; `where` is its predicate over loop variables."""
         builder = BlockBuilder(name, where)
         yield builder
         self._open[-1].append(builder.build())

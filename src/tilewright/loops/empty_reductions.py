@@ -1,8 +1,8 @@
-"""Reductions over nothing: an element whose reduction has no iterations gets the value of `init`.
+"""Empty reductions: an element whose reduction has no iterations gets the value of `init`.
 
-A block stores its `init` before its first reduction iteration, so nobody would where there is none. Whoever runs a
-function (interpreter, code generation) does so on this form of it, in which a block before the reduction stores `init`
-where the reduction is empty. Only reductions that may be empty get one.
+A block stores its `init` before its first reduction iteration, so an empty reduction would not store it. The
+interpreter and code generation therefore run the form of a function in which a block before the reduction stores `init`
+where the reduction is empty. Only reductions that may be empty get such a block.
 
     for i in serial(M):                         for i in serial(M):
         for k in serial(K):                         block C.empty(v = i) where K < 1:
@@ -24,11 +24,11 @@ from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, se
 
 
 def initialize_empty_reductions(func: Func) -> Func:
-    """The function with a block that stores `init` before every reduction that may be empty, for where it is."""
+    """The function with a block before every reduction that may be empty, which stores `init` where it is empty."""
     inits: dict[int, list[Stmt]] = {}
-    for s, around in walk(func.body):
+    for s, enclosing in walk(func.body):
         if isinstance(s, Block):
-            before = init_where_empty(s, around)
+            before = init_where_empty(s, enclosing)
             if before is not None:
                 inits.setdefault(id(before[0]), []).append(before[1])
     return func.with_body(_insert_inits(func.body, inits)) if inits else func
@@ -44,37 +44,40 @@ def _insert_inits(s: Stmt, inits: dict[int, list[Stmt]]) -> Stmt:
             return s
 
 
-def init_where_empty(block: Block, around: Sequence[For]) -> tuple[For, Stmt] | None:
-    """(the outermost loop of the reduction, what is to stand before it); None where the reduction is not empty."""
+def init_where_empty(block: Block, enclosing: Sequence[For]) -> tuple[For, Stmt] | None:
+    """The outermost loop of a reduction, and the statement to insert before it that stores `init` where it is empty.
+
+    None where the reduction is proved to be nonempty or has no init.
+    """
     reduce = [i for i in block.iters if i.kind is IterKind.REDUCE]
     empty: Expr = FALSE
     for i in reduce:
         if not can_prove(i.extent >= 1):
             empty = i.extent < 1 if empty is FALSE else binary("or", empty, i.extent < 1)
     reduced = {v for i in reduce for v in free_vars(i.binding) if not isinstance(v, Symbol)}
-    first = next((k for k, x in enumerate(around) if x.var in reduced), None)
-    if block.init is None or empty is FALSE or first is None:
+    outermost = next((k for k, x in enumerate(enclosing) if x.var in reduced), None)
+    if block.init is None or empty is FALSE or outermost is None:
         return None
-    kept = [x for x in around[first:] if x.var not in reduced]
-    own = {x.var: Var(f"{x.var.name}.{block.name}.empty") for x in kept}
-    mapping: dict[Var, Expr] = {**{v: const(0) for v in reduced}, **own}
+    spatial_loops = [x for x in enclosing[outermost:] if x.var not in reduced]
+    fresh = {x.var: Var(f"{x.var.name}.{block.name}.empty") for x in spatial_loops}
+    mapping: dict[Var, Expr] = {**{v: const(0) for v in reduced}, **fresh}
     iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in block.iters if i.kind is IterKind.SPATIAL)
-    # What limits the reduction does not limit the elements, but may keep their indices in bounds.
+    # Conditions on the reduction do not restrict the elements, but may be what keeps their indices in bounds.
     guards = [
         substitute(_drop_reduction_conditions(block.predicate, reduced), mapping),
         *(i.binding < i.extent for i in iters),
     ]
-    loops = ((own.get(x.var, x.var), substitute(x.extent, mapping)) for x in around if x.var not in reduced)
-    known = Bounds.from_loops(loops).assuming(conjunction(*guards))
-    guards += [c for i in iters if not can_prove(c := i.binding >= 0, known)]
-    at = tuple(substitute(i, mapping) for i in block.init.indices)  # staging buffers are indexed by loops, too
-    init = Store(block.init.buffer, at, substitute(block.init.value, mapping))
+    loops = ((fresh.get(x.var, x.var), substitute(x.extent, mapping)) for x in enclosing if x.var not in reduced)
+    bounds = Bounds.from_loops(loops).assuming(conjunction(*guards))
+    guards += [c for i in iters if not can_prove(c := i.binding >= 0, bounds)]
+    indices = tuple(substitute(i, mapping) for i in block.init.indices)  # of staging buffers also over loops
+    init = Store(block.init.buffer, indices, substitute(block.init.value, mapping))
     nest: Stmt = Block(f"{block.name}.empty", iters, init, None, conjunction(empty, *guards))
-    for x in reversed(kept):
-        nest = For(own[x.var], substitute(x.extent, mapping), x.kind, nest)
-    return around[first], nest
+    for x in reversed(spatial_loops):
+        nest = For(fresh[x.var], substitute(x.extent, mapping), x.kind, nest)
+    return enclosing[outermost], nest
 
 
 def _drop_reduction_conditions(predicate: Expr, reduced: set[Var]) -> Expr:
-    """A predicate without the conditions on the loops of a reduction: they hold at its first point, if it has one."""
+    """A predicate without its conditions on reduction loops; at the first point of a nonempty reduction they hold."""
     return conjunction(*(c for c in conjuncts(predicate) if not free_vars(c) & reduced))

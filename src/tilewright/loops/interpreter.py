@@ -1,10 +1,10 @@
-"""Executes loop IR in NumPy: the oracle of every transformation and of generated code.
+"""Interpreter of the loop IR in NumPy: the oracle of every transformation and of generated code.
 
-The meaning is that of scalar execution in loop order, with every value rounded to its type after every operation.
-For speed, a nest of loops around one block is executed for many points at once wherever that can't be told apart: the
-block's value does not depend on what the block itself wrote, or only through `C[..] = op(C[..], value)`, which is
-accumulated point after point in loop order. With a seed, loops that promise independent iterations run in a shuffled
-order, so that races change the result; but lanes that are combined wait for the first where that one initialises.
+The semantics are those of scalar execution in loop order, with every value rounded to its type after every operation.
+For speed, a perfect nest around one block is executed for batches of points where the result is the same: the block's
+value does not depend on what the block itself wrote, or only through `C[..] = op(C[..], value)`, which is accumulated
+point by point in loop order. With a seed, concurrent loops run in a shuffled order, so that races change the result;
+only the first lane of a horizontal reduction stays first where it runs the init.
 """
 
 from collections.abc import Mapping, Sequence
@@ -37,16 +37,16 @@ def interpret(
     """Runs a function; outputs are written in place.
 
     Args:
-        func: the function, which need not be verified: what it does wrong is found while it runs.
+        func: the function, which need not be verified: its errors are detected at run time.
         arrays: an array of the right shape and dtype for every parameter, by name.
         symbols: a size for every symbol, by variable or name.
         seed: shuffles the iterations of concurrent loops (parallel, on an axis, vectorized, vthread); None runs them
             in order.
-        chunk: points of an iteration space that are executed at once; 1 is scalar execution.
+        batch_size: points of an iteration space that are executed at once; 1 is scalar execution.
 
     Raises:
-        InternalError: an array is missing or does not fit, a variable has no value, an index leaves its buffer
-            or a binding its domain; names the block and the buffer.
+        InternalError: an array is missing or has the wrong shape or type, a variable has no value, an index is out of
+            bounds, or a binding leaves its domain; names the block and the buffer.
     """
     sizes = {k if isinstance(k, str) else k.name: int(n) for k, n in symbols.items()}
     env: dict[Var, Any] = {}
@@ -78,7 +78,7 @@ def _checked_array(b: Buffer, arrays: Mapping[str, Array], env: Mapping[Var, Any
 
 
 def _uninitialized(b: Buffer, env: Mapping[Var, Any]) -> Array:
-    """Memory as the program finds it: NaN or an unlikely number, so that a read before a write shows."""
+    """Uninitialised memory: filled with NaN or an unlikely number, so that reads before writes are noticed."""
     fill = float("nan") if b.dtype.is_float else (True if b.dtype.kind == "b" else 77)
     return np.full(_shape(b, env) or (1,), fill, b.dtype.numpy)
 
@@ -95,11 +95,11 @@ class _Points:
         return _Points({v: _take(a, mask) for v, a in self.variables.items()}, self.storage, self.where)
 
     def value(self, e: Expr) -> Any:
-        """The value of `e`: an array with one element per point, or a scalar where it is the same at all."""
-        found = self.cache.get(e)
-        if found is None:
-            found = self.cache[e] = self._value(e)
-        return found
+        """The value of `e`: an array with one element per point, or a scalar where all points have the same."""
+        result = self.cache.get(e)
+        if result is None:
+            result = self.cache[e] = self._value(e)
+        return result
 
     def _value(self, e: Expr) -> Any:
         match e:
@@ -133,7 +133,11 @@ class _Points:
         return result
 
     def element_index(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[Any, ...]:
-        """The NumPy index of an element at every point, checked."""
+        """The NumPy index of an element at every point.
+
+        Raises:
+            InternalError: it is out of bounds, or the buffer is not declared.
+        """
         if buffer.name not in self.storage:
             raise InternalError(f"buffer {buffer.name!r} is neither a parameter nor an alloc", where=self.where)
         if not indices:
@@ -154,7 +158,15 @@ def _take(value: Any, mask: Array) -> Any:
 
 @dataclass(slots=True)
 class _Execution:
-    """The storage of a running function."""
+    """A running function.
+
+    Attributes:
+        storage: the arrays of all buffers, by name.
+        rng: shuffles concurrent loops; None: they run in order.
+        batch_size: points that are executed at once.
+        nest_cache: the perfect nests of loops, by the loop's identity.
+        initializing_lane_cache: results of `_is_initialized_by_first_lane`, by the loop's identity.
+    """
 
     storage: Mapping[str, Array]
     rng: np.random.Generator | None
@@ -165,7 +177,7 @@ class _Execution:
     initializing_lane_cache: dict[int, bool] = field(default_factory=dict[int, bool])
 
     def run(self, s: Stmt, env: dict[Var, Any]) -> None:
-        """Executes a statement with the values of the variables around it."""
+        """Executes a statement; `env` are the values of the enclosing loops' variables and of symbols."""
         match s:
             case Seq(stmts):
                 for child in stmts:
@@ -193,7 +205,7 @@ class _Execution:
         return np.append(np.arange(fixed), shuffled).astype(np.int64)
 
     def _is_initialized_by_first_lane(self, loop: For) -> bool:
-        """Whether the first lane initialises what all lanes of a vectorized loop are combined to."""
+        """Whether the first lane of a horizontal reduction runs the init."""
         if id(loop) not in self.initializing_lane_cache:
             blocks = [s for s, _ in walk(loop.body) if isinstance(s, Block) and s.init is not None]
             reduced = [i.binding for b in blocks for i in b.iters if i.kind is IterKind.REDUCE]
@@ -202,7 +214,7 @@ class _Execution:
         return self.initializing_lane_cache[id(loop)]
 
     def _run_nest(self, loops: tuple[For, ...], block: Block, env: Mapping[Var, Any]) -> None:
-        """Executes a rectangular nest of loops around one block, in chunks of points."""
+        """Executes a rectangular perfect nest around one block, in batches of points."""
         orders = [self._iteration_order(loop, self._extent(loop, env)) for loop in loops]
         total = int(np.prod([len(o) for o in orders], dtype=np.int64))
         step = self.batch_size if _is_batchable(block) else 1
@@ -221,7 +233,7 @@ class _Execution:
             outside, count = outside.subset(holds), int(holds.sum())
             if not count:
                 return
-        own = dict(outside.variables)
+        variables = dict(outside.variables)
         first = np.ones(count, np.bool_)
         for i in block.iters:
             value = np.broadcast_to(outside.value(i.binding), (count,))
@@ -231,27 +243,28 @@ class _Execution:
                     f"binding {value.min()}..{value.max()} of {i.var.name!r} leaves its domain of {extent}",
                     where=f"block {block.name!r}",
                 )
-            own[i.var] = value
+            variables[i.var] = value
             if i.kind is IterKind.REDUCE:
                 first &= value == 0
-        self._run_store(block, _Points(own, self.storage, f"block {block.name!r}"), first, count)
+        self._run_store(block, _Points(variables, self.storage, f"block {block.name!r}"), first, count)
 
     def _run_store(self, block: Block, points: _Points, first: Array, count: int) -> None:
         body = block.body
         if block.init is None:
             first = np.zeros(count, np.bool_)
-        term = match_accumulation(body)
-        if term is None:
+        accumulation = match_accumulation(body)
+        if accumulation is None:
             if first.any():
                 self._assign(block.init or body, points.subset(first))
             self._assign(body, points)
             return
+        op, term = accumulation
         array = self.storage[body.buffer.name]
         at = tuple(np.broadcast_to(i, (count,)) for i in points.element_index(body.buffer, body.indices))
-        value = np.broadcast_to(points.value(term[1]), (count,))
+        value = np.broadcast_to(points.value(term), (count,))
         if block.init is not None and first.any():
             self._assign(block.init, points.subset(first))
-            # What an element collected before its last initialisation is lost.
+            # Terms that were accumulated before an element's last initialisation are lost.
             flat = np.ravel_multi_index(at, array.shape)
             order = np.arange(count)
             last = np.full(array.size, -1, np.int64)
@@ -259,7 +272,7 @@ class _Execution:
             keep = order >= last[flat]
             at, value = tuple(i[keep] for i in at), value[keep]
         with np.errstate(all="ignore"):
-            _ACCUMULATE[term[0]].at(array, at, value)
+            _ACCUMULATE[op].at(array, at, value)
 
     def _assign(self, store: Store, points: _Points) -> None:
         at = points.element_index(store.buffer, store.indices)
@@ -270,19 +283,19 @@ class _Execution:
 
 
 def _match_perfect_nest(s: For) -> tuple[tuple[For, ...], Block] | None:
-    """The loops around one block whose extents do not depend on each other, or None."""
-    chain: list[For] = []
+    """The loops and the block of a perfect, rectangular nest; None for other loops."""
+    loops: list[For] = []
     inner: Stmt = s
     while isinstance(inner, For):
-        if free_vars(inner.extent) & {loop.var for loop in chain}:
+        if free_vars(inner.extent) & {loop.var for loop in loops}:
             return None
-        chain.append(inner)
+        loops.append(inner)
         inner = inner.body
-    return (tuple(chain), inner) if isinstance(inner, Block) else None
+    return (tuple(loops), inner) if isinstance(inner, Block) else None
 
 
 def _is_batchable(block: Block) -> bool:
-    """Whether many points can run at once: no point reads what another wrote, but for accumulation."""
+    """Whether points can be executed in batches: no point reads what another wrote, except by accumulation."""
     body, init = block.body, block.init
     if reads_buffer(body.value, body.buffer):
         if match_accumulation(body) is None:

@@ -1,10 +1,10 @@
-"""Loop IR: an immutable tree of loops around blocks, in the way of TensorIR.
+"""Loop IR: an immutable tree of loops around blocks, modelled on TensorIR.
 
-A *block* is the unit of computation: it has iteration variables with domains of their own, says what one
-iteration stores, and is independent of the loops around it; the loops only decide in which order, how often at once
-and where it runs, through the bindings of the iteration variables. So a loop transformation changes loops and bindings,
+A *block* is the unit of computation: it has iteration variables with their own domains, defines what one iteration
+stores, and is independent of its enclosing loops; through the bindings of the iteration variables, the loops only
+determine order, parallelism and place of its iterations. A loop transformation therefore changes loops and bindings,
 never the meaning of a block. The one exception: a buffer that was shrunk to what one iteration of a loop needs is
-indexed relative to that iteration (`T[v - jo * 4]`), so indices may use loop variables too.
+indexed relative to that iteration (`T[v - jo * 4]`), so indices may use loop variables, too.
 
     func matmul(A: float32[M, 64], B: float32[64, 32], C: float32[M, 32]; M: 1..512):
         for i in parallel(M):
@@ -26,11 +26,11 @@ from tilewright.expr.traversal import loads
 
 
 class LoopKind(StrEnum):
-    """How the iterations of a loop run.
+    """How the iterations of a loop are executed.
 
-    A loop that is bound to an axis runs on a GPU: `block_x(N)` says that the iterations are the blocks of a grid along
-    x, `thread_x(N)` that they are the threads of a block. What follows such a loop starts when all its iterations
-    are done. `vthread` loops are interleaved: every statement inside runs for all iterations before the next one does.
+    A loop that is bound to an axis runs on a GPU: the iterations of `block_x(N)` are the blocks of a grid along x,
+    those of `thread_x(N)` the threads of a block. The statement after such a loop starts when all iterations are done.
+    `vthread` loops are interleaved: every statement inside runs for all iterations before the next one does.
     """
 
     SERIAL = "serial"
@@ -51,17 +51,17 @@ THREAD_AXES = (LoopKind.THREAD_X, LoopKind.THREAD_Y, LoopKind.THREAD_Z)
 GPU_AXES = (*BLOCK_AXES, *THREAD_AXES)
 
 THREADED = (LoopKind.PARALLEL, *GPU_AXES)
-"""Kinds whose iterations run on threads of their own, with registers and a stack each."""
+"""Kinds whose iterations run on separate threads, each with its own registers and stack."""
 
 CONCURRENT = (*THREADED, LoopKind.VECTORIZED, LoopKind.VTHREAD)
-"""Kinds whose iterations have no order, so that they must be independent."""
+"""Kinds whose iterations are unordered and must be independent."""
 
 EXPANDED = (LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.VTHREAD)
-"""Kinds whose iterations are written out, so that their number is a literal."""
+"""Kinds whose iterations are expanded by code generation, so that their extent must be a literal."""
 
 
 class IterKind(StrEnum):
-    """Whether iterations are independent (spatial) or combine into one value (reduce)."""
+    """Whether iterations are independent (spatial) or accumulate into one value (reduce)."""
 
     SPATIAL = "spatial"
     REDUCE = "reduce"
@@ -71,8 +71,8 @@ class IterKind(StrEnum):
 class Store:
     """buffer[indices] = value
 
-    What adds to the element that it stores, or multiplies it, is one operation on that element and the rest. Int64
-    expressions are sums of products in one fixed order, in which `C[v] + (A[v] + 1)` becomes `A[v] + C[v] + 1`.
+    An accumulation is normalised to one operation on the stored element and the rest: the algebra sorts the terms of
+    int64 expressions, so that `C[v] + (A[v] + 1)` would become `A[v] + C[v] + 1`.
     """
 
     buffer: Buffer
@@ -85,7 +85,7 @@ class Store:
 
 
 def _as_accumulation(target: Load, value: Binary) -> Expr:
-    """target + rest, or target * rest, where an int64 value is one of the two and rest does not read the buffer."""
+    """An int64 value as target + rest or target * rest where rest does not read the buffer; else the value itself."""
     if value.a is target or not any(load is target for load in loads(value)):
         return value
     terms = poly.polynomial(value)
@@ -106,7 +106,7 @@ def _as_accumulation(target: Load, value: Binary) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class BlockIter:
-    """An iteration variable of a block: 0 <= var < extent, and its value in terms of the loops around.
+    """An iteration variable of a block, 0 <= var < extent, and its value in terms of the enclosing loops.
 
     Attributes:
         var: the variable that the block's body uses; unique within the function.
@@ -128,11 +128,11 @@ class Block:
     Attributes:
         name: unique within the function.
         iters: iteration variables.
-        body: what one iteration stores, over the iteration variables and symbols; indices of staging buffers may also
-            use the variables of the loops around (their position relative to a tile).
-        init: stored instead of accumulated before the first reduction iteration, and where the reduction has none
+        body: what one iteration stores, over the iteration variables and symbols; indices of staging buffers, which are
+            relative to a tile, may also use the variables of the enclosing loops.
+        init: stored before the first reduction iteration, and where the reduction is empty
             (`loops/empty_reductions.py`); None for spatial blocks and after `decompose_reduction`.
-        predicate: over loop variables; the iteration happens only where it holds.
+        predicate: over loop variables; the iteration is executed only where it holds.
     """
 
     name: str
@@ -144,11 +144,11 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class For:
-    """`for var in range(extent): body`, run as `kind` says. The variable's name is unique within the function.
+    """`for var in range(extent): body`, executed as `kind` says. The variable's name is unique within the function.
 
     Attributes:
-        prefetches: elements over the loop's variable and those outside, whose cache lines every iteration asks for
-            before its body. Hints without meaning: an element may lie outside of its buffer.
+        prefetches: elements, over this and the enclosing loops' variables, whose cache lines every iteration prefetches
+            before its body. They do not change the meaning, and elements may be out of bounds.
     """
 
     var: Var
@@ -158,13 +158,13 @@ class For:
     prefetches: tuple[Load, ...] = ()
 
     def prefetches_with(self, change: Callable[[Expr], Expr]) -> tuple[Load, ...]:
-        """The prefetches with their indices changed."""
+        """The prefetches with `change` applied to their indices."""
         return tuple(Load(p.buffer, tuple(change(i) for i in p.indices)) for p in self.prefetches)
 
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """Statements one after the other; never nested directly in another Seq, never of length one."""
+    """A sequence of at least two statements; never nested directly in another Seq."""
 
     stmts: "tuple[Stmt, ...]"
 
@@ -178,9 +178,9 @@ class Func:
 
     Attributes:
         name: a C identifier.
-        params: buffers that the caller hands over, inputs first; outputs are those that blocks write.
-        symbols: sizes that the caller hands over, as variables with declared ranges.
-        allocs: buffers that live inside: register and stack scopes have constant shapes; memory scope is workspace.
+        params: buffers that the caller passes, inputs first; outputs are those that blocks write.
+        symbols: sizes that the caller passes, as variables with declared ranges.
+        allocs: internal buffers: those in register and stack scope have constant shapes; memory scope is workspace.
         body: the loops.
     """
 
@@ -191,7 +191,7 @@ class Func:
     body: Stmt
 
     def with_body(self, body: Stmt) -> "Func":
-        """The same function around another body."""
+        """The same function with another body."""
         return replace(self, body=body)
 
 
@@ -204,28 +204,28 @@ def seq(*stmts: Stmt) -> Stmt:
 
 
 def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
-    """Every statement with the loops around it, outermost first; in the order of execution."""
-    left: list[tuple[Stmt, tuple[For, ...]]] = [(s, loops)]
-    while left:
-        here = left.pop()
-        yield here
-        inside, around = here
-        if isinstance(inside, For):
-            left.append((inside.body, (*around, inside)))
-        elif isinstance(inside, Seq):
-            left.extend((child, around) for child in reversed(inside.stmts))
+    """Every statement with its enclosing loops, outermost first, in the order of execution."""
+    stack: list[tuple[Stmt, tuple[For, ...]]] = [(s, loops)]
+    while stack:
+        current = stack.pop()
+        yield current
+        stmt, outer = current
+        if isinstance(stmt, For):
+            stack.append((stmt.body, (*outer, stmt)))
+        elif isinstance(stmt, Seq):
+            stack.extend((child, outer) for child in reversed(stmt.stmts))
 
 
 def blocks(s: Stmt) -> tuple[Block, ...]:
-    """The blocks inside, in the order of execution."""
-    found: list[Block] = []
-    left = [s]
-    while left:
-        here = left.pop()
-        if isinstance(here, For):
-            left.append(here.body)
-        elif isinstance(here, Seq):
-            left.extend(reversed(here.stmts))
+    """The blocks in a statement, in the order of execution."""
+    result: list[Block] = []
+    stack = [s]
+    while stack:
+        current = stack.pop()
+        if isinstance(current, For):
+            stack.append(current.body)
+        elif isinstance(current, Seq):
+            stack.extend(reversed(current.stmts))
         else:
-            found.append(here)
-    return tuple(found)
+            result.append(current)
+    return tuple(result)

@@ -1,7 +1,7 @@
-"""From tensor expressions to the untransformed loop program, the oracle of every transformed one.
+"""Lowering of tensor expressions to the naive loop program, the oracle of all transformed programs.
 
-Every stage becomes one serial loop nest in row-major order around one block; nothing is fused, split or
-reordered. Schedules start from this program, and the interpreter's answer for it is what they must keep.
+Every stage becomes one serial loop nest in row-major order around one block; nothing is fused, split or reordered.
+Schedules start from this program and must preserve the interpreter's result for it.
 """
 
 from collections.abc import Sequence
@@ -15,29 +15,28 @@ from tilewright.names import UniqueNames
 
 
 def lower_to_loops(name: str, stages: Sequence[Computation], params: Sequence[Buffer], symbols: Sequence[Var]) -> Func:
-    """The untransformed program of a sequence of computations.
+    """The naive program of a sequence of computations.
 
     Args:
         name: the function's name, a C identifier.
-        stages: in an order of execution; every output is written by one stage, before it is read.
-        params: the buffers that the caller hands over, inputs first. Outputs of stages that are not among them
-            become workspace (allocs of scope memory).
-        symbols: the sizes that the caller hands over.
+        stages: in execution order; every output is written by one stage, before it is read.
+        params: the buffers that the caller passes, inputs first. Outputs of stages that are not among them become
+            workspace (allocs of scope memory).
+        symbols: the sizes that the caller passes.
 
     Returns:
-        One serial loop nest per stage, in order; the block of a stage has the name of its output buffer, loop
-        variables have the names of the stage's axes (with a number where needed), and the block's own variables
-        those of the loops with `v_` before them.
+        One serial loop nest per stage, in order. A block is named after its output buffer, loop variables after the
+        stage's axes (with a number where needed), iteration variables after the loops, with the prefix `v_`.
 
     Raises:
-        InternalError: no stages, two stages with one output, or an input that nothing provides.
+        InternalError: there are no stages, two stages with one output, or an input that nothing provides.
     """
     if not stages:
         raise InternalError("a function needs at least one stage", where=f"func {name!r}")
     _check_dataflow(name, stages, params)
-    given = {p.name for p in params}
-    allocs = tuple(s.output for s in stages if s.output.name not in given)
-    names = UniqueNames.of([*given, *(b.name for b in allocs), *(s.name for s in symbols)])
+    param_names = {p.name for p in params}
+    allocs = tuple(s.output for s in stages if s.output.name not in param_names)
+    names = UniqueNames.of([*param_names, *(b.name for b in allocs), *(s.name for s in symbols)])
     return Func(name, tuple(params), tuple(symbols), allocs, seq(*(_lower_stage(stage, names) for stage in stages)))
 
 
@@ -46,15 +45,15 @@ def _check_dataflow(name: str, stages: Sequence[Computation], params: Sequence[B
     for stage in stages:
         if outputs.count(stage.output.name) > 1:
             raise InternalError(f"two stages write buffer {stage.output.name!r}", where=f"func {name!r}")
-    ready = {p.name for p in params} - set(outputs)
+    written = {p.name for p in params} - set(outputs)
     for stage in stages:
-        missing = [b.name for b in stage.inputs if b.name not in ready]
+        missing = [b.name for b in stage.inputs if b.name not in written]
         if missing:
             raise InternalError(
                 f"stage {stage.output.name!r} reads {missing[0]!r}, which no parameter or earlier stage provides",
                 where=f"func {name!r}",
             )
-        ready.add(stage.output.name)
+        written.add(stage.output.name)
 
 
 def _lower_stage(stage: Computation, names: UniqueNames) -> Stmt:
@@ -62,16 +61,16 @@ def _lower_stage(stage: Computation, names: UniqueNames) -> Stmt:
     axes = [(axis, IterKind.SPATIAL) for axis in stage.axes] + [(axis, IterKind.REDUCE) for axis in stage.reduce_axes]
     loops: list[tuple[Var, Axis]] = []
     iters: list[BlockIter] = []
-    own: dict[Var, Expr] = {}
+    iter_vars: dict[Var, Expr] = {}
     for axis, kind in axes:
         loop = Var(names.fresh(axis.var.name))
         v = Var(names.fresh(f"v_{loop.name}"))
-        own[axis.var] = v
+        iter_vars[axis.var] = v
         loops.append((loop, axis))
         iters.append(BlockIter(v, axis.extent, kind, loop))
     target = stage.output
-    indices = tuple(own[axis.var] for axis in stage.axes)
-    value = substitute(stage.body, own)
+    indices = tuple(iter_vars[axis.var] for axis in stage.axes)
+    value = substitute(stage.body, iter_vars)
     init = None
     if stage.reducer is not None:
         init = Store(target, indices, stage.reducer.identity(target.dtype))

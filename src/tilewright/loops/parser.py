@@ -1,7 +1,7 @@
-"""Loop IR from text: the inverse of `loops/printer.py`.
+"""Parser of the loop IR, the inverse of `loops/printer.py`.
 
-Expressions are built as written. Whether the program is well-formed (types, bounds, races) is the verifier's
-question; the parser only insists that every name means something.
+Expressions are built as written. The parser only checks that names are declared; types, bounds and races are left to
+the verifier.
 """
 
 from tilewright.expr.lexer import parse_error
@@ -11,10 +11,10 @@ from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind,
 
 
 def parse(text: str) -> Func:
-    """The function that `text` shows.
+    """Parses a function.
 
     Raises:
-        ParseError: with line, column, what was expected and what stands there.
+        ParseError: a syntax error, with line, column, the expected and the actual token.
     """
     reader = ExprParser(text, {}, {})
     reader.expect("func")
@@ -42,20 +42,20 @@ def parse(text: str) -> Func:
 
 
 def _parse_symbols_first(reader: ExprParser) -> tuple[Var, ...]:
-    """The symbols, read before the parameters whose shapes use them."""
+    """Parses the symbols by lookahead, as the shapes of the parameters before them use them."""
     start = reader.position
     while not (reader.is_at(";") or reader.current.kind in ("newline", "end")):
         reader.advance()
-    found: list[Var] = []
+    symbols: list[Var] = []
     if reader.accept(";"):
         while not reader.is_at(")"):
-            found.append(_parse_symbol(reader))
+            symbols.append(_parse_symbol(reader))
             if not reader.accept(","):
                 break
         if not reader.is_at(")"):
             raise reader.unexpected_token("',' or ')' after a symbol")
     reader.position = start
-    return tuple(found)
+    return tuple(symbols)
 
 
 def _parse_symbol(reader: ExprParser) -> Var:
@@ -110,19 +110,19 @@ def _expect_indent(reader: ExprParser, after: str) -> None:
 
 
 def _parse_statements(reader: ExprParser) -> Stmt:
-    """The statements of one indentation level, up to its end."""
-    found: list[Stmt] = []
+    """Parses the statements of one indentation level."""
+    stmts: list[Stmt] = []
     while reader.current.kind not in ("dedent", "end"):
         if reader.accept("for"):
-            found.append(_parse_loop(reader))
+            stmts.append(_parse_loop(reader))
         elif reader.accept("block"):
-            found.append(_parse_block(reader))
+            stmts.append(_parse_block(reader))
         else:
             raise reader.unexpected_token("'for' or 'block'")
     reader.expect_kind("dedent", "the end of the indented lines")
-    if not found:
+    if not stmts:
         raise reader.unexpected_token("'for' or 'block'")
-    return seq(*found)
+    return seq(*stmts)
 
 
 def _parse_loop(reader: ExprParser) -> For:
@@ -135,17 +135,17 @@ def _parse_loop(reader: ExprParser) -> For:
     extent = reader.expression()
     reader.expect(")", "after the extent")
     var = _declare(reader, Var(name))
-    hints = _parse_prefetches(reader) if reader.accept("prefetching") else ()
+    prefetches = _parse_prefetches(reader) if reader.accept("prefetching") else ()
     _expect_indent(reader, "the loop's header")
-    return For(var, extent, LoopKind(word.text), _parse_statements(reader), hints)
+    return For(var, extent, LoopKind(word.text), _parse_statements(reader), prefetches)
 
 
 def _parse_prefetches(reader: ExprParser) -> tuple[Load, ...]:
-    found: list[Load] = []
-    while not found or reader.accept(","):
+    prefetches: list[Load] = []
+    while not prefetches or reader.accept(","):
         token = reader.current
-        found.append(reader.load(token, reader.name("an element to prefetch")))
-    return tuple(found)
+        prefetches.append(reader.load(token, reader.name("an element to prefetch")))
+    return tuple(prefetches)
 
 
 def _parse_block(reader: ExprParser) -> Block:

@@ -1,4 +1,4 @@
-"""Loop IR as text: `loops/parser.py` reads it back to an equal tree.
+"""Printer of the loop IR; `loops/parser.py` parses the text back to an equal tree.
 
     func scale(A: float32[N, 16], B: float32[N, 16]; N: 1..64):
         alloc T: float32[16] in register
@@ -9,8 +9,8 @@
                 block B(v_i: N = i, v_j_1: 16 = j) where i < N:
                     B[v_i, v_j_1] = T[v_j_1] * A[v_i, v_j_1]
 
-A block says for each iteration variable its extent and, after `=`, its binding; `reduce` marks reductions. Hints of a
-loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
+A block lists for each iteration variable its extent and, after `=`, its binding; `reduce` marks reductions. Prefetches
+of a loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
 from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Symbol, Var
@@ -35,14 +35,14 @@ def show(func: Func) -> str:
 
 
 def show_stmt(s: Stmt) -> str:
-    """A part of a function as text, for error messages; no newline at the end."""
+    """A statement as text, for error messages; without a newline at the end."""
     lines: list[str] = []
     _show(s, 0, lines)
     return "\n".join(lines)
 
 
 def show_symbol(v: Var) -> str:
-    """`M: 1..512`; an end that is not declared stays empty."""
+    """`M: 1..512`; an undeclared bound is left empty."""
     if not isinstance(v, Symbol):
         return show_name(v.name)
     return f"{show_name(v.name)}: {'' if v.lo is None else v.lo}..{'' if v.hi is None else v.hi}"
@@ -57,8 +57,8 @@ def show_buffer(b: Buffer) -> str:
 
 def show_loop(loop: For) -> str:
     """The header of a loop."""
-    hints = f" prefetching {', '.join(map(show_expr, loop.prefetches))}" if loop.prefetches else ""
-    return f"for {show_name(loop.var.name)} in {loop.kind.value}({show_expr(loop.extent)}){hints}:"
+    prefetches = f" prefetching {', '.join(map(show_expr, loop.prefetches))}" if loop.prefetches else ""
+    return f"for {show_name(loop.var.name)} in {loop.kind.value}({show_expr(loop.extent)}){prefetches}:"
 
 
 def show_block(block: Block) -> str:
@@ -78,16 +78,16 @@ def _show_iter(i: BlockIter) -> str:
 
 
 def _show(s: Stmt, depth: int, lines: list[str]) -> None:
-    space = "    " * depth
+    indent = "    " * depth
     match s:
         case For():
-            lines.append(space + show_loop(s))
+            lines.append(indent + show_loop(s))
             _show(s.body, depth + 1, lines)
         case Seq(stmts):
             for child in stmts:
                 _show(child, depth, lines)
         case Block():
-            lines.append(space + show_block(s))
+            lines.append(indent + show_block(s))
             if s.init is not None:
-                lines.append(f"{space}    init {show_store(s.init)}")
-            lines.append(f"{space}    {show_store(s.body)}")
+                lines.append(f"{indent}    init {show_store(s.init)}")
+            lines.append(f"{indent}    {show_store(s.body)}")

@@ -1,4 +1,4 @@
-"""What a kernel puts on the stack of a thread: all its buffers of that scope together, as a frame holds them all."""
+"""Stack size: the buffers of a kernel in stack scope, which one frame holds together."""
 
 from collections.abc import Mapping
 
@@ -6,22 +6,22 @@ from tilewright.expr.nodes import Const, MemoryScope
 from tilewright.loops.ir import Func
 
 MAX_STACK_BYTES = 256 << 10
-"""What the buffers of a kernel may take of a stack: threads of OpenMP runtimes have a few MiB in all, and some of that
-is the caller's."""
+"""The limit for the stack buffers of a kernel: threads of OpenMP runtimes have a few MiB of stack, which the kernel
+shares with its caller."""
 
 STACK_HINT = "leave it in memory, or compute less of it at a time"
-"""What to do about a buffer that is too large for the stack."""
+"""The hint for a buffer that is too large for the stack."""
 
 
 def stack_buffers(func: Func) -> Mapping[str, int]:
-    """The buffers on the stack with their sizes in bytes, largest first; those without a literal size are left out."""
+    """The sizes of the stack buffers in bytes, largest first; those without a literal size are left out."""
     on_stack = (b for b in func.allocs if b.scope is MemoryScope.STACK)
     sizes = {b.name: int(b.size.value) * b.dtype.bytes for b in on_stack if isinstance(b.size, Const)}
     return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
 
 def describe_excess(func: Func) -> str | None:
-    """What is wrong where the stack buffers are too large, in words; None where they are not."""
+    """An error message where the stack buffers exceed `MAX_STACK_BYTES`; None where they do not."""
     sizes = stack_buffers(func)
     total = sum(sizes.values())
     if total <= MAX_STACK_BYTES:

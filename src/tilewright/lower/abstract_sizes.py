@@ -1,7 +1,7 @@
-"""Compound sizes become symbols of the kernel: it gets n0 instead of computing (h + 15)//16 from h.
+"""Shape abstraction: compound sizes of a kernel become symbols, such as n0 for (h + 15)//16.
 
-Proofs about products and quotients of loops then meet variables where they would meet nested divisions, code is
-smaller, and layers that differ only in how their sizes come about share one kernel.
+The verifier then proves facts about variables instead of nested divisions, code is smaller, and layers whose sizes
+differ only in their formulas share a kernel.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ _POLYNOMIAL = ("add", "sub", "mul")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AbstractedKernel:
-    """A kernel over symbols of its own.
+    """A kernel over its own symbols.
 
     Attributes:
         stages: the computations.
         params: the parameters.
-        sizes: the value of every new symbol over the program's.
-        related: whether sizes that were related have become independent, so that some proofs may be lost.
+        sizes: the value of every new symbol over the program's symbols.
+        correlated: whether sizes that depend on a common symbol became independent, which may lose proofs.
     """
 
     stages: tuple[Computation, ...]
@@ -38,43 +38,38 @@ class AbstractedKernel:
 def abstract_sizes(stages: Sequence[Computation], params: Sequence[Buffer], symbols: Sequence[Var]) -> AbstractedKernel:
     """Replaces compound sizes (quotients, remainders, minima, ... of symbols) by symbols with the same range.
 
-    A quotient that is a function of another size stays one: where (h + 3)//4 becomes n0, (h + 7)//8 becomes (n0 +
-    1)//2; and where h itself is a size, quotients of h stay as they are. So proofs still know how the sizes of one
-    kernel are related.
+    A quotient that is a function of another size stays one: if (h + 3)//4 becomes n0, (h + 7)//8 becomes (n0 + 1)//2;
+    and if h itself is a size, quotients of h stay as they are. This keeps the relations that proofs need.
     """
-    found = _CompoundSizes(frozenset(symbols))
+    collector = _CompoundSizes(frozenset(symbols))
     for e in _expressions(stages, params):
-        found.collect(e)
+        collector.collect(e)
     mapping: dict[Expr, Expr] = {}
     sizes: dict[Var, Expr] = {}
-    open_ones = [e for e in found.compound if not free_vars(e) <= found.bare_symbols]
-    for e in sorted(open_ones, key=_divisor):
-        known = _in_terms_of_sizes(e, sizes)
-        if known is None:
+    compounds = [e for e in collector.compound if not free_vars(e) <= collector.bare_symbols]
+    for e in sorted(compounds, key=_divisor):
+        abstract = _in_terms_of_sizes(e, sizes)
+        if abstract is None:
             low, high = interval(e)
-            known = size_variable(f"n{len(sizes)}", low, high)
-            sizes[known] = e
-        mapping[e] = known
-    change = _Rewriter(mapping)
-    new_params = tuple(change.buffer(p) for p in params)
-    new_stages = tuple(change.stage(s) for s in stages)
+            abstract = size_variable(f"n{len(sizes)}", low, high)
+            sizes[abstract] = e
+        mapping[e] = abstract
+    rewriter = _Rewriter(mapping)
+    new_params = tuple(rewriter.buffer(p) for p in params)
+    new_stages = tuple(rewriter.stage(s) for s in stages)
     return AbstractedKernel(new_stages, new_params, sizes, _has_correlated_sizes(new_stages, new_params, sizes))
 
 
 def implied_ranges(program: Program) -> Ranges:
-    """Ranges of undeclared symbols that the sizes of a program's tensors tell
-    (`tile.samples.ranges_from_divisions`)."""
-    written_ones = [b for step in program.steps for b in step_outputs(step)]
-    return ranges_from_divisions(
-        program.symbols, dict.fromkeys(n for b in (*program.inputs, *written_ones) for n in b.shape)
-    )
+    """Ranges of undeclared symbols that the shapes of a program's tensors imply (`ranges_from_divisions`)."""
+    buffers = (*program.inputs, *(b for step in program.steps for b in step_outputs(step)))
+    return ranges_from_divisions(program.symbols, dict.fromkeys(n for b in buffers for n in b.shape))
 
 
 def _expressions(stages: Sequence[Computation], params: Sequence[Buffer]) -> list[Expr]:
     """All expressions of a kernel: sizes of buffers, extents of axes, bodies."""
-    found = [n for b in (*params, *(s.output for s in stages)) for n in b.shape]
-    found += [a.extent for s in stages for a in (*s.axes, *s.reduce_axes)] + [s.body for s in stages]
-    return found
+    dims = [n for b in (*params, *(s.output for s in stages)) for n in b.shape]
+    return dims + [a.extent for s in stages for a in (*s.axes, *s.reduce_axes)] + [s.body for s in stages]
 
 
 def _divisor(e: Expr) -> int:
@@ -83,7 +78,7 @@ def _divisor(e: Expr) -> int:
 
 
 def _in_terms_of_sizes(e: Expr, sizes: Mapping[Var, Expr]) -> Expr | None:
-    """(x + a)//(d*m) as (n + k)//m where n is (x + b)//d and a - b = k*d; None where no size n is like that."""
+    """(x + a)//(d*m) as (n + k)//m where n is (x + b)//d and a - b = k*d; None if there is no such n."""
     d = _divisor(e)
     if d <= 0 or not isinstance(e, Binary):
         return None
@@ -97,16 +92,15 @@ def _in_terms_of_sizes(e: Expr, sizes: Mapping[Var, Expr]) -> Expr | None:
 
 
 def _has_correlated_sizes(stages: Sequence[Computation], params: Sequence[Buffer], sizes: Mapping[Var, Expr]) -> bool:
-    """Whether a symbol of the program has a part in two symbols of the kernel, itself included."""
+    """Whether two symbols of the kernel depend on a common symbol of the program."""
     expressions = _expressions(stages, params)
     used = {v for e in expressions for v in free_vars(e)}
-    parts = [v for own in sorted(used, key=lambda v: v.name) for v in free_vars(sizes.get(own, own))]
-    return len(parts) != len(set(parts))
+    sources = [v for symbol in sorted(used, key=lambda v: v.name) for v in free_vars(sizes.get(symbol, symbol))]
+    return len(sources) != len(set(sources))
 
 
 class _CompoundSizes:
-    """Collects the largest compound parts that are made of symbols alone, and the symbols that occur outside of
-    them."""
+    """Collects the maximal compound expressions over symbols alone, and the symbols that occur outside of them."""
 
     def __init__(self, symbols: frozenset[Var]) -> None:
         self._symbols = symbols

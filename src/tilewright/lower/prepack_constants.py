@@ -42,7 +42,7 @@ class PrepackedKernel:
 def prepack_constants(func: Func, constants: frozenset[str]) -> PrepackedKernel:
     """Moves the root-level loop nests that read constants alone out of a function.
 
-    A function of constants alone stays as it is, as something has to run.
+    If every nest would move, none does: the function has to write its output.
 
     Args:
         func: a scheduled function; its last parameter is its output.

@@ -1,7 +1,7 @@
-"""Machines as data: compilation targets, detection of the host, and the number of threads to use.
+"""Machines as data: compilation targets, machine descriptions, host detection, number of threads.
 
-First layer of the package: it knows nothing of models, expressions or LLVM IR. Code generation reads `Target`,
-the runtime checks a `Target` against the host, and `tilewright doctor` prints `Host`.
+The first layer of the package: it depends on no models, expressions or LLVM. Code generation reads `Target`, the
+runtime checks a `Target` against the host, and `tilewright doctor` prints `Host`.
 """
 
 from tilewright.machine.host import Cache, Host, host

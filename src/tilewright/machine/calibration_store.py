@@ -1,7 +1,7 @@
-"""What a calibration of this machine found, kept in the user's cache folder; and the machine for a target.
+"""Stores the calibrated description of this machine in the user's cache folder, and selects the machine for a target.
 
-A stored description carries a fingerprint of the hardware it was measured on. It is not used where the fingerprint
-differs: another processor, other caches, more or fewer cores, a new version of the format.
+The file's name has a fingerprint of the hardware. Another processor, other caches, another number of cores or another
+version of the format has another fingerprint, so the calibration is not used there.
 """
 
 import json
@@ -22,8 +22,7 @@ VARIABLE = "TILEWRIGHT_CACHE_DIR"
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the package keeps what it learnt: TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else
-    ~/.cache/tilewright."""
+    """The package's cache folder: TILEWRIGHT_CACHE_DIR, else XDG_CACHE_HOME/tilewright, else ~/.cache/tilewright."""
     environ = os.environ if environ is None else environ
     if environ.get(VARIABLE, ""):
         return Path(environ[VARIABLE])
@@ -32,11 +31,12 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def fingerprint(machine: Host | None = None) -> str:
-    """What a calibration is valid for, as 16 hexadecimal digits: processor, caches, cores, features, format."""
-    found = asdict(host() if machine is None else machine)
-    # not what changes from one start to the next on one machine
-    known = {k: found[k] for k in ("arch", "model", "cpus", "caches", "features")}
-    return sha256(json.dumps([FORMAT, known], sort_keys=True).encode()).hexdigest()[:16]
+    """Identifies the hardware that a calibration is valid for, as 16 hexadecimal digits: processor, caches, cores,
+    features, format."""
+    fields = asdict(host() if machine is None else machine)
+    # without fields that change between two starts of one machine
+    stable = {k: fields[k] for k in ("arch", "model", "cpus", "caches", "features")}
+    return sha256(json.dumps([FORMAT, stable], sort_keys=True).encode()).hexdigest()[:16]
 
 
 def calibration_path() -> Path:
@@ -45,10 +45,10 @@ def calibration_path() -> Path:
 
 
 def save_calibration(machine: Machine) -> Path:
-    """Keeps the description of this machine; replaces an older one as a whole.
+    """Stores the description of this machine; replaces an older one atomically.
 
     Raises:
-        MachineError: the folder can't be written; names it and what to do.
+        MachineError: the folder is not writable.
     """
     path = calibration_path()
     try:
@@ -63,28 +63,28 @@ def save_calibration(machine: Machine) -> Path:
 
 
 def load_calibration() -> Machine | None:
-    """The description that was measured on this machine, or None.
+    """The description that was measured on this machine; None without a calibration.
 
     Raises:
-        MachineError: the file is damaged; says how to make it anew.
+        MachineError: the file is damaged.
     """
     path = calibration_path()
     if not path.exists():
         return None
     try:
-        found = read_machine(path)
-        if found.arch != host().arch:
-            raise MachineError(f"it describes {found.arch}, this machine is {host().arch}")
+        machine = read_machine(path)
+        if machine.arch != host().arch:
+            raise MachineError(f"it describes {machine.arch}, this machine is {host().arch}")
     except MachineError as error:
         hint = "run `tilewright doctor --calibrate` again, or remove the file"
         raise MachineError(error.what, where=f"calibration '{path}'", hint=hint) from error
-    return found
+    return machine
 
 
 def machine_for(target: Target) -> Machine:
-    """The machine that programs for a target are constructed for: nothing is measured.
+    """The machine description for a target; nothing is measured.
 
-    For this machine's own target that is the stored calibration, else the description of its microarchitecture; for
+    For this machine's own target it is the stored calibration, else the description of its microarchitecture; for
     another target a generic machine of that instruction set.
     """
     if target != Target.host():

@@ -1,7 +1,7 @@
-"""Which machine programs are constructed for, and where its description came from.
+"""Chooses the machine description for which programs are constructed.
 
-A build is only reproducible elsewhere if it says what it was made for. So the choice is made once per compilation, by
-name, by file or by default, and its name, origin and hash are recorded in the artifact.
+A build is reproducible elsewhere only if it records the machine that it was made for. So the description is chosen once
+per compilation, by name, by file or by default, and its name, origin and hash are recorded in the artifact.
 """
 
 import os
@@ -18,14 +18,14 @@ from tilewright.machine.target import Target
 
 
 class Origin(StrEnum):
-    """Where a description came from.
+    """Origin of a description.
 
     Attributes:
         STORED: the calibration of this machine.
         SHIPPED: the package's description of a microarchitecture, this machine's or one asked for by name.
         GENERIC: the package's typical machine of an instruction set.
-        FILE: a file that the user named.
-        ARGUMENT: a `Machine` that the user passed.
+        FILE: a file named by the user.
+        ARGUMENT: a `Machine` passed by the user.
     """
 
     STORED = "stored"
@@ -37,18 +37,18 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MachineChoice:
-    """A description and where it came from."""
+    """A description and its origin."""
 
     machine: Machine
     origin: Origin
 
     @property
     def sha256(self) -> str:
-        """Hash of the description's content, the same for equal descriptions wherever they lie."""
+        """Hash of the description's content, equal for equal descriptions of any origin."""
         return sha256(to_json(self.machine).encode()).hexdigest()
 
     def for_target(self, target: Target) -> Machine:
-        """The machine as code for a target can use it: its vectors are neither wider nor more than the target's.
+        """The machine restricted to the target's vector width and number of vector registers.
 
         Raises:
             MachineError: the machine is of another architecture.
@@ -67,33 +67,32 @@ class MachineChoice:
 
 
 def choose_machine(machine: "Machine | str | os.PathLike[str] | None", target: Target) -> MachineChoice:
-    """The machine that programs for a target are constructed for; nothing is measured.
+    """The machine description for a target; nothing is measured.
 
     Args:
-        machine: a description, the name of one that comes with the package, or a file. By default the stored
-            calibration for this machine's own target, else the description of its microarchitecture; for another
-            target a generic machine of that instruction set.
-        target: what code is generated for.
+        machine: a description, the name of a shipped one, or a file. By default, for this machine's own target, its
+            stored calibration, else the description of its microarchitecture; for another target a generic machine of
+            that instruction set.
+        target: the target of the generated code.
 
     Raises:
-        MachineError: there is no such machine or file, the file does not describe a possible machine (lists all of its
-            problems), or it describes one of another architecture than the target's.
+        MachineError: there is no such machine or file, the file does not describe a valid machine (lists all of its
+            problems), or its architecture is not the target's.
         OptionError: the argument is something else.
     """
-    found = _default(target) if machine is None else _from_argument(machine)
-    found.for_target(target)
-    return found
+    choice = _default(target) if machine is None else _from_argument(machine)
+    choice.for_target(target)
+    return choice
 
 
 def _default(target: Target) -> MachineChoice:
     if target != Target.host():
         return MachineChoice(generic_machine(target), Origin.GENERIC)
-    measured = load_calibration()
-    if measured is not None:
-        return MachineChoice(measured, Origin.STORED)
-    here = host_machine()
-    # `host_machine` fills a shipped description with the sizes that the system reports
-    return _shipped_choice(here)
+    calibration = load_calibration()
+    if calibration is not None:
+        return MachineChoice(calibration, Origin.STORED)
+    # a shipped description with the cache sizes that the system reports
+    return _shipped_choice(host_machine())
 
 
 def _from_argument(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
@@ -111,7 +110,7 @@ def _from_argument(machine: "Machine | str | os.PathLike[str]") -> MachineChoice
 
 
 def _validated(machine: Machine) -> Machine:
-    """A machine that a program made, checked as a file is."""
+    """A machine passed by a program, validated like a file."""
     where = "argument 'machine'"
     try:
         text = to_json(machine)
@@ -122,7 +121,7 @@ def _validated(machine: Machine) -> Machine:
 
 
 def _shipped_choice(machine: Machine) -> MachineChoice:
-    """A machine of the package; those of an instruction set identify no processor."""
+    """The choice of a shipped machine; generic ones identify no processor."""
     return MachineChoice(machine, Origin.SHIPPED if machine.identify else Origin.GENERIC)
 
 

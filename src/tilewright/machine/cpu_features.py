@@ -1,12 +1,14 @@
-"""CPU features: the micro-architecture levels of the x86-64 psABI, and what the host offers.
+"""CPU features: the microarchitecture levels of the x86-64 psABI, and the features of the host.
 
-Names are LLVM's ("avx2", "sse4.1"). Only features that generated code may use appear here, so that two hosts
-which differ in anything else share one target and produce the same code.
+Names are LLVM's ("avx2", "sse4.1"). Only features that generated code may use appear here, so that hosts which differ
+in others share one target and produce the same code.
 """
 
 import platform
 from functools import lru_cache
 from pathlib import Path
+
+from tilewright.feature_detection import detect_features
 
 X86_LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": ("cmov", "cx8", "fxsr", "mmx", "sse", "sse2"),
@@ -14,7 +16,7 @@ X86_LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64-v3": ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave"),
     "x86-64-v4": ("avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"),
 }
-"""What each level adds to the one before it (x86-64 psABI, table "Micro-Architecture Levels")."""
+"""Features that each level adds to the previous one (x86-64 psABI, table "Micro-Architecture Levels")."""
 
 AARCH64_FEATURES: tuple[str, ...] = ("fp-armv8", "neon")
 
@@ -33,7 +35,7 @@ X86_REQUIRES: dict[str, tuple[str, ...]] = {
     "ssse3": ("sse3",),
     "sse3": ("sse2",),
 }
-"""A vector feature and those that it builds on; LLVM turns the latter on by itself, so the host must have them too."""
+"""Prerequisites of vector features; LLVM enables them implicitly, so the host must have them too."""
 
 _LLVM_NAMES = {
     "abm": "lzcnt",
@@ -48,7 +50,7 @@ _LLVM_NAMES = {
 
 
 def host_arch() -> str:
-    """The architecture of this machine, "x86_64" or "aarch64" (anything else is returned as the system says it)."""
+    """The architecture of this machine, "x86_64" or "aarch64"; others by the system's name."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
@@ -64,24 +66,24 @@ def level_features(level: str) -> tuple[str, ...]:
 
 
 def with_prerequisites(features: frozenset[str]) -> frozenset[str]:
-    """The features together with everything that they build on."""
-    found = set(features)
+    """The features and their prerequisites, transitively."""
+    closure = set(features)
     queue = list(features)
     while queue:
         for name in X86_REQUIRES.get(queue.pop(), ()):
-            if name not in found:
-                found.add(name)
+            if name not in closure:
+                closure.add(name)
                 queue.append(name)
-    return frozenset(found)
+    return frozenset(closure)
 
 
 def features_from_cpuinfo(text: str) -> frozenset[str]:
-    """LLVM names of the flags in the text of Linux' /proc/cpuinfo; empty when it has no flags line."""
+    """LLVM's names of the flags in the text of Linux' /proc/cpuinfo; empty if it has no line of flags."""
     for line in text.splitlines():
         key, _, value = line.partition(":")
         if key.strip() in ("flags", "Features"):
             words = value.split()
-            # sse4.2 is the only flag that announces the crc32 instruction; the kernel has no separate name for it
+            # the kernel has no flag of its own for crc32; sse4.2 implies it
             crc32 = ["crc32"] if "sse4_2" in words else []
             return frozenset([_LLVM_NAMES.get(word, word) for word in words] + crc32)
     return frozenset()
@@ -89,11 +91,9 @@ def features_from_cpuinfo(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def host_features() -> frozenset[str]:
-    """Features of the CPU that runs this process, by LLVM's detection, else by /proc/cpuinfo."""
-    import llvmlite.binding as llvm  # here because importing LLVM takes 40 ms that `import tilewright` must not
-
+    """Features of the CPU that runs this process: those that LLVM detects, else those of /proc/cpuinfo."""
     try:
-        return frozenset(str(name) for name, present in llvm.get_host_cpu_features().items() if present)
+        return detect_features()
     except RuntimeError:
         cpuinfo = Path("/proc/cpuinfo")
         return features_from_cpuinfo(cpuinfo.read_text()) if cpuinfo.exists() else frozenset()

@@ -1,6 +1,6 @@
-"""Detection of this machine: processor, cores, caches, memory and CPU quota, as plain data.
+"""Host detection: processor, cores, caches, memory and CPU quota of this machine.
 
-Everything is read from /proc and /sys; what a system does not tell is left empty or 0.
+Everything is read from /proc and /sys; fields that a system does not report are empty or 0.
 """
 
 import os
@@ -16,7 +16,7 @@ _UNITS = {"K": 1024, "M": 1024**2, "G": 1024**3}
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One cache as the first core sees it.
+    """One cache of the first core.
 
     Attributes:
         level: 1, 2, 3.
@@ -41,10 +41,10 @@ class Host:
         arch: "x86_64", "aarch64" or the system's own word.
         model: processor name.
         cpus: logical CPUs that this process may use.
-        quota: CPUs that the control group grants, None without a limit.
+        quota: CPU quota of the control group; None without a limit.
         memory: bytes of main memory.
         caches: caches of the first core.
-        features: all CPU features by LLVM's names, sorted.
+        features: all CPU features, by LLVM's names, sorted.
     """
 
     arch: str
@@ -71,7 +71,7 @@ def host() -> Host:
 
 
 def read_caches(folder: Path) -> tuple[Cache, ...]:
-    """Caches described in a `cache` folder of Linux' sysfs, by level; those that can't be read are left out."""
+    """Caches described in a `cache` folder of Linux' sysfs, by level; unreadable ones are omitted."""
     caches: list[Cache] = []
     for index in sorted(folder.glob("index*")):
         try:

@@ -1,9 +1,8 @@
-"""The machine that programs are constructed for: memory levels, units and their speeds, as data.
+"""Machine descriptions as data: memory levels, execution units and their rates.
 
-A `Machine` answers two questions of the cost model: how many floating-point operations per second can the units do,
-and how many bytes per second does each memory level deliver. Descriptions are JSON files (`data/`); reading one checks
-every value, so that nothing impossible reaches the arithmetic. Sizes are bytes, rates GB/s (1e9 bytes), times
-nanoseconds or cycles as the names say.
+A `Machine` gives the cost model the peak rate of floating-point operations and the bandwidth of each memory level.
+Descriptions are JSON files (`data/`); reading one validates every value, so that the arithmetic never sees impossible
+ones. Sizes are in bytes, rates in GB/s (1e9 bytes), times in nanoseconds or cycles as the names say.
 """
 
 import json
@@ -29,12 +28,12 @@ class Level:
     Attributes:
         name: "L1", "L2", "L3", "memory"; for GPUs "register", "shared", "L2", "memory".
         bytes: capacity of one instance.
-        line: bytes that move together.
-        ways: associativity; 0 where the level is no cache: the last one of processors.
-        latency_ns: from asking to having a line that lies here.
-        core_gbs: what one core can read from it.
-        total_gbs: what all cores together can read from it.
-        shared_by: cores that share one instance.
+        line: bytes of a cache line.
+        ways: associativity; 0 for main memory, which is no cache.
+        latency_ns: load-to-use latency of a line in this level.
+        core_gbs: read bandwidth of one core.
+        total_gbs: read bandwidth of all cores together.
+        shared_by: number of cores that share one instance.
     """
 
     name: str
@@ -47,24 +46,24 @@ class Level:
     shared_by: int
 
     def gbs(self, cores: int) -> float:
-        """Bytes per nanosecond that `cores` cores together read from it."""
+        """Read bandwidth of `cores` cores together, in bytes per nanosecond."""
         return min(self.core_gbs * cores, self.total_gbs)
 
     @property
     def share(self) -> float:
-        """Bytes of its capacity for each of the cores that share it."""
+        """One core's share of the capacity, in bytes."""
         return self.bytes / max(1, self.shared_by)
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """What only graphics processors have.
+    """Resources that only graphics processors have.
 
     Attributes:
         multiprocessors: independent processors.
         registers: 32-bit registers of one.
         shared_bytes: its shared memory.
-        warp: threads that run in lockstep.
+        warp: threads that execute in lockstep.
         max_threads: threads of one block.
         banks: of shared memory; `bank_bytes` wide each.
         bank_bytes: width of a bank.
@@ -84,14 +83,14 @@ class Machine:
     """One machine.
 
     Attributes:
-        name: of the description ("x86-64-v4", "zen5", or what a calibration measured).
+        name: of the description ("x86-64-v4", "zen5", or the name of a calibration).
         arch: "x86_64", "aarch64" or "nvptx64".
         cores: cores that one program may use.
         ghz: clock under sustained vector work.
         vector_bits: width of a vector register.
         vector_registers: their number.
-        fma_pipes: fused multiply-adds that start per cycle and core.
-        fma_cycles: cycles until the result of one can be used.
+        fma_pipes: fused multiply-adds issued per cycle and core.
+        fma_cycles: latency of one.
         load_ports: vector loads per cycle and core.
         store_ports: vector stores per cycle and core.
         tlb_entries: pages of 4096 bytes whose addresses a core translates without delay: entries of its first data TLB;
@@ -130,20 +129,20 @@ class Machine:
         Raises:
             MachineError: there is none.
         """
-        for found in self.levels:
-            if found.name == name:
-                return found
-        known = ", ".join(x.name for x in self.levels)
-        raise MachineError(f"there is no memory level {name!r}; there are {known}", where=f"machine {self.name!r}")
+        for level in self.levels:
+            if level.name == name:
+                return level
+        names = ", ".join(x.name for x in self.levels)
+        raise MachineError(f"there is no memory level {name!r}; there are {names}", where=f"machine {self.name!r}")
 
     def with_cores(self, cores: int) -> "Machine":
-        """The same machine restricted to some of its cores."""
-        left = max(1, min(cores, self.cores))
-        return replace(self, cores=left, sync_us=self.sync_of(left))
+        """The same machine with at most so many cores."""
+        count = max(1, min(cores, self.cores))
+        return replace(self, cores=count, sync_us=self.sync_of(count))
 
     def sync_of(self, cores: int) -> float:
-        """Microseconds that starting and joining one thread per core costs on fewer cores, or more: by the logarithm of
-        their number, as in a tree of threads."""
+        """Microseconds of fork and join on another number of cores: proportional to its logarithm, as in a tree of
+        threads."""
         return self.sync_us * max(1.0, log2(cores)) / max(1.0, log2(self.cores))
 
 
@@ -151,18 +150,18 @@ _POSITIVE = ("bytes", "line", "core_gbs", "total_gbs", "latency_ns", "shared_by"
              "vector_registers", "fma_pipes", "fma_cycles", "load_ports", "store_ports", "multiprocessors", "registers",
              "shared_bytes", "warp", "max_threads", "banks", "bank_bytes")  # fmt: skip
 _MAX_INTEGER = 1 << 53
-"""The largest whole number: what floating point holds exactly."""
+"""The largest integer that a float represents exactly."""
 
 _MAX_VALUES = {"cores": 1 << 20, "ghz": 100, "vector_bits": 1 << 16, "vector_registers": 1 << 12, "fma_pipes": 1 << 10,
          "load_ports": 1 << 10, "store_ports": 1 << 10, "tlb_entries": 1 << 20, "fma_cycles": 1 << 10,
          "line": 1 << 16, "core_gbs": 1e6, "total_gbs": 1e9, "latency_ns": 1e6, "sync_us": 1e6}  # fmt: skip
-"""Far beyond any machine: who writes more mistook the unit."""
+"""Limits far beyond any machine; a larger value is in the wrong unit."""
 
 _ARCHITECTURES = ("x86_64", "aarch64", "nvptx64")
 
 
 def to_json(machine: Machine) -> str:
-    """A description as text; `parse` reads it back to an equal machine."""
+    """A description as JSON text; `parse_machine` reads it back to an equal machine."""
     data = {"format": FORMAT, **asdict(machine)}
     return json.dumps(data, indent=2) + "\n"
 
@@ -171,7 +170,7 @@ def read_machine(path: Path) -> Machine:
     """The machine that a file describes.
 
     Raises:
-        MachineError: the file can't be read, or does not describe a possible machine; lists every problem.
+        MachineError: the file can't be read, or does not describe a valid machine; lists every problem.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -184,7 +183,7 @@ def parse_machine(text: str, where: str) -> Machine:
     """The machine that a JSON text describes.
 
     Raises:
-        MachineError: not JSON, a value is missing, of the wrong type or impossible; lists every problem.
+        MachineError: it is not JSON, or a value is missing, of the wrong type or invalid; lists every problem.
     """
     try:
         data: object = json.loads(text)
@@ -202,13 +201,13 @@ def parse_machine(text: str, where: str) -> Machine:
 
 
 class _Reader:
-    """Reads fields and collects what is wrong with them."""
+    """Reads and validates fields; collects all problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def machine(self, data: Mapping[str, Any]) -> Machine | None:
-        """The machine, or None where a field could not be read."""
+        """The machine; None if a field is invalid."""
         if "format" not in data:
             self._report("format", "is missing")
         elif data["format"] != FORMAT:
@@ -221,19 +220,19 @@ class _Reader:
             levels = [self._read_record(Level, x, f"levels[{k}]") for k, x in enumerate(cast(list[Any], listed))]
         gpu = None if data.get("gpu") is None else self._read_record(Gpu, data["gpu"], "gpu")
         identify = self._read_texts("identify", data.get("identify", []))
-        apart = ("levels", "gpu", "identify")
-        plain = {k: v for k, v in data.items() if k not in ("format", *apart)}
-        own = self._read_values(Machine, plain, "", skip=apart)
+        nested = ("levels", "gpu", "identify")
+        plain = {k: v for k, v in data.items() if k not in ("format", *nested)}
+        values = self._read_values(Machine, plain, "", skip=nested)
         self._check_levels(levels, processor=data.get("gpu") is None)
-        if own.get("arch") is not None and own["arch"] not in _ARCHITECTURES:
-            self._report("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {own['arch']!r}")
-        if data.get("gpu") is None and own.get("tlb_entries") == 0:
+        if values.get("arch") is not None and values["arch"] not in _ARCHITECTURES:
+            self._report("arch", f"expected one of {', '.join(_ARCHITECTURES)}, got {values['arch']!r}")
+        if data.get("gpu") is None and values.get("tlb_entries") == 0:
             self._report("tlb_entries", "must be more than 0, got 0: only graphics processors say 0")
-        if (own.get("vector_bits") or 64) % 64:
-            self._report("vector_bits", f"expected a multiple of 64, got {own['vector_bits']}")
+        if (values.get("vector_bits") or 64) % 64:
+            self._report("vector_bits", f"expected a multiple of 64, got {values['vector_bits']}")
         if self.problems:
             return None
-        return Machine(**own, levels=tuple(x for x in levels if x is not None), gpu=gpu, identify=identify)
+        return Machine(**values, levels=tuple(x for x in levels if x is not None), gpu=gpu, identify=identify)
 
     def _report(self, field: str, what: str) -> None:
         self.problems.append(Problem("machine", f"field '{field}'", what))
@@ -250,17 +249,17 @@ class _Reader:
             self._report(place, f"expected an object, got {value!r}")
             return None
         before = len(self.problems)
-        found = self._read_values(kind, cast(Mapping[str, Any], value), f"{place}.")
-        return kind(**found) if len(self.problems) == before else None
+        values = self._read_values(kind, cast(Mapping[str, Any], value), f"{place}.")
+        return kind(**values) if len(self.problems) == before else None
 
     def _read_values(
         self, kind: type[Any], data: Mapping[str, Any], prefix: str, skip: tuple[str, ...] = ()
     ) -> dict[str, Any]:
-        wanted = {f.name: f.type for f in fields(kind) if f.name not in skip}
-        for name in sorted(set(data) - set(wanted)):
-            self._report(prefix + name, f"is not known; fields are {', '.join(wanted)}")
+        types = {f.name: f.type for f in fields(kind) if f.name not in skip}
+        for name in sorted(set(data) - set(types)):
+            self._report(prefix + name, f"is not known; fields are {', '.join(types)}")
         result: dict[str, Any] = {}
-        for name, annotation in wanted.items():
+        for name, annotation in types.items():
             if name not in data:
                 self._report(prefix + name, "is missing")
                 continue
@@ -271,12 +270,10 @@ class _Reader:
                 self._report(prefix + name, f"must not be negative, got {value}")
             elif name == "line" and isinstance(value, int) and value & (value - 1):
                 self._report(prefix + name, f"expected a power of two, got {value}")
-            elif (
-                value is not None
-                and not isinstance(value, str)
-                and value > (most := _MAX_VALUES.get(name, _MAX_INTEGER))
-            ):
-                self._report(prefix + name, f"must be at most {most:.16g}, got {value}")
+            elif value is not None and not isinstance(value, str):
+                limit = _MAX_VALUES.get(name, _MAX_INTEGER)
+                if value > limit:
+                    self._report(prefix + name, f"must be at most {limit:.16g}, got {value}")
             result[name] = value
         return result
 
@@ -293,7 +290,7 @@ class _Reader:
         return str(value) if kind == "str" else int(value) if kind == "int" else float(value)
 
     def _check_levels(self, levels: list[Level | None], processor: bool) -> None:
-        """What holds for each level, and between a level and the next where both could be read."""
+        """Checks each level, and each pair of adjacent levels that are both valid."""
         if processor and levels and not any(x is None or x.ways for x in levels[:-1]):
             self._report("levels", "expected at least one cache, with `ways` of 1 or more, and main memory behind it")
         elif processor:

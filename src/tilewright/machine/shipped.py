@@ -1,8 +1,6 @@
-"""Descriptions that come with the package, and which one fits a target and a processor.
+"""Machine descriptions shipped with the package, by name, target and processor.
 
-The choice never measures and never looks at a clock, so that the same inputs give the same program: a description made
-by calibration on this machine where one is stored, else that of the microarchitecture, else a generic one for the
-instruction set.
+Selection never measures and never reads a clock, so that the same inputs give the same program.
 """
 
 from dataclasses import replace
@@ -26,14 +24,14 @@ _CPU = Path("/sys/devices/system/cpu/cpu0")
 
 @lru_cache(maxsize=1)
 def shipped_machines() -> dict[str, Machine]:
-    """All descriptions of the package, by name, in the order of their names."""
+    """All shipped descriptions by name, in the order of their files' names."""
     folder = resources.files("tilewright.machine") / "data"
-    found: dict[str, Machine] = {}
+    machines: dict[str, Machine] = {}
     for entry in sorted(folder.iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".json"):
             machine = parse_machine(entry.read_text(encoding="utf-8"), f"machine file '{entry.name}'")
-            found[machine.name] = machine
-    return found
+            machines[machine.name] = machine
+    return machines
 
 
 def machine_named(name: str) -> Machine:
@@ -42,10 +40,10 @@ def machine_named(name: str) -> Machine:
     Raises:
         MachineError: there is none.
     """
-    known = shipped_machines()
-    if name not in known:
-        raise MachineError(f"there is no machine {name!r}", where="machine", hint=f"use one of {', '.join(known)}")
-    return known[name]
+    machines = shipped_machines()
+    if name not in machines:
+        raise MachineError(f"there is no machine {name!r}", where="machine", hint=f"use one of {', '.join(machines)}")
+    return machines[name]
 
 
 def generic_machine(target: Target) -> Machine:
@@ -59,7 +57,8 @@ def generic_machine(target: Target) -> Machine:
 
 
 def processor_signature(cpuinfo: str) -> str:
-    """What identifies the first processor in the text of /proc/cpuinfo; "" where it does not say."""
+    """The identification of the first processor in the text of /proc/cpuinfo (see `Machine.identify`); "" if it has
+    none."""
     values: dict[str, str] = {}
     for line in cpuinfo.splitlines():
         key, colon, value = line.partition(":")
@@ -79,23 +78,23 @@ def machine_of_processor(sign: str) -> Machine | None:
 
 @lru_cache(maxsize=1)
 def host_machine() -> Machine:
-    """This machine as far as the system tells: the description of its microarchitecture, or a generic one for its
-    instruction set, with the sizes of its caches and the number of cores that this process may keep busy."""
+    """This machine, without measurements: the description of its microarchitecture, or a generic one of its instruction
+    set, with the cache sizes that the system reports and the number of cores available to this process."""
     try:
         sign = processor_signature(_CPUINFO.read_text())
     except OSError:
         sign = ""
-    found = machine_of_processor(sign) or generic_machine(Target.host())
-    return with_reported_caches(found, available_cores(), _CPU)
+    machine = machine_of_processor(sign) or generic_machine(Target.host())
+    return with_reported_caches(machine, available_cores(), _CPU)
 
 
 def with_reported_caches(machine: Machine, cores: int, folder: Path) -> Machine:
-    """A description with the sizes that the system reports for caches, and with that many cores to start threads on.
+    """A description with the cache sizes that the system reports, and with another number of cores.
 
     Args:
         machine: a processor.
-        cores: that one program may use.
-        folder: of one logical CPU in Linux' sysfs; levels that it does not describe stay.
+        cores: cores that one program may use.
+        folder: folder of one logical CPU in Linux' sysfs; levels that it does not describe keep their sizes.
     """
     reported = {f"L{c.level}": c for c in read_caches(folder / "cache") if c.kind != "Instruction"}
     threads = len(smt_siblings(folder)) or 1
@@ -103,10 +102,10 @@ def with_reported_caches(machine: Machine, cores: int, folder: Path) -> Machine:
     for x in machine.levels:
         cache = reported.get(x.name)
         size = cache.bytes if cache is not None and cache.bytes > 0 else x.bytes
-        # the system counts logical CPUs
+        # the system counts logical CPUs, not cores
         by = ceil(cache.shared_by / threads) if cache is not None and cache.shared_by > 0 else x.shared_by
         total = min(x.total_gbs, x.core_gbs * cores)
         levels.append(Level(x.name, size, x.line, x.ways, x.latency_ns, x.core_gbs, total, max(1, min(by, cores))))
     ordered = all(near.bytes <= far.bytes for near, far in pairwise(levels))
-    known = tuple(levels) if ordered else machine.levels
-    return replace(machine, cores=cores, sync_us=machine.sync_of(cores), levels=known)
+    consistent = tuple(levels) if ordered else machine.levels
+    return replace(machine, cores=cores, sync_us=machine.sync_of(cores), levels=consistent)

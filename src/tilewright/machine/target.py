@@ -1,7 +1,7 @@
-"""The machine that code is generated for: architecture, features, vector registers.
+"""Compilation targets: architecture, CPU features, vector registers.
 
-A `Target` is part of every cache key and is recorded in every artifact. Equal targets print equally, and the
-same host always gives the same target.
+A `Target` is part of every cache key and is recorded in every artifact. Equal targets print equally, and a host always
+has the same target.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tilewright.machine.cpu_features import (
 )
 
 _NAMES = ", ".join(["host", *X86_LEVELS, "aarch64"])
-# beyond a level, a host may have some of the next level's features; these are the ones that generated code uses
+# features of the next level that a host may have beyond its own, as far as generated code uses them
 _OPTIONAL_FEATURES = ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi2", "f16c", "fma")
 
 
@@ -28,8 +28,8 @@ class Target:
 
     Attributes:
         arch: "x86_64" or "aarch64".
-        name: canonical name, which `Target.parse` reads back to an equal target ("x86-64-v3", "x86-64-v2+avx").
-        cpu: processor name for LLVM; always a generic one, so that hosts with equal features share one target.
+        name: canonical name, which `Target.parse` turns back into an equal target ("x86-64-v3", "x86-64-v2+avx").
+        cpu: processor name for LLVM, always a generic one, so that hosts with equal features share one target.
         features: LLVM feature flags with their signs, sorted by name.
         vector_bits: width of a vector register.
         vector_registers: number of architectural vector registers.
@@ -73,7 +73,7 @@ class Target:
 
     @staticmethod
     def of(target: "Target | str | None") -> "Target":
-        """The target of an argument: itself, by name, or this machine's for None.
+        """The target that an argument denotes: a target, the name of one, or None for this machine's.
 
         Raises:
             OptionError: something else.
@@ -94,7 +94,7 @@ class Target:
 
     @property
     def feature_string(self) -> str:
-        """Features as LLVM's target machine takes them."""
+        """Features in the form of LLVM's target machine."""
         return ",".join(self.features)
 
     @property
@@ -109,7 +109,7 @@ class Target:
 
     @property
     def mask_registers(self) -> bool:
-        """Whether registers of their own mask vectors of every width (AVX-512VL), so that masks cost little."""
+        """Whether vectors of every width have mask registers (AVX-512VL), so that masks are cheap."""
         return self.has("avx512vl")
 
     def has(self, feature: str) -> bool:
@@ -125,7 +125,11 @@ class Target:
         return tuple(sorted(set(self.required) - host_features()))
 
     def check_host(self, where: str = "") -> None:
-        """Raises TargetError unless this machine can run code for this target."""
+        """Checks that this machine can run code for this target.
+
+        Raises:
+            TargetError: names both architectures, or every missing feature.
+        """
         check_host(self.arch, self.required, where or f"target '{self.name}'")
 
     def __str__(self) -> str:
@@ -133,10 +137,10 @@ class Target:
 
 
 def check_host(arch: str, required: tuple[str, ...], where: str) -> None:
-    """Check an architecture and its features against this machine.
+    """Checks an architecture and its features against this machine.
 
     Raises:
-        TargetError: names both architectures, or every feature that this machine lacks.
+        TargetError: names both architectures, or every missing feature.
     """
     here = host_arch()
     if arch != here:
@@ -178,7 +182,7 @@ def _x86(available: frozenset[str]) -> Target:
     wide = "avx512f" in names
     flags = [f"+{name}" for name in names]
     if wide:
-        # LLVM's x86-64-v4 splits 512-bit vectors in two by default; a tile that asks for 512 bits means them
+        # LLVM's x86-64-v4 splits 512-bit vectors by default; register tiles are chosen for whole ones
         flags.append("-prefer-256-bit")
     bits = 512 if wide else 256 if "avx" in names else 128
     return Target("x86_64", "+".join([level, *extra]), level, tuple(flags), bits, 32 if wide else 16)

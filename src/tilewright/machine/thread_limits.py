@@ -1,6 +1,7 @@
-"""How many threads the system lets this process start: OpenMP runtimes end the process where one more is refused.
+"""Limits of the system on the number of threads of this process.
 
-Each thread needs an address range for its stack, and a place among the tasks of its user and control groups.
+OpenMP runtimes terminate the process when a thread cannot be created. Each thread needs address space for its stack,
+and counts against the task limits of its user and its control groups.
 """
 
 import os
@@ -12,12 +13,12 @@ from pathlib import Path
 STACK_VARIABLES = ("OMP_STACKSIZE", "GOMP_STACKSIZE", "KMP_STACKSIZE")
 _UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _DEFAULT_STACK_BYTES = 8 << 20
-"""Bytes of a thread's stack where none is said."""
+"""Bytes of a thread's stack where no limit is set."""
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadLimit:
-    """So many threads, the calling one among them, and what limits them."""
+    """A number of threads, the calling one included, and what limits it."""
 
     threads: int
     reason: str
@@ -25,20 +26,20 @@ class ThreadLimit:
 
 def thread_limit(environ: Mapping[str, str] | None = None, folder: Path = Path("/proc/self"),
             groups: Path = Path("/sys/fs/cgroup")) -> ThreadLimit | None:  # fmt: skip
-    """The tightest limit on threads, None where there is none.
+    """The tightest limit on threads; None without a limit.
 
     Args:
         environ: environment variables, the process's own by default.
-        folder: of this process in the format of /proc/self.
-        groups: where the control group file system is mounted.
+        folder: this process's folder in the format of /proc/self.
+        groups: mount point of the control group file system.
     """
     environ = os.environ if environ is None else environ
-    found = [g for g in (_address_space_limit(environ, folder), _task_limit(groups, folder)) if g is not None]
-    return min(found, key=lambda g: g.threads, default=None)
+    limits = [x for x in (_address_space_limit(environ, folder), _task_limit(groups, folder)) if x is not None]
+    return min(limits, key=lambda x: x.threads, default=None)
 
 
 def _address_space_limit(environ: Mapping[str, str], folder: Path) -> ThreadLimit | None:
-    """Stacks within the limit on addresses (`ulimit -v`), half of which is left to everything else."""
+    """Stacks that fit half of the address space left below its limit (`ulimit -v`)."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     if limit == resource.RLIM_INFINITY:
         return None
@@ -51,8 +52,8 @@ def _address_space_limit(environ: Mapping[str, str], folder: Path) -> ThreadLimi
 
 
 def stack_bytes(environ: Mapping[str, str]) -> int:
-    """Bytes of a thread's stack, as OpenMP runtimes decide it: a variable ("4M", kilobytes without a unit), else the
-    limit on stacks."""
+    """Bytes of a thread's stack by the rules of OpenMP runtimes: a variable ("4M", kilobytes without a unit), else the
+    stack limit."""
     for name in STACK_VARIABLES:
         text = environ.get(name, "").strip().upper()
         number, unit = (text[:-1].strip(), text[-1]) if text[-1:] in _UNITS else (text, "K")
@@ -63,18 +64,18 @@ def stack_bytes(environ: Mapping[str, str]) -> int:
 
 
 def _task_limit(groups: Path, folder: Path) -> ThreadLimit | None:
-    """Tasks of the control group (version 2), and those of the user, for whom root has no limit."""
-    found: list[ThreadLimit] = []
+    """Task limits of the control groups (version 2) and of the user; root has none."""
+    limits: list[ThreadLimit] = []
     limit, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if limit != resource.RLIM_INFINITY and os.geteuid():
-        found.append(ThreadLimit(max(1, limit), f"{limit} processes and threads of this user (ulimit -u)"))
+        limits.append(ThreadLimit(max(1, limit), f"{limit} processes and threads of this user (ulimit -u)"))
     for group in _cgroup_folders(groups, folder):
         most, now = _first_number(group / "pids.max"), _first_number(group / "pids.current")
         if most:
-            found.append(
+            limits.append(
                 ThreadLimit(max(1, most - now + 1), f"{most} tasks of its control group, {now} of them in use")
             )
-    return min(found, key=lambda g: g.threads, default=None)
+    return min(limits, key=lambda x: x.threads, default=None)
 
 
 def _cgroup_folders(groups: Path, folder: Path) -> list[Path]:
@@ -88,7 +89,7 @@ def _cgroup_folders(groups: Path, folder: Path) -> list[Path]:
 
 
 def _first_number(file: Path) -> int:
-    """The first number of a file; 0 where there is none ("max")."""
+    """The number at the beginning of a file; 0 if there is none ("max")."""
     try:
         words = file.read_text().split()
     except OSError:

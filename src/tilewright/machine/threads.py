@@ -1,8 +1,8 @@
-"""How many threads a call may use: an argument, the environment, then what the system grants this process.
+"""Number of threads of a call: by argument, environment, or available cores.
 
 The order is argument, TILEWRIGHT_NUM_THREADS, OMP_NUM_THREADS, and last the smaller of the cores in the CPU affinity
-mask and the control group's CPU quota (versions 1 and 2). Two logical CPUs of one core count once: they share the units
-that compute, so a second thread there takes from the first what it gets.
+mask and the control group's CPU quota (versions 1 and 2). Two logical CPUs of one core count once: they share its
+execution units, so a second thread there gains nothing.
 """
 
 import os
@@ -23,12 +23,12 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
     """Number of threads to use, at least 1.
 
     Args:
-        argument: the caller's wish; None leaves it to the environment and the system.
+        argument: the number that the caller asks for; None for that of the environment or the system.
         environ: environment variables, the process's own by default.
 
     Raises:
-        OptionError: the argument or a variable is not an integer in 1..1024, or more than the system lets this process
-            start; names the argument or variable.
+        OptionError: the argument or a variable is not an integer in 1..1024, or is more than the system allows this
+            process; names the argument or variable.
     """
     if argument is not None:
         return _check_limit(_parse_count(argument, "argument 'threads'"), "argument 'threads'", environ)
@@ -45,7 +45,7 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
 
 
 def _check_limit(count: int, where: str, environ: Mapping[str, str] | None) -> int:
-    """The number itself, if the system lets this process start so many threads."""
+    """The number itself, if the system allows this process so many threads."""
     grant = thread_limit(environ) if count > 1 else None
     if grant is not None and count > grant.threads:
         what = f"expected at most {grant.threads} threads, got {count}: this process has {grant.reason}"
@@ -54,13 +54,13 @@ def _check_limit(count: int, where: str, environ: Mapping[str, str] | None) -> i
 
 
 def team_size(threads: int) -> int:
-    """How many of so many threads work at a time: no more than there are logical CPUs for this process. Threads beyond
-    would take the cores from those that hold work for which the others wait."""
+    """How many of so many threads work at a time: at most the logical CPUs of this process. More threads would preempt
+    those whose work the others wait for."""
     return min(threads, len(available_cpus()))
 
 
 def available_cores() -> int:
-    """Cores that this process may keep busy: those of its affinity mask, no more than its quota grants."""
+    """Cores available to this process: those of its affinity mask, limited by its CPU quota."""
     quota = cgroup_quota()
     cores = core_count(available_cpus())
     # rounded down: a thread beyond the quota makes every parallel region wait for the next accounting period
@@ -78,8 +78,8 @@ def core_count(cpus: frozenset[int], folder: Path = _CPUS) -> int:
 
 
 def smt_siblings(folder: Path) -> tuple[int, ...]:
-    """The logical CPUs of the core to which one belongs, itself among them, by its folder in sysfs; none where the
-    system does not tell."""
+    """The logical CPUs of a CPU's core, itself included, by the CPU's folder in sysfs; none if the system does not
+    report them."""
     try:
         return parse_cpu_list((folder / "topology" / "thread_siblings_list").read_text())
     except (OSError, ValueError):
@@ -116,7 +116,7 @@ def available_cpus() -> frozenset[int]:
 
 
 def cgroup_quota(groups: Path = _SELF, root: Path = _CGROUPS) -> float | None:
-    """CPUs that the control groups of this process grant, None when nothing limits them.
+    """CPU quota of this process's control groups; None without a limit.
 
     The limit of every ancestor holds too, so the smallest one counts. In a container the path of the group may not be
     visible; its root then shows the container's own limit.

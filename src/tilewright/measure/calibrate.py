@@ -1,7 +1,7 @@
-"""Measuring this machine: peak, bandwidth and latency of every memory level, cost of starting threads.
+"""Calibration of this machine: peak rate, bandwidth and latency of every memory level, fork/join cost of threads.
 
-A few seconds, by kernels of the project's own code generator. A description starts from what the system and the package
-know of the processor; what can be measured replaces it. On a busy machine the figures would be wrong and are not kept.
+It takes a few seconds and runs kernels of the project's own code generator. The result is the shipped description of
+the processor with all measurable figures replaced. On a busy machine the figures would be wrong and are rejected.
 """
 
 import os
@@ -22,16 +22,16 @@ from tilewright.measure.native_functions import NativeFunctions
 from tilewright.measure.timing import REPEATS, time_median, time_once
 
 MAX_OTHER_LOAD = 0.08
-"""Share of the processors' time that others may take while measuring."""
+"""Largest share of the processors' time that other processes may take meanwhile."""
 
 MAX_PEAK_SPREAD = 0.25
-"""Relative difference between the quarters of repeated measurements of the peak beyond which they are not believed."""
+"""Largest distance between the quartiles of repeated peak measurements, relative to their median."""
 
 MAX_WORKING_SET_BYTES = 512 << 20
 """Largest working set."""
 
 FORK_JOIN_STEPS = 1000
-"""Additions in a part of the loop that tells what starting costs: about 2 us."""
+"""Additions per part of the loop that measures fork and join: about 2 us."""
 
 Report = Callable[[str], None]
 
@@ -40,19 +40,19 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
     """Measures this machine.
 
     Args:
-        threads: cores to be used together.
-        report: told what is being measured.
+        threads: number of cores.
+        report: called with the name of each measurement.
 
     Raises:
-        MachineError: other processes were running, or the clock was unsteady: nothing to be trusted.
+        MachineError: other processes were running, or the clock was unsteady.
     """
     start = cpu_times()
     bench = _Benchmark(Target.host(), threads)
     report("peak of fused multiply-adds")
     peaks = [bench.gflops() for _ in range(3 * REPEATS)]
-    known = host_machine().with_cores(threads)
+    shipped = host_machine().with_cores(threads)
     levels: list[Level] = []
-    for level, size in working_sets(known):
+    for level, size in working_sets(shipped):
         report(f"{level.name}: bandwidth and latency with {size >> 10} KiB")
         one = bench.gbs(size, 1)
         everyone = max(one, bench.gbs(size, threads) if threads > 1 else one)
@@ -60,40 +60,43 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
     report("starting of threads")
     sync = bench.sync_us()
     check_quiet(start, cpu_times(), peaks)
-    ghz = median(peaks) / (2.0 * Target.host().lanes(32) * known.fma_pipes)
-    measured = replace(known, name=f"{known.name} (calibrated)", ghz=ghz, sync_us=sync, levels=make_monotonic(levels))
+    ghz = median(peaks) / (2.0 * Target.host().lanes(32) * shipped.fma_pipes)
+    measured = replace(
+        shipped, name=f"{shipped.name} (calibrated)", ghz=ghz, sync_us=sync, levels=make_monotonic(levels)
+    )
     return round_figures(measured)
 
 
 def working_sets(machine: Machine) -> list[tuple[Level, int]]:
-    """Every level with the bytes per core that certainly lie there: half of it, and well beyond the level before."""
-    found: list[tuple[Level, int]] = []
+    """Per level the bytes per core of a working set that is certainly in it: half of its capacity, and well beyond the
+    previous level."""
+    sets: list[tuple[Level, int]] = []
     before = 0
     *caches, memory = machine.levels
     for level in caches:
         size = max(level.bytes // level.shared_by // 2, 2 * before)
-        found.append((level, min(size, 16 * before) if before else size))
+        sets.append((level, min(size, 16 * before) if before else size))
         before = level.bytes
     beyond = min(MAX_WORKING_SET_BYTES, max(4 * before, 64 << 20))
-    found.append((memory, beyond // machine.cores))
-    return found
+    sets.append((memory, beyond // machine.cores))
+    return sets
 
 
 def make_monotonic(levels: list[Level]) -> tuple[Level, ...]:
-    """Levels whose figures do not contradict their order: noise may make a farther level look faster."""
+    """The levels with figures clamped to their order: noise can make a farther level look faster."""
     result: list[Level] = []
     for level in levels:
         if result:
-            near = result[-1]
-            core = min(level.core_gbs, near.core_gbs)
-            total = max(core, min(level.total_gbs, near.total_gbs))
-            level = replace(level, core_gbs=core, total_gbs=total, latency_ns=max(level.latency_ns, near.latency_ns))
+            nearer = result[-1]
+            core = min(level.core_gbs, nearer.core_gbs)
+            total = max(core, min(level.total_gbs, nearer.total_gbs))
+            level = replace(level, core_gbs=core, total_gbs=total, latency_ns=max(level.latency_ns, nearer.latency_ns))
         result.append(level)
     return tuple(result)
 
 
 def round_figures(machine: Machine) -> Machine:
-    """Figures to three digits: more would only be noise."""
+    """The description with figures rounded to three digits; more would be noise."""
 
     def three(x: float) -> float:
         return float(f"{x:.3g}")
@@ -106,7 +109,8 @@ def round_figures(machine: Machine) -> Machine:
 
 
 def cpu_times(path: Path = Path("/proc/stat")) -> Mapping[str, float]:
-    """Seconds so far: `all` that the processors worked, `own` that this process did, `wall` that passed."""
+    """CPU seconds of all processes (`all`) and of this one (`own`), wall-clock seconds (`wall`), number of CPUs
+    (`cpus`)."""
     try:
         words = path.read_text().splitlines()[0].split()[1:]
         ticks = os.sysconf("SC_CLK_TCK")
@@ -118,10 +122,10 @@ def cpu_times(path: Path = Path("/proc/stat")) -> Mapping[str, float]:
 
 
 def check_quiet(start: Mapping[str, float], end: Mapping[str, float], peaks: list[float]) -> None:
-    """Nobody else used the processors meanwhile, and the same work took the same time.
+    """Checks that no other process used the processors between two readings, and that repeated measurements agree.
 
     Raises:
-        MachineError: says what was seen and what to do.
+        MachineError: either does not hold.
     """
     hint = "stop other programs and calibrate again; nothing was stored"
     wall = max(end["wall"] - start["wall"], 1e-9)
@@ -136,23 +140,23 @@ def check_quiet(start: Mapping[str, float], end: Mapping[str, float], peaks: lis
 
 
 class _Benchmark:
-    """The compiled kernels with their arrays."""
+    """The compiled calibration kernels and their measurements."""
 
     def __init__(self, target: Target, threads: int) -> None:
         self.target, self.threads = target, threads
-        wanted = [
+        funcs = [
             calibration_kernels.multiply_add(target),
             calibration_kernels.stream_read(target),
             calibration_kernels.pointer_chase(),
             calibration_kernels.fork_join(),
         ]
-        self.native = NativeFunctions(wanted, target)
+        self.native = NativeFunctions(funcs, target)
         self.width = calibration_kernels.tile_columns(target)
         self.chunk = calibration_kernels.ACCUMULATORS * target.lanes(32)
         self.rng = np.random.default_rng(0)
 
     def gflops(self) -> float:
-        """Of one core, once."""
+        """One measurement of one core's peak."""
         x = self.rng.uniform(0.4, 0.6, self.width).astype(np.float32)
         y = self.rng.uniform(0.4, 0.6, calibration_kernels.ROWS).astype(np.float32)
         out = np.zeros((calibration_kernels.ROWS, self.width), np.float32)
@@ -164,7 +168,7 @@ class _Benchmark:
         return per_step / time_once(run) / 1e9
 
     def gbs(self, size: int, threads: int) -> float:
-        """Bytes per nanosecond that `threads` cores read from working sets of `size` bytes each."""
+        """Read bandwidth, in bytes per nanosecond, of `threads` cores with working sets of `size` bytes each."""
         blocks = max(1, size // (4 * self.chunk))
         data = aligned_array((threads, blocks, self.chunk))
         data[...] = self.rng.random(self.chunk, dtype=np.float32)
@@ -176,7 +180,7 @@ class _Benchmark:
         return data.nbytes / time_median(run) / 1e9
 
     def latency(self, size: int) -> float:
-        """Nanoseconds of a load whose address the one before gave, over a working set of `size` bytes."""
+        """Nanoseconds of a dependent load (pointer chasing) in a working set of `size` bytes."""
         lines = max(2, min(size, MAX_WORKING_SET_BYTES // 4) // 64)
         order = self.rng.permutation(lines)
         chain = np.zeros((lines, 8), np.int64)
@@ -190,8 +194,8 @@ class _Benchmark:
         return time_median(run) / 64 * 1e9
 
     def sync_us(self) -> float:
-        """Microseconds that a parallel loop takes beyond its share of the work, between others of one call. There is a
-        little work in it: threads that find none left are not waited for."""
+        """Microseconds of fork and join: the time of a parallel loop beyond its share of the work, between other loops
+        of one call. The loop has a little work, as the runtime does not wait for threads that find none left."""
         out = aligned_array((self.threads, calibration_kernels.PART_DISTANCE))
 
         def seconds(threads: int) -> float:
@@ -204,7 +208,7 @@ class _Benchmark:
 
 
 def aligned_array(shape: tuple[int, ...]) -> np.ndarray:
-    """A float32 array that starts at a cache line."""
+    """A float32 array aligned to a cache line."""
     size = 4 * int(np.prod(shape))
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64

@@ -1,4 +1,4 @@
-"""The small programs that calibration times, written in the loop IR like any other kernel."""
+"""Kernels that calibration times, written in the loop IR."""
 
 from tilewright.expr.dtype import float32, int64
 from tilewright.expr.nodes import Load, MemoryScope, const
@@ -11,16 +11,16 @@ ROWS = 4
 """Rows of the multiply-add kernel's register tile."""
 
 ACCUMULATORS = 8
-"""Independent accumulators of the reading kernel."""
+"""Independent accumulators of the stream-read kernel."""
 
 PART_DISTANCE = 32
-"""Elements from one part of the starting kernel to the next: threads write to cache lines of their own."""
+"""Elements from one part of the fork-join kernel to the next, so that threads write to different cache lines."""
 
 
 def multiply_add(target: Target) -> Func:
-    """`steps` times R[r, c] = R[r, c] * Y[r] + X[c] on a register tile, everything else out of the loop.
+    """`steps` times R[r, c] = R[r, c] * Y[r] + X[c] on a register tile, with everything else outside of the loop.
 
-    The recurrence keeps the product in the loop: X[c] * Y[r] would be computed once and only added.
+    The recurrence keeps the multiplication in the loop; LLVM would hoist X[c] * Y[r] out of it.
 
     Parameters: X float32[columns], Y float32[ROWS], OUT float32[ROWS, columns]; symbol `steps`. Operations:
     2 * ROWS * columns per step, see `columns`.
@@ -56,12 +56,12 @@ def multiply_add(target: Target) -> Func:
 
 
 def tile_columns(target: Target) -> int:
-    """Elements of a row of the multiply-add kernel's tile: as many vectors as leave registers for the operands."""
+    """Columns of the multiply-add kernel's tile: as many vectors as leave registers for the operands."""
     return target.lanes(32) * (4 if target.vector_registers >= 32 else 2)
 
 
 def stream_read(target: Target) -> Func:
-    """`parts` threads read a part each of A, `times` over, and add up what they find.
+    """`parts` threads read one part of A each, `times` times, and sum its elements.
 
     Parameters: A float32[parts, blocks, ACCUMULATORS * lanes], OUT float32[parts, ACCUMULATORS * lanes]; symbols
     `parts`, `blocks`, `times`.
@@ -102,7 +102,7 @@ def stream_read(target: Target) -> Func:
 
 
 def pointer_chase() -> Func:
-    """`steps` loads, each from where the one before said: z = P[z].
+    """Pointer chasing: `steps` dependent loads z = P[z].
 
     Parameters: P int64[size, 8] with a cycle in its first column (one element per cache line), OUT int64[1]; symbols
     `size`, `steps`.
@@ -114,14 +114,14 @@ def pointer_chase() -> Func:
         block.store(out, 0, const(0))
     with b.loop("s", steps) as step, b.block("chase") as block:
         block.reduce("v", steps, step)
-        # clamped, because what lies in memory is not known to be an index
+        # clamped, because values in memory are not known to be valid indices
         place = minimum(maximum(Load(out, (const(0),)), 0), size - 1)
         block.store(out, 0, p[place, 0])
     return b.func()
 
 
 def fork_join() -> Func:
-    """`times` parallel loops one after the other, in which every part is a chain of `steps` additions.
+    """`times` parallel loops one after the other, in which every part is a dependency chain of `steps` additions.
 
     Parameter: OUT float32[parts, APART], whose first column is written; symbols `parts`, `steps`, `times`.
     """

@@ -1,9 +1,9 @@
-"""Engines against each other, each in a process of its own, blocks of calls in turns with pauses between them.
+"""Compares engines: each in a process of its own, timed in blocks of calls, in turns, with pauses between them.
 
-Engines keep threads that spin for a while after a call, so two in one process take each other's cores. Machines have
-slow phases, in which a hypervisor or a neighbour takes cores or the clock is low; so beside every block, before and
-after it, a canary runs: a fixed product. Where it is clearly slower than at its best the machine was disturbed, and the
-block does not count; there are then more rounds, up to a limit.
+Engines keep threads that spin for a while after a call, so two engines in one process compete for cores. Machines have
+slow phases, in which a hypervisor or a neighbour takes cores or the clock is low. So before and after every block a
+canary runs, a fixed matrix product. If it is clearly slower than at its best, the machine was disturbed and the block
+does not count; more rounds follow, up to a limit.
 """
 
 import json
@@ -28,25 +28,25 @@ CANARY_SECONDS = 0.03
 """Length of the canary's blocks."""
 
 MAX_CANARY_SLOWDOWN = 1.12
-"""A block counts where the canary beside it took at most so many times its best time."""
+"""A block counts if the canary took at most so many times its best time before and after it."""
 
 BEST_CANARY_QUANTILE = 0.1
-"""The quantile of the canary's blocks that counts as its best: a single fast one may be luck."""
+"""Quantile of the canary's blocks that is taken as its best time; a single fast one may be luck."""
 
 MAX_ROUND_FACTOR = 3
-"""Times the rounds that were asked for which are run at most where blocks do not count."""
+"""Maximum number of rounds, as a multiple of the planned ones, where blocks do not count."""
 
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """How long a duel takes.
+    """Duration of a comparison.
 
     Attributes:
-        rounds: blocks of every engine that have to count.
+        rounds: undisturbed blocks of every engine.
         seconds: length of a block.
-        pause: seconds before each.
+        pause: seconds before each block.
     """
 
     rounds: int = 5
@@ -56,7 +56,7 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class TimedBlock:
-    """One block of one engine: the seconds of its calls, and of the canary's before and after it."""
+    """One block of one engine: seconds of its calls, and of the canary before and after it."""
 
     engine: str
     calls: tuple[float, ...]
@@ -65,21 +65,21 @@ class TimedBlock:
 
     @property
     def canary(self) -> float:
-        """The slower one of both sides."""
+        """The slower one of both canaries."""
         return max(self.before, self.after)
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTimes:
-    """What an engine reached, in seconds.
+    """Times of an engine, in seconds.
 
     Attributes:
-        median: of the blocks that count, the median of their medians.
-        spread: the distance between the quartiles of these, as a part of the median.
+        median: median over the blocks that count of their medians.
+        spread: distance between the quartiles of these medians, relative to `median`.
         least: the fastest call of these blocks.
-        calls: in these blocks.
-        quiet: how many blocks count. Where none does, all do, and this is 0.
-        blocks: how many there were.
+        calls: number of calls in these blocks.
+        quiet: number of blocks that count. If there are none, all blocks count and this is 0.
+        blocks: number of all blocks.
     """
 
     median: float
@@ -92,12 +92,12 @@ class EngineTimes:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """A duel's outcome.
+    """Result of a comparison.
 
     Attributes:
-        engines: by name, in the order given.
-        canary_best, canary_worst: seconds of the canary's product.
-        others: the share of the machine's CPUs that other processes took meanwhile.
+        engines: times by name, in the order given.
+        canary_best, canary_worst: seconds of the canary.
+        others: share of the machine's CPUs that other processes took meanwhile.
     """
 
     engines: Mapping[str, EngineTimes]
@@ -106,13 +106,13 @@ class ComparisonResult:
     others: float
 
     def best_peer(self) -> str | None:
-        """The fastest engine but this compiler; None where there is no other."""
+        """The fastest engine other than this compiler; None if there is none."""
         peers = {name: s.median for name, s in self.engines.items() if name != OWN}
         return min(peers, key=lambda name: peers[name]) if peers else None
 
 
 RunBlock = Callable[[str, float], Sequence[float]]
-"""Runs a block of an engine (name, seconds); seconds of its calls."""
+"""Runs a block of an engine (name, seconds) and returns the seconds of its calls."""
 
 
 def compare_engines(
@@ -123,28 +123,28 @@ def compare_engines(
     plan: RunPlan,
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> ComparisonResult:
-    """Times a compiled model and other engines on the model that it was compiled from.
+    """Times a compiled model, and other engines on the model that it was compiled from.
 
     Args:
-        executable: the compiled model; it runs with its number of threads, and so do the others.
-        model: the ONNX file; only needed for peers.
+        executable: the compiled model; all engines use its number of threads.
+        model: the ONNX file; needed only for peers.
         peers: names of `measure.engines.PEERS`.
         feeds: the inputs, arrays by name.
-        plan: how many blocks, how long.
-        tell: told (what, done, total) as it goes on.
+        plan: number and length of blocks.
+        tell: progress callback (what, done, total).
 
     Raises:
-        OptionError: an engine is not installed, rejects the model or these inputs, or ended unexpectedly.
+        OptionError: an engine is not installed, rejects the model or these inputs, or terminates unexpectedly.
     """
     names, threads = (OWN, *peers), executable.threads
     with TemporaryDirectory(prefix="tilewright-") as folder, ExitStack() as started:
-        own, arrays = Path(folder) / "model.tw", Path(folder) / "feeds.npz"
-        executable.save(own)
+        artifact, arrays = Path(folder) / "model.tw", Path(folder) / "feeds.npz"
+        executable.save(artifact)
         described = write_feeds(arrays, dict(feeds), {s.name: s.dtype for s in executable.inputs})
         processes: dict[str, _EngineProcess] = {}
         for k, name in enumerate((CANARY, *names)):
             tell(f"starting {name}", k, len(names) + 1)
-            file = str(own) if name == OWN else os.fspath(model or "")
+            file = str(artifact) if name == OWN else os.fspath(model or "")
             job = {"engine": name, "model": file, "threads": threads, "feeds": str(arrays), "described": described}
             processes[name] = started.enter_context(_start_engine(job))
         start = SystemLoad.now(sum(p.cpu for p in processes.values()))
@@ -159,9 +159,9 @@ def run_in_turns(
     plan: RunPlan,
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> list[TimedBlock]:
-    """Blocks of all engines in turns, every other round backwards, until enough of each count or `MOST` times as many
-    rounds are over."""
-    found: list[TimedBlock] = []
+    """Blocks of all engines in turns, every other round backwards, until enough of each count, for at most
+    `MAX_ROUND_FACTOR` times the planned rounds."""
+    blocks: list[TimedBlock] = []
     time.sleep(plan.pause)
     before = median(run_block(CANARY, CANARY_SECONDS))
     for k in range(MAX_ROUND_FACTOR * plan.rounds):
@@ -170,36 +170,36 @@ def run_in_turns(
             calls = tuple(run_block(name, plan.seconds))
             time.sleep(plan.pause)
             after = median(run_block(CANARY, CANARY_SECONDS))
-            found.append(TimedBlock(name, calls, before, after))
+            blocks.append(TimedBlock(name, calls, before, after))
             before = after
-        counting = undisturbed_blocks(found)
+        counting = undisturbed_blocks(blocks)
         done = min(sum(b.engine == n for b in counting) for n in names)
         tell("quiet rounds", min(done, plan.rounds), plan.rounds)
         if done >= plan.rounds:
             break
-    return found
+    return blocks
 
 
 def best_canary(blocks: Sequence[TimedBlock]) -> float:
     """The canary's time on the undisturbed machine."""
-    found = sorted(x for b in blocks for x in (b.before, b.after))
-    return found[int(BEST_CANARY_QUANTILE * len(found))]
+    times = sorted(x for b in blocks for x in (b.before, b.after))
+    return times[int(BEST_CANARY_QUANTILE * len(times))]
 
 
 def undisturbed_blocks(blocks: Sequence[TimedBlock]) -> list[TimedBlock]:
-    """The blocks beside which the canary was not slower than it may be."""
+    """The blocks whose canary was at most `MAX_CANARY_SLOWDOWN` times its best time."""
     limit = MAX_CANARY_SLOWDOWN * best_canary(blocks)
     return [b for b in blocks if b.canary <= limit]
 
 
 def comparison_result(names: Sequence[str], blocks: Sequence[TimedBlock], others: float) -> ComparisonResult:
-    """The outcome of blocks, at least one per engine."""
+    """The result of blocks, at least one per engine."""
     counting = undisturbed_blocks(blocks)
     engines: dict[str, EngineTimes] = {}
     for name in names:
-        own = [b for b in blocks if b.engine == name]
-        good = [b for b in counting if b.engine == name]
-        engines[name] = _engine_times(good or own, len(good), len(own))
+        engine_blocks = [b for b in blocks if b.engine == name]
+        undisturbed = [b for b in counting if b.engine == name]
+        engines[name] = _engine_times(undisturbed or engine_blocks, len(undisturbed), len(engine_blocks))
     return ComparisonResult(engines, best_canary(blocks), max(b.canary for b in blocks), others)
 
 
@@ -212,14 +212,18 @@ def _engine_times(blocks: Sequence[TimedBlock], undisturbed: int, total: int) ->
 
 
 class _EngineProcess:
-    """A process with an engine that is ready."""
+    """A process with an engine that is ready to run."""
 
     def __init__(self, name: str, process: "subprocess.Popen[str]") -> None:
         self.name, self._process = name, process
         self.cpu = 0.0
 
     def exchange(self, sent: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a line; OptionError where the process has ended instead."""
+        """Sends a line and returns the answer.
+
+        Raises:
+            OptionError: the process has terminated.
+        """
         line = ""
         if self._process.stdin is not None and self._process.stdout is not None:
             with suppress(BrokenPipeError):
@@ -233,7 +237,7 @@ class _EngineProcess:
         return json.loads(line)
 
     def block(self, seconds: float) -> list[float]:
-        """Seconds of the calls of a block."""
+        """Runs a block; seconds of its calls."""
         answer = self.exchange({"seconds": seconds})
         self.cpu = float(answer["cpu"])
         return [float(x) for x in answer["calls"]]
@@ -241,11 +245,11 @@ class _EngineProcess:
 
 @contextmanager
 def _start_engine(job: Mapping[str, Any]) -> Generator[_EngineProcess]:
-    """A process for a job; it is over when the context is left, in whatever way."""
+    """A process for a job; it is killed when the context is left."""
     environment = dict(os.environ)
     if job["engine"] == CANARY:
         environment |= dict.fromkeys(_BLAS_THREADS, str(job["threads"]))
-    # -P: modules are not looked for in the working directory; a session of its own: Ctrl-C is this process's to handle
+    # -P: no modules from the working directory; a session of its own, so that only this process handles Ctrl-C
     command = [sys.executable, "-P", "-m", "tilewright.measure.engine_process"]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment,
@@ -261,6 +265,6 @@ def _start_engine(job: Mapping[str, Any]) -> Generator[_EngineProcess]:
         process.kill()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
-                with suppress(OSError):  # of what was not sent to a process that has ended
+                with suppress(OSError):  # for data not sent to a terminated process
                     pipe.close()
         process.wait()

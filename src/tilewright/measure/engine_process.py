@@ -1,8 +1,8 @@
-"""A process that runs one engine and times blocks of calls when it is told to (`duel.py` starts it).
+"""A process that runs one engine and times blocks of calls on request (started by `engine_comparison.py`).
 
-Lines of JSON on standard input and output. First comes the job: {"engine", "model", "threads", "feeds", "described"};
-the answer is {"ready"} or {"error", "where", "hint"}. Then every {"seconds": s} is answered by {"calls": [seconds of
-each], "cpu": seconds that the process worked so far}. Whatever engines print goes to standard error.
+The protocol is lines of JSON on standard input and output. The first is the job: {"engine", "model", "threads",
+"feeds", "described"}; the answer is {"ready"} or {"error", "where", "hint"}. Then every {"seconds": s} is answered by
+{"calls": [seconds of each], "cpu": CPU seconds of the process so far}. Output of engines goes to standard error.
 """
 
 import json
@@ -24,24 +24,24 @@ from tilewright.runtime.weights import numpy_dtype
 OWN, CANARY = "tilewright", "canary"
 
 CANARY_SIZE = 512
-"""Rows and columns of the canary's product, float32."""
+"""Rows and columns of the canary's matrices, float32."""
 
 MAX_REPORTED_CALLS = 10_000
-"""Calls of a block that are told one by one; of more, as many as that in equal distances."""
+"""Maximum number of calls of a block that are reported; of more calls, an evenly spaced subset."""
 
 Array = np.ndarray[Any, Any]
 
 
 def write_feeds(path: Path, feeds: dict[str, Any], dtypes: dict[str, str]) -> list[dict[str, Any]]:
-    """Writes arrays for another process; what `read_feeds` needs besides the file.
+    """Writes arrays for another process; returns what `read_feeds` needs besides the file.
 
     Args:
-        path: of the file, npz.
+        path: of the npz file.
         feeds: arrays by name.
-        dtypes: their types by name, as manifests call them.
+        dtypes: the manifest's dtypes by name.
     """
     arrays = {name: np.asarray(value) for name, value in feeds.items()}
-    # as bytes, because NumPy's format does not know all of their types
+    # as bytes, because NumPy's format does not support all dtypes
     raw: dict[str, Any] = {f"a{k}": np.frombuffer(a.tobytes(), np.uint8) for k, a in enumerate(arrays.values())}
     with path.open("wb") as file:
         np.savez(file, **raw)
@@ -58,7 +58,7 @@ def read_feeds(path: Path, described: list[dict[str, Any]]) -> dict[str, Array]:
 
 
 def _engine_call(job: dict[str, Any]) -> Callable[[], object]:
-    """What the job's engine does again and again."""
+    """The function that the job's engine calls repeatedly."""
     engine, threads = str(job["engine"]), int(job["threads"])
     if engine == CANARY:
         a = np.random.default_rng(0).standard_normal((CANARY_SIZE, CANARY_SIZE), np.float32)
@@ -72,7 +72,7 @@ def _engine_call(job: dict[str, Any]) -> Callable[[], object]:
 
 
 def serve(source: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
-    """Does what the lines of `source` ask for, until there are none."""
+    """Answers the requests in the lines of `source`."""
     job = json.loads(source.readline())
     try:
         call = _engine_call(job)
@@ -91,11 +91,11 @@ def serve(source: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
 
 
 def main() -> None:
-    """The process's whole work."""
-    # engines print what they like: only answers go where the parent reads
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    """Entry point of the process."""
+    # engines may print: standard output becomes standard error, and only answers go to the parent
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    serve(sys.stdin, lambda data: print(json.dumps(data), file=told, flush=True))
+    serve(sys.stdin, lambda data: print(json.dumps(data), file=answers, flush=True))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Engines that run ONNX models, to compare with: functions from inputs to outputs by name."""
+"""Peer engines that run ONNX models, as functions from inputs to outputs by name."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ def onnxruntime_engine(model: Model, threads: int) -> Run:
 
 
 def openvino_engine(model: Model, threads: int) -> Run:
-    """OpenVINO's CPU plugin for latency, in float32. Outputs are overwritten by the next call.
+    """OpenVINO's CPU plugin, optimised for latency, in float32. The next call overwrites the outputs.
 
     Raises:
         OptionError: it is not installed, or rejects the model.
@@ -48,8 +48,8 @@ def openvino_engine(model: Model, threads: int) -> Run:
     request, names = compiled.create_infer_request(), [o.get_any_name() for o in compiled.outputs]
 
     def run(feeds: Feeds) -> dict[str, Any]:
-        found = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
-        return {name: found[k] for k, name in enumerate(names)}
+        outputs = request.infer(dict(feeds), share_inputs=True, share_outputs=True)
+        return {name: outputs[k] for k, name in enumerate(names)}
 
     return run
 
@@ -57,16 +57,20 @@ def openvino_engine(model: Model, threads: int) -> Run:
 PEERS: Mapping[str, Callable[[Model, int], Run]] = {
     "onnxruntime": onnxruntime_engine, "openvino": openvino_engine,
 }  # fmt: skip
-"""Engines by name, which is also that of their package."""
+"""Engines by name, which is also the name of their package."""
 
 
 def is_installed(name: str) -> bool:
-    """Whether an engine's package is there, without importing it."""
+    """Whether an engine's package is installed; does not import it."""
     return find_spec(name) is not None
 
 
 def check_installed(name: str) -> None:
-    """Raises OptionError, with what to do, where an engine is not known or not installed."""
+    """Checks that an engine can be used.
+
+    Raises:
+        OptionError: it is unknown or not installed.
+    """
     if name not in PEERS:
         raise OptionError(f"there is no engine {name!r}; there are {', '.join(PEERS)}", where="engines")
     if not is_installed(name):
@@ -74,7 +78,7 @@ def check_installed(name: str) -> None:
 
 
 def version(name: str) -> str | None:
-    """An engine's version, None where it is not installed."""
+    """An engine's version; None if it is not installed."""
     try:
         return str(import_module(name).__version__)
     except ImportError:

@@ -1,4 +1,4 @@
-"""Functions of the loop IR as native functions of this process."""
+"""Compiles functions of the loop IR into native functions of this process."""
 
 import ctypes
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ from tilewright.runtime.linker import Library, link_functions
 class NativeFunctions:
     """Several functions, compiled together and called by name.
 
-    Internal buffers of scope memory become parameters behind the others; the caller provides them.
+    Internal buffers of scope memory become additional parameters; the caller provides them.
     """
 
     def __init__(self, funcs: Sequence[Func], target: Target) -> None:
         """Compiles and links.
 
         Raises:
-            TargetError: this machine can't run code for the target.
+            TargetError: this machine can't execute code for the target.
         """
         target.check_host()
         self.funcs: Mapping[str, Func] = {f.name: expose_workspace(f) for f in funcs}
@@ -41,22 +41,22 @@ class NativeFunctions:
         """Runs one function.
 
         Args:
-            name: the function's.
-            arrays: one per parameter, contiguous and of its type and shape; written in place.
+            name: the function's name.
+            arrays: one per parameter, contiguous and of its dtype and shape; written in place.
             sizes: values of the function's symbols.
             threads: for parallel loops.
 
         Raises:
-            OptionError: another number of arrays or sizes than the function takes, or an array that is not contiguous,
-                or of another type or shape.
+            OptionError: the number of arrays or sizes is wrong, or an array is not contiguous or of another dtype or
+                shape.
         """
         func = self.funcs[name]
         if len(arrays) != len(func.params) or len(sizes) != len(func.symbols):
             expected = f"{len(func.params)} arrays and {len(func.symbols)} sizes"
             raise OptionError(f"expected {expected}, got {len(arrays)} and {len(sizes)}", where=f"function {name!r}")
-        known: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
+        values: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
         for array, buffer in zip(arrays, func.params, strict=True):
-            shape = tuple(substitute(n, known) for n in buffer.shape)
+            shape = tuple(substitute(n, values) for n in buffer.shape)
             if array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
                 what = f"expected a contiguous array of {buffer.dtype}, got {array.dtype}"
             elif tuple(map(const, array.shape)) != shape:

@@ -1,8 +1,7 @@
-"""Real calls of an instrumented model: how long each kernel and each fallback step took, and what threads did.
+"""Profiles calls of an instrumented model: times of kernels and fallback steps, and activity of threads.
 
-Calls follow one another as a program would make them, so caches, clocks and threads are in the state that they have
-there. What is told is the mean over the quarter of the calls that were fastest: sums over kernels then fit the call,
-and calls that something disturbed do not count.
+Calls follow one another as in a program, so caches, clocks and threads are in their usual state. Reported times are
+means over the fastest quarter of the calls: sums over kernels then match the call, and disturbed calls do not count.
 """
 
 import time
@@ -21,26 +20,26 @@ from tilewright.runtime.fallback_call import FallbackCall
 from tilewright.runtime.manifest import FallbackStep
 
 MIN_CALLS, MAX_CALLS = 8, 20_000
-"""Calls of a profile."""
+"""Minimum and maximum number of calls of a profile."""
 
 WARMUP_CALLS = 3
-"""Calls before those that count."""
+"""Calls before the recorded ones."""
 
 BLOCK_CALLS = 8
-"""Calls of a block when two programs take turns."""
+"""Calls per block when two programs are timed in turns."""
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ThreadTimes:
-    """What one thread did during a kernel, in microseconds.
+    """Activity of one thread during a kernel, in microseconds.
 
     Attributes:
         start: from the start of the kernel's parallel regions to the thread's first work in them.
-        busy: its work.
+        busy: time of its work.
         wait: from the end of its work to the end of the regions.
-        first, last: when it began and ended, from the beginning of the call; 0 where it took no part.
+        first, last: begin and end of its work, from the beginning of the call; 0 if it took no part.
     """
 
     start: float
@@ -56,9 +55,9 @@ class Span:
 
     Attributes:
         begin: from the beginning of the call.
-        us: how long it took, on the thread that called.
-        regions: parallel regions; 0 where it ran on the calling thread alone.
-        threads: what each thread did; empty where there was no region.
+        us: duration on the calling thread.
+        regions: number of parallel regions; 0 if it ran on the calling thread alone.
+        threads: activity of each thread; empty without regions.
     """
 
     begin: float
@@ -69,15 +68,15 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What calls of a model took.
+    """Times of a model's calls.
 
     Attributes:
-        calls: how many were recorded.
-        call_us: a call, the mean of those that count.
-        median_us: the median of all calls.
-        segments: per native step its spans, in the order of the segment's calls.
-        sizes: per native step the values of its symbols, in their order.
-        fallbacks: the fallback steps, in order.
+        calls: number of recorded calls.
+        call_us: mean duration of the calls that count.
+        median_us: median duration of all calls.
+        segments: spans per native step, in the order of the segment's calls.
+        sizes: values of the symbols per native step, in their order.
+        fallbacks: spans of the fallback steps, in order.
     """
 
     calls: int
@@ -89,32 +88,32 @@ class Recording:
 
 
 class _StampedFallbacks:
-    """Fallback steps that note when they began and ended."""
+    """Fallback steps that record begin and end."""
 
     def __init__(self, clock: TimestampCounter) -> None:
-        self.noted: list[tuple[int, int]] = []
-        noted = self.noted
+        self.intervals: list[tuple[int, int]] = []
+        intervals = self.intervals
 
-        class Noting(FallbackCall):
-            """A fallback step with stamps."""
+        class StampedFallback(FallbackCall):
+            """A fallback step with timestamps."""
 
             def run(self, inputs: Sequence[Any]) -> list[Any]:
                 begin = clock.read()
                 result = super().run(inputs)
-                noted.append((begin, clock.read()))
+                intervals.append((begin, clock.read()))
                 return result
 
-        self.make: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = Noting
+        self.make: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = StampedFallback
 
 
 class Recorder:
     """An instrumented model with its arrays.
 
     Args:
-        artifact: of the instrumented model.
+        artifact: the artifact of the instrumented model.
         segments: its native entries.
-        buffers: per segment the name of the output that holds its stamps.
-        threads: per call.
+        buffers: per segment the name of the output with its timestamps.
+        threads: number of threads.
         feeds: the inputs.
     """
 
@@ -132,19 +131,19 @@ class Recorder:
         self.executable = Executable(artifact, threads, fallback=self._fallbacks.make)
 
     def results(self) -> dict[str, Any]:
-        """The model's outputs, without the stamps."""
-        found = self.executable.run(self._feeds)
-        return {name: value for name, value in found.items() if name not in self._buffers}
+        """The model's outputs, without the timestamps."""
+        outputs = self.executable.run(self._feeds)
+        return {name: value for name, value in outputs.items() if name not in self._buffers}
 
     def run(self) -> None:
-        """One call that is not recorded."""
+        """Calls the model once, without recording."""
         self.executable.run(self._feeds)
 
     def record(self, seconds: float) -> Recording:
         """Calls the model for about so many seconds, at least `MIN_CALLS` times.
 
         Raises:
-            FeedError, ShapeError: the inputs are not the model's.
+            FeedError, ShapeError: the inputs do not fit the model.
         """
         for _ in range(WARMUP_CALLS):
             self.executable.run(self._feeds)
@@ -157,17 +156,17 @@ class Recorder:
         return _mean_recording(calls, self._segments, first.rate_until(self._clock.mark()))
 
     def _call(self) -> "_Call":
-        self._fallbacks.noted.clear()
+        self._fallbacks.intervals.clear()
         begin = self._clock.read()
         outputs = self.executable.run(self._feeds)
         end = self._clock.read()
-        # copied, as the memory of outputs serves a later call
-        return _Call(begin, end, [np.array(outputs[b]) for b in self._buffers], list(self._fallbacks.noted))
+        # copied, as a later call reuses the outputs' memory
+        return _Call(begin, end, [np.array(outputs[b]) for b in self._buffers], list(self._fallbacks.intervals))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """The readings of one call."""
+    """Timestamps of one call."""
 
     begin: int
     end: int
@@ -176,28 +175,28 @@ class _Call:
 
 
 def stamp_overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], seconds: float) -> float:
-    """What the stamps cost: time of an instrumented call over that of a plain one, less 1.
+    """Relative cost of the timestamps: time of an instrumented call over that of a plain one, minus 1.
 
-    Both take turns in short blocks of calls, and of each the fastest quarter counts: a disturbed machine would tell
-    about itself instead. Code that lies elsewhere may be faster or slower by a per cent, whatever it notes.
+    Both are timed in turns in short blocks of calls, and the fastest quarter of each counts, so that disturbances of
+    the machine do not. A different code alignment alone may change the time by a per cent.
     """
     named = dict(feeds)
     runs: Mapping[str, Callable[[], object]] = {"plain": lambda: plain.run(named), "stamped": recorder.run}
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    times: dict[str, list[float]] = {name: [] for name in runs}
     for call in runs.values():
         call()
     end = time.perf_counter() + seconds
-    while len(found["plain"]) < 2 * BLOCK_CALLS or time.perf_counter() < end:
+    while len(times["plain"]) < 2 * BLOCK_CALLS or time.perf_counter() < end:
         for name, call in runs.items():
-            # the other's calls have taken the caches
+            # refill the caches after the other's calls
             call()
-            found[name] += time_calls(call, BLOCK_CALLS)
-    means = {name: float(np.mean(sorted(x)[: len(x) // 4])) for name, x in found.items()}
+            times[name] += time_calls(call, BLOCK_CALLS)
+    means = {name: float(np.mean(sorted(x)[: len(x) // 4])) for name, x in times.items()}
     return means["stamped"] / means["plain"] - 1.0
 
 
 def _mean_recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: float) -> Recording:
-    """The mean over the fastest quarter of the calls; `rate` in ticks per microsecond."""
+    """Means over the fastest quarter of the calls; `rate` in ticks per microsecond."""
     ordered = sorted(calls, key=lambda c: c.end - c.begin)
     fastest = ordered[: max(1, len(ordered) // 4)]
     origins = np.array([c.begin for c in fastest])
@@ -216,34 +215,38 @@ def _mean_recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: f
 
 
 def _segment_spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[Span, ...]:
-    """Of one segment, from its stamps of several calls."""
-    noted = segment.timestamps
-    if noted is None:
+    """Spans of one segment, from its timestamps of several calls."""
+    record = segment.timestamps
+    if record is None:
         return ()
-    first, count = noted.first_record(len(segment.symbols)), len(segment.calls)
-    lines = (
-        buffers[:, first:]
-        .reshape(len(buffers), count, 1 + noted.threads, TimestampBuffer.WORDS_PER_LINE)
-        .astype(np.float64)
-    )
-    own, threads = lines[:, :, 0], lines[:, :, 1:]
+    first, count = record.first_record(len(segment.symbols)), len(segment.calls)
+    shape = len(buffers), count, 1 + record.threads, TimestampBuffer.WORDS_PER_LINE
+    lines = buffers[:, first:].reshape(shape).astype(np.float64)
+    caller, threads = lines[:, :, 0], lines[:, :, 1:]
     since = origins[:, None].astype(np.float64)
-    begin = (own[:, :, timestamps.BEGIN] - since).mean(0) / rate
-    us = (own[:, :, timestamps.END] - own[:, :, timestamps.BEGIN]).mean(0) / rate
-    regions = np.round(own[:, :, timestamps.REGIONS].mean(0)).astype(int)
-    return tuple(
-        Span(float(begin[k]), float(us[k]), int(regions[k]), _thread_times(own[:, k], threads[:, k], since, rate)
-             if regions[k] else ())
-        for k in range(count)
-    )  # fmt: skip
+    begin = (caller[:, :, timestamps.BEGIN] - since).mean(0) / rate
+    us = (caller[:, :, timestamps.END] - caller[:, :, timestamps.BEGIN]).mean(0) / rate
+    regions = np.round(caller[:, :, timestamps.REGIONS].mean(0)).astype(int)
+    spans: list[Span] = []
+    for k in range(count):
+        times = _thread_times(caller[:, k], threads[:, k], since, rate) if regions[k] else ()
+        spans.append(Span(float(begin[k]), float(us[k]), int(regions[k]), times))
+    return tuple(spans)
 
 
-def _thread_times(own: Array, lines: Array, since: Array, rate: float) -> tuple[ThreadTimes, ...]:
-    """Of one kernel: `own` [calls, words], `lines` [calls, threads, words]."""
+def _thread_times(caller: Array, lines: Array, since: Array, rate: float) -> tuple[ThreadTimes, ...]:
+    """Activity of the threads during one kernel.
+
+    Args:
+        caller: timestamps of the calling thread [calls, words].
+        lines: timestamps of all threads [calls, threads, words].
+        since: begin of each call, in ticks.
+        rate: ticks per microsecond.
+    """
     present = lines[:, :, timestamps.JOINED] > 0
-    region = own[:, timestamps.PARALLEL, None]
+    region = caller[:, timestamps.PARALLEL, None]
     busy = lines[:, :, timestamps.BUSY]
-    # a thread that never came was not there for the whole of the regions
+    # a thread that never joined was absent for the whole regions
     start = np.where(present, lines[:, :, timestamps.DELAY], region)
     wait = np.maximum(region - busy - start, 0.0)
     first = np.where(present, lines[:, :, timestamps.FIRST] - since, 0.0)

@@ -1,4 +1,4 @@
-"""What the machine does beside what is measured."""
+"""Load of the machine by other processes, and its clock governor."""
 
 import os
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 @dataclass(frozen=True, slots=True)
 class SystemLoad:
-    """CPU seconds at one moment: spent by the whole machine (stolen time included), by this process, and passed."""
+    """CPU seconds at one moment: of the whole machine (stolen time included), of this process, and elapsed seconds."""
 
     machine: float
     own: float
@@ -17,10 +17,10 @@ class SystemLoad:
 
     @staticmethod
     def now(helpers: float = 0.0) -> "SystemLoad":
-        """Read the counters; without /proc the machine's are zero.
+        """Reads the counters; without /proc the machine's are zero.
 
         Args:
-            helpers: CPU seconds of processes that count as this one's own.
+            helpers: CPU seconds of processes that count as part of this one.
         """
         times = os.times()
         stat = Path("/proc/stat")
@@ -31,7 +31,7 @@ class SystemLoad:
         return SystemLoad(busy / os.sysconf("SC_CLK_TCK"), times.user + times.system + helpers, times.elapsed)
 
     def others_since(self, helpers: float = 0.0) -> float:
-        """Return the share of all cores, 0 to 1, that other processes and the hypervisor took since this reading."""
+        """The share of all cores, 0 to 1, that other processes and the hypervisor took since this reading."""
         now = SystemLoad.now(helpers)
         span = (now.elapsed - self.elapsed) * (os.cpu_count() or 1)
         taken = (now.machine - self.machine) - (now.own - self.own)
@@ -39,7 +39,7 @@ class SystemLoad:
 
 
 def governor() -> str | None:
-    """How the system chooses the clock of the first core ("performance", "schedutil"); None where it does not say."""
+    """The clock governor of the first core ("performance", "schedutil"); None if the system does not report it."""
     try:
         return _GOVERNOR.read_text().strip() or None
     except OSError:

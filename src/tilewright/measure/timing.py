@@ -1,6 +1,6 @@
-"""Timing of native code: repeated until it takes long enough, medians, several candidates in turns.
+"""Timing of native code: enough repetitions, medians, interleaved candidates.
 
-Whatever is timed takes a number of repetitions, so that the overhead of calling it from Python stays outside.
+Timed functions take a number of repetitions, so that the overhead of Python's calls is not measured.
 """
 
 import time
@@ -9,20 +9,20 @@ from statistics import median
 
 REPEATS = 7
 SECONDS = 0.02
-"""Time of one measurement; the median of `REPEATS` counts."""
+"""Duration of one measurement; results are medians of `REPEATS` measurements."""
 
 RepeatedRun = Callable[[int], None]
-"""Does something that many times."""
+"""Repeats the timed work so many times."""
 
 
 def time_once(run: RepeatedRun, seconds: float = SECONDS) -> float:
-    """Seconds of one repetition, from one measurement of about `seconds`."""
+    """Seconds per repetition, from one measurement of about `seconds`."""
     times = _repetitions(run, seconds)
     return _time_run(run, times) / times
 
 
 def time_median(run: RepeatedRun, seconds: float = SECONDS, repeats: int = REPEATS) -> float:
-    """Seconds of one repetition, the median of several measurements of about `seconds` each."""
+    """Seconds per repetition, the median of several measurements of about `seconds` each."""
     times = _repetitions(run, seconds)
     return median(_time_run(run, times) for _ in range(repeats)) / times
 
@@ -30,41 +30,41 @@ def time_median(run: RepeatedRun, seconds: float = SECONDS, repeats: int = REPEA
 def time_interleaved(
     runs: Mapping[str, RepeatedRun], seconds: float = SECONDS, repeats: int = REPEATS, pause: float = 0.0
 ) -> dict[str, float]:
-    """Seconds of one repetition of several candidates, measured alternately, so that a change of the clock or of the
-    load hits all of them.
+    """Seconds per repetition of several candidates, measured in turns, so that changes of clock and load affect all of
+    them.
 
     Args:
         runs: candidates by name.
         seconds: of one measurement.
-        repeats: measurements of each; their median counts.
-        pause: seconds to sleep before each, for worker threads of the one before to fall asleep.
+        repeats: measurements of each, whose median is taken.
+        pause: seconds before each measurement, in which worker threads of the previous candidate fall asleep.
     """
     times = {name: _repetitions(run, seconds) for name, run in runs.items()}
-    found: dict[str, list[float]] = {name: [] for name in runs}
+    measured: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
             if pause:
                 time.sleep(pause)
-            found[name].append(_time_run(run, times[name]) / times[name])
-    return {name: median(values) for name, values in found.items()}
+            measured[name].append(_time_run(run, times[name]) / times[name])
+    return {name: median(values) for name, values in measured.items()}
 
 
 def time_block(call: Callable[[], object], seconds: float) -> list[float]:
     """Seconds of each call of a block that takes about `seconds`.
 
-    The first call wakes threads and fills caches and is not counted, unless it fills the block alone.
+    The first call warms up threads and caches and is dropped, unless it takes the whole block.
     """
     first = _time_call(call)
     if first >= seconds:
         return [first]
-    found: list[float] = []
-    while not found or sum(found) < seconds:
-        found.append(_time_call(call))
-    return found
+    times: list[float] = []
+    while not times or sum(times) < seconds:
+        times.append(_time_call(call))
+    return times
 
 
 def time_calls(call: Callable[[], object], times: int) -> list[float]:
-    """Seconds of each of some calls."""
+    """Seconds of each of `times` calls."""
     return [_time_call(call) for _ in range(times)]
 
 

@@ -199,7 +199,7 @@ def _split_stages(s: Schedule, rank: int, task: Task, plan: RowwisePlan) -> list
     for b in func_blocks:
         if b.name in epilogues:
             stages.append(StageBlocks(b.name, epilogues[b.name]))
-        elif b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in s.func.allocs):
+        elif accumulates_in_registers(s.func, b, rank):
             reader = epilogue(b, func_blocks)
             if reader is None:
                 stages.append(StageBlocks(next(iter(apply_and_get_blocks(s, "cache_write", b.name))), b.name))
@@ -215,6 +215,11 @@ def _split_stages(s: Schedule, rank: int, task: Task, plan: RowwisePlan) -> list
 
 def _reduction_vectors(plan: RowwisePlan, block: str) -> int:
     return plan.tiles[block].vectors if block in plan.tiles else REDUCTION_VECTORS
+
+
+def accumulates_in_registers(func: Func, b: Block, rank: int) -> bool:
+    """Whether a block reduces to many results per row, or to a result of the function."""
+    return b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in func.allocs)
 
 
 def epilogue(b: Block, func_blocks: Sequence[Block]) -> str | None:

@@ -86,7 +86,7 @@ def is_faster(constants: frozenset[str], stage_cost: StageCost) -> Callable[[Com
 def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = None) -> StageCost:
     """A memoised estimator of single stages on a machine.
 
-    Symbolic sizes count as the middle of their ranges (`tile.samples.representative`).
+    Symbolic sizes count as the middle of their ranges (`tile.shape_samples.representative_size`).
 
     Args:
         target: the target of code generation.
@@ -126,9 +126,9 @@ def _best_time(optimizer: Roller | Gensor, task: Task) -> float | None:
 def data_movement_time(stage: Computation, machine: Machine, ranges: Ranges | None = None) -> float:
     """Nanoseconds of a stage that only moves data, on all cores.
 
-    A written line is read first; a store whose lanes are not contiguous writes its elements one by one. Operands of the
-    previous stage are still in the shared cache if they and the results fill at most half of it: the previous stage
-    read operands, too.
+    A written line is read first; a store whose lanes are not contiguous writes its elements one by one. The operands,
+    results of the previous stage, are still in the shared cache if they and this stage's results fill at most half of
+    it: the previous stage read operands, too.
     """
     read, written = sum(_bytes(b, ranges) for b in stage.inputs), _bytes(stage.output, ranges)
     caches = (x for x in machine.levels[SHARED_CACHE_LEVEL:-1] if x.bytes >= 2 * (read + written))

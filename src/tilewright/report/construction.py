@@ -1,7 +1,6 @@
-"""How the programs of kernels were constructed: forms, the walk or the growth, the best programs with what the cost
-model says of each, and which one became loops.
+"""Report of program construction: sketches, the walk or greedy growth, and the best programs with predicted times.
 
-Construction draws from a seed and measures nothing, so it is simply done again here.
+Construction is deterministic for a seed and measures nothing, so the report repeats it.
 """
 
 from collections.abc import Sequence
@@ -32,19 +31,19 @@ from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.tile.shape_samples import MIN_UNDECLARED_BOUND, ShapeSamples
 
 MAX_LISTED_NAMES = 5
-"""Names of nodes that an error lists."""
+"""Limit of the node names in an error message."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredProgram:
-    """A program with its time in nanoseconds, split as the cost model does.
+    """A program with its predicted time in nanoseconds, split by the terms of the cost model.
 
     Attributes:
-        program: tile sizes and form, per step where it is a chain's.
-        compute: instructions on the thread that is done last.
-        memory: (level, time) of the bytes that come from each level of memory.
-        parallel: starting and joining threads.
-        total: the whole; kinds of work overlap in part, so it is less than the sum.
+        program: the tile program, or the row-wise program with its steps.
+        compute: time of instructions on the last thread.
+        memory: (level, time) of the traffic from each memory level.
+        parallel: time of starting and joining threads.
+        total: the predicted time; terms overlap in part, so it is less than their sum.
         lowered: whether this one became loops.
         refused: why it could not become loops; None where it did, or where a better one did.
     """
@@ -65,12 +64,12 @@ class Construction:
     Attributes:
         kernel: name of the function.
         nodes: the user's nodes that it computes; several where equal kernels share it.
-        optimizer: the constructing one.
-        machine: for which.
-        found: what construction found; None where the optimizer leaves the kernel to the rule.
-        programs: the best ones, best first.
-        recorded: how many different states the walks recorded; for greedy growth one per form.
-        undeclared: symbols of whose sizes nobody has said how large they get, with the sizes that were assumed.
+        optimizer: name of the optimizer.
+        machine: the machine that it constructs programs for.
+        constructed: the result of construction; None if the optimizer leaves the kernel to the rule.
+        programs: the best programs, best first.
+        recorded: number of distinct states that the walks recorded; for greedy growth one per sketch.
+        undeclared: symbols without a declared range, with the sizes that were assumed.
     """
 
     kernel: str
@@ -119,10 +118,10 @@ class Construction:
 
 
 def check_node(graph: Graph, node: str) -> None:
-    """Whether a model has a node.
+    """Checks that a model has a node.
 
     Raises:
-        OptionError: it has none of that name; names the ones most like it.
+        OptionError: it has none of that name; lists similar names.
     """
     names = [name for n in graph.nodes for name in node_names(n.label)]
     if node not in names:
@@ -134,12 +133,12 @@ def check_node(graph: Graph, node: str) -> None:
 def constructions(
     compilation: Compilation, node: str | None = None, kernel: str | None = None
 ) -> tuple[Construction, ...]:
-    """How the kernels of a compilation were constructed.
+    """The constructions of a compilation's kernels.
 
     Args:
-        made: compiled with `gensor` or `roller`.
-        node: only kernels that compute this node of the model.
-        kernel: only this function.
+        compilation: a compilation with `gensor` or `roller`.
+        node: restricts the report to kernels that compute this node of the model.
+        kernel: restricts the report to this function.
 
     Raises:
         OptionError: the optimizer constructs nothing, or no kernel computes the node.
@@ -152,14 +151,16 @@ def constructions(
     for unit in compilation.units:
         if isinstance(unit, BoundKernel):
             labels.setdefault(unit.compiled.name, []).append(unit.kernel.label)
-    wanted = [k for k in compilation.kernels if kernel is None or k.name == kernel]
+    kernels = [k for k in compilation.kernels if kernel is None or k.name == kernel]
     if node is not None:
-        wanted = [k for k in wanted if any(node in node_names(label) for label in labels[k.name])]
-        if not wanted:
-            known = dict.fromkeys(n for k in compilation.kernels for label in labels[k.name] for n in node_names(label))
-            what = f"no kernel computes a node {node!r}; there are {', '.join(known) or 'none'}"
+        kernels = [k for k in kernels if any(node in node_names(label) for label in labels[k.name])]
+        if not kernels:
+            nodes_computed = dict.fromkeys(
+                n for k in compilation.kernels for label in labels[k.name] for n in node_names(label)
+            )
+            what = f"no kernel computes a node {node!r}; there are {', '.join(nodes_computed) or 'none'}"
             raise OptionError(what, where="--node")
-    return tuple(_reconstruct(k, tuple(labels[k.name]), optimizer, optimizer.machine, compilation) for k in wanted)
+    return tuple(_reconstruct(k, tuple(labels[k.name]), optimizer, optimizer.machine, compilation) for k in kernels)
 
 
 def node_names(label: str) -> tuple[str, ...]:
@@ -175,22 +176,22 @@ def _reconstruct(
     compilation: Compilation,
 ) -> Construction:
     task = Task(kernel.origin, kernel.constants, compilation.target, kernel.samples)
-    found = optimizer.construct(task)
-    if found is None:
+    constructed = optimizer.construct(task)
+    if constructed is None:
         return Construction(kernel.name, nodes, optimizer.name, machine, None, (), 0)
-    refused = lower_first_legal(found.programs, task, machine).refusals
+    refusals = lower_first_legal(constructed.programs, task, machine).refusals
     programs = tuple(
         replace(
-            _score_program(p, machine, place == len(refused)),
-            rejection=refused[place] if place < len(refused) else None,
+            _score_program(p, machine, place == len(refusals)),
+            rejection=refusals[place] if place < len(refusals) else None,
         )
-        for place, p in enumerate(found.programs)
+        for place, p in enumerate(constructed.programs)
     )
-    recorded = sum(len(h.recorded_sizes()) for h in found.walk_batches) or len(found.paths)
+    recorded = sum(len(h.recorded_sizes()) for h in constructed.walk_batches) or len(constructed.paths)
     undeclared = tuple(
         _assumed_sizes(v, kernel.samples) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
     )
-    return Construction(kernel.name, nodes, optimizer.name, machine, found, programs, recorded, undeclared)
+    return Construction(kernel.name, nodes, optimizer.name, machine, constructed, programs, recorded, undeclared)
 
 
 def _assumed_sizes(symbol: Var, samples: ShapeSamples | None) -> str:
@@ -325,12 +326,12 @@ def picture(kernels: Sequence[Construction]) -> str:
     Raises:
         OptionError: there are several, or none.
     """
-    drawn = [c for c in kernels if c.programs]
-    if len(drawn) != 1:
-        listed = ", ".join(c.kernel for c in drawn) or "none"
-        what = f"a picture shows one kernel, {len(drawn)} were constructed ({listed})"
+    constructed_kernels = [c for c in kernels if c.programs]
+    if len(constructed_kernels) != 1:
+        names = ", ".join(c.kernel for c in constructed_kernels) or "none"
+        what = f"a picture shows one kernel, {len(constructed_kernels)} were constructed ({names})"
         raise OptionError(what, where="--svg", hint="choose one by --kernel NAME")
-    (c,) = drawn
+    (c,) = constructed_kernels
     best, walk, path = c.programs[0].program, c.trajectory, c.growth_path
     if isinstance(best, RowwiseProgram):
         what = "the steps of a chain have few states, and all were scored: there is no walk to draw"

@@ -1,4 +1,4 @@
-"""A profile as a table, as plain data, and as a page."""
+"""Report of a profile: a table, JSON values, and an HTML page."""
 
 from collections.abc import Sequence
 from html import escape
@@ -10,21 +10,21 @@ from tilewright.report.roofline import Point, roofline
 from tilewright.version import __version__
 
 FORMAT = 1
-"""Version of the data's form."""
+"""Version of the JSON format."""
 
 MAX_NAME_LENGTH = 56
-"""Characters of a cell with names of nodes."""
+"""Limit of the characters of a cell with node names."""
 
 HEADER = ("nodes", "us", "share", "GFLOP/s", "limit us", "reached", "by", "start us", "wait us")
 
 
 def printable(text: str) -> str:
-    """A name from a model without characters that would change a terminal or break a page."""
+    """A name from a model with unprintable characters replaced, safe for terminals and pages."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def slowest(profile: Profile) -> list[Entry]:
-    """All entries, those that take longest first."""
+    """All entries, the longest first."""
     return sorted(profile.entries, key=lambda e: -e.us)
 
 
@@ -56,7 +56,7 @@ def _limit_cells(e: Entry) -> tuple[str, str, str]:
 
 
 def summary(profile: Profile) -> list[str]:
-    """What the table is about, in lines."""
+    """The lines above the table."""
     p, m = profile, profile.machine
     sizes = "".join(f", {printable(n)}={v}" for n, v in p.sizes.items())
     kernels = sum(e.kind == "kernel" for e in p.entries)
@@ -160,11 +160,11 @@ def _inputs(profile: Profile) -> str:
 
 
 def _table_html(profile: Profile) -> str:
-    listed = slowest(profile)
-    longest = max([e.us for e in listed] + [max((e.limit.us for e in listed if e.limit), default=0.0), 1e-9])
+    entries = slowest(profile)
+    longest = max([e.us for e in entries] + [max((e.limit.us for e in entries if e.limit), default=0.0), 1e-9])
     head = "".join(f"<th>{escape(h)}</th>" for h in (HEADER[0], "", *HEADER[1:]))
     body: list[str] = []
-    for e, cells in zip(listed, rows(listed), strict=True):
+    for e, cells in zip(entries, rows(entries), strict=True):
         named = f"{escape(cells[0])} <small>{escape(printable(e.name))}</small>"
         body.append(f'<tr class="{e.kind}"><td>{named}</td><td class="bar">{_bar_html(e, longest)}</td>'
                     + "".join(f"<td>{escape(c)}</td>" for c in cells[1:]) + "</tr>")  # fmt: skip

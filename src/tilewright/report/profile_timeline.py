@@ -1,4 +1,4 @@
-"""The course of a call as a picture: kernels on the calling thread, and below what every thread did."""
+"""Timeline of a call as SVG: kernels on the calling thread, and a lane per thread below."""
 
 from html import escape
 
@@ -12,7 +12,7 @@ BUSY, WAITING = "#1b6ca8", "#f0c9c0"
 
 
 def colour(entry: Entry) -> str:
-    """By what limits it: operations, a near cache, a farther one, main memory; grey for what is no kernel."""
+    """The colour of the limiting resource: operations, nearest cache, outer caches, main memory; grey for others."""
     if entry.limit is None or entry.kind != "kernel":
         return OTHER
     if entry.limit.by == "compute":
@@ -24,7 +24,7 @@ def colour(entry: Entry) -> str:
 
 
 def legend(profile: Profile) -> str:
-    """What the colours mean, as a paragraph of HTML."""
+    """The legend of the colours as a paragraph of HTML."""
     levels = [x.name for x in profile.machine.levels[1:]]
     meanings = {COMPUTE: "limited by operations", NEAREST_CACHE: f"by {levels[0]}" if len(levels) > 1 else "",
                 OUTER_CACHE: f"by {', '.join(levels[1:-1])}" if len(levels) > 2 else "",
@@ -36,7 +36,7 @@ def legend(profile: Profile) -> str:
 
 
 def timeline(profile: Profile) -> str:
-    """An SVG: from left to right a call, above its kernels, then a lane per thread."""
+    """The SVG of a call from left to right: a lane of kernels, then a lane per thread."""
     lanes = max((len(e.threads) for e in profile.entries), default=0)
     height = TOP + (1 + lanes) * (LANE_HEIGHT + GAP) + 24
     scale = (WIDTH - LEFT - 10) / max(profile.call_us, 1e-9)

@@ -1,4 +1,4 @@
-"""The roofline of a machine: attainable GFLOP/s over operations per byte, one slope per memory level."""
+"""Roofline plot of a machine: attainable GFLOP/s over operational intensity, one slope per memory level."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ COLOURS = ("#1b6ca8", "#2a9d8f", "#e9a23b", "#c8553d", "#6d597a", "#444444")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Something that ran: operations per byte, GFLOP/s, and what it is."""
+    """A measured point: operations per byte, GFLOP/s, and a name."""
 
     intensity: float
     gflops: float
@@ -22,12 +22,12 @@ class Point:
 
 
 def roofline(machine: Machine, cores: int, points: Sequence[Point] = ()) -> str:
-    """A log-log picture of what a machine attains.
+    """A log-log roofline plot.
 
     Args:
         machine: the machine.
-        cores: how many of its cores work.
-        points: what is drawn into it; those beyond the axes stand at their ends.
+        cores: the number of busy cores.
+        points: points to draw; those beyond the axes are moved to their ends.
 
     Returns:
         An SVG document. Horizontal: floating-point operations per byte; vertical: GFLOP/s.
@@ -64,17 +64,17 @@ def _decade(x: float) -> int:
 
 
 class _Axes:
-    """Decades on both axes to places in the picture."""
+    """Maps values on logarithmic axes to positions in the picture."""
 
     def __init__(self, low: int, high: int, bottom: int, top: int) -> None:
         self.low, self.high, self.bottom, self.top = low, high, bottom, top
 
     def x(self, value: float) -> float:
-        """The horizontal place of a number of operations per byte."""
+        """The horizontal position of an operational intensity."""
         return LEFT + (log10(value) - self.low) / (self.high - self.low) * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        """The vertical place of a rate in GFLOP/s."""
+        """The vertical position of a rate in GFLOP/s."""
         part = (log10(value) - self.bottom) / (self.top - self.bottom)
         return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
 

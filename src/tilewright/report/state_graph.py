@@ -1,5 +1,4 @@
-"""The states that a construction went through, as a graph: nodes are states at a level, edges what led from one to
-another."""
+"""State graph of a construction: nodes are tile sizes at a level, edges are the actions between them."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -16,9 +15,9 @@ class State:
     """A node.
 
     Attributes:
-        level: that is being scheduled.
-        sizes: per level and axis.
-        recorded: whether it counts in the ranking.
+        level: the memory level that is being tiled.
+        sizes: tile sizes per level and axis.
+        recorded: whether it takes part in the ranking.
         best: whether it is the program that was ranked first.
     """
 
@@ -33,11 +32,11 @@ class Edge:
     """A move between two states, by their numbers.
 
     Attributes:
-        source, target: positions in the list of states.
-        action: what was done.
-        weight: its probability in a walk, its score in greedy growth.
-        count: how often the walk took it.
-        chosen: whether it lies on the path from the start to the best state.
+        source, target: indices of the states.
+        action: the name of the action.
+        weight: the action's probability in a walk, its score in greedy growth.
+        count: how often the walk took the edge.
+        chosen: whether the edge is on the path from the start to the best state.
     """
 
     source: int
@@ -50,7 +49,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class StateGraph:
-    """The states in the order in which they were met first, and the moves between them."""
+    """The states in order of the first visit, and the edges between them."""
 
     axes: tuple[str, ...]
     states: tuple[State, ...]
@@ -59,7 +58,7 @@ class StateGraph:
 
 @dataclass(frozen=True, slots=True)
 class _Visit:
-    """A state as it is passed: what leads there, from the state before."""
+    """A visit of a state, with the action that led there."""
 
     level: str
     sizes: Tiles
@@ -69,7 +68,7 @@ class _Visit:
 
 
 def graph_of_trajectory(trajectory: Trajectory, best: TileProgram) -> StateGraph:
-    """All different states of a walk; the chosen path is the walk to the best one without its detours."""
+    """The distinct states of a walk; the chosen path is the walk to the best state without cycles."""
     visits = [_Visit(trajectory.steps[0].level, trajectory.steps[0].sizes, "", 1.0, False)]
     for k, m in enumerate(trajectory.steps):
         last = k + 1 == len(trajectory.steps)
@@ -81,7 +80,7 @@ def graph_of_trajectory(trajectory: Trajectory, best: TileProgram) -> StateGraph
 
 
 def graph_of_growth(path: GrowthPath, best: TileProgram) -> StateGraph:
-    """The states of greedy growth, which is one path."""
+    """The states of greedy growth, a single path."""
     names = tuple(a.name for a in path.space.problem.axes)
     start = path.space.sizes(path.space.initial_state()[None])[0]
     level = path.steps[0].level if path.steps else L2

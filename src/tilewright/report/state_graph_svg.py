@@ -1,5 +1,4 @@
-"""A graph of states as a picture: a band per level from the farthest to the nearest, states in the order in which they
-were met."""
+"""Drawing of a state graph as SVG: a band per memory level, states in order of the first visit."""
 
 from html import escape
 
@@ -9,7 +8,7 @@ from tilewright.tile.program import LEVELS
 BOX, GAP, HEIGHT, ROW = 118, 142, 58, 128
 LEFT, TOP, HEAD = 20, 64, 34
 COLUMNS = 6
-"""States of a row; a band has as many rows as it needs."""
+"""States per row of a band."""
 
 BANDS = {"L2": "#e8f1f8", "L1": "#e9f5f2", "register": "#fdf3e3"}
 CHOSEN_COLOUR, OTHER_COLOUR, TEXT_COLOUR = "#c8553d", "#8a8a8a", "#555555"
@@ -48,16 +47,16 @@ Place = tuple[int, int]
 
 
 def _place_states(graph: StateGraph) -> tuple[list[Place], dict[str, tuple[int, int]], int]:
-    """The upper left corners of the states, the bands (top, height), and the height of the whole."""
+    """The upper left corners of the states, the bands (top, height), and the height of the picture."""
     places: dict[int, Place] = {}
     bands: dict[str, tuple[int, int]] = {}
     y = TOP
     for level in reversed(LEVELS):
-        own = [k for k, s in enumerate(graph.states) if s.level == level]
-        if not own:
+        ids = [k for k, s in enumerate(graph.states) if s.level == level]
+        if not ids:
             continue
-        rows = -(-len(own) // COLUMNS)
-        for n, k in enumerate(own):
+        rows = -(-len(ids) // COLUMNS)
+        for n, k in enumerate(ids):
             places[k] = (LEFT + n % COLUMNS * (BOX + GAP), y + HEAD + n // COLUMNS * ROW)
         bands[level] = (y, HEAD + rows * ROW)
         y += HEAD + rows * ROW + 12
@@ -108,7 +107,7 @@ def _label_svg(edge: Edge, places: list[Place]) -> str:
 
 
 def _edge_curve(a: Place, b: Place) -> tuple[str, Place]:
-    """A way from box to box and where its label stands."""
+    """The path of an edge from box to box, and the position of its label."""
     (x0, y0), (x1, y1) = a, b
     middle = HEIGHT // 2
     if y0 == y1 and x1 == x0 + BOX + GAP:

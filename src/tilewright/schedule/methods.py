@@ -106,11 +106,11 @@ class Primitives(ABC):
     # Loop kinds
 
     def parallel(self, loop: str) -> None:
-        """Runs the iterations of a loop on several threads. See `schedule.annotate.parallel`."""
+        """Executes the iterations of a loop on several threads. See `schedule.annotate.parallel`."""
         self.do("parallel", loop)
 
     def vectorize(self, loop: str) -> None:
-        """Runs the iterations of a loop in the lanes of vectors. See `schedule.annotate.vectorize`."""
+        """Executes the iterations of a loop in the lanes of vectors. See `schedule.annotate.vectorize`."""
         self.do("vectorize", loop)
 
     def unroll(self, loop: str) -> None:

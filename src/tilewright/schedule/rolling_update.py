@@ -1,7 +1,7 @@
 """The primitive rolling_update, which fuses a sum into the loop of a reduction that its terms depend on."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
@@ -21,7 +21,13 @@ from tilewright.schedule.online_reduction import (
     check_sum,
     reduction_vars,
 )
-from tilewright.schedule.online_rescale import FactoredValue, rescale, rescale_rate, split_invariant_factors
+from tilewright.schedule.online_rescale import (
+    FactoredValue,
+    RunningExtremum,
+    rescale,
+    rescale_rate,
+    split_invariant_factors,
+)
 from tilewright.schedule.reduction import decompose_reduction
 from tilewright.schedule.region import Span, check_domain, over_region, region, span_of
 from tilewright.schedule.rewrite_tree import (
@@ -83,29 +89,62 @@ def rolling_update(func: Func, block: str, loop: str, name: str | None = None) -
     check_consumer(func, node, target, place)
     nest = exclusive_nest(node, enclosing, "rolling_update")
     check_domain(node, enclosing, place)
-    value = check_sum(node, place)
-    reductions = check_online_reductions(func, node, loops, place)
-    factors = split_invariant_factors(value, reduction_vars(node), [r.load.buffer for r in reductions])
-    extrema = check_running_extrema(func, factors.core, reductions, target, place)
-    rates = [rescale_rate(factors.core, e, place) for e in extrema]
-    spans = check_spans_agree(reductions, place)
-    for reduction in reductions:
-        if reduction.block.init is not None:
-            func = decompose_reduction(func, reduction.block.name, loop)
-    rescaling = [r for r in reductions if r.load in loads(factors.core)]
-    func, saved = _save_running_results(func, loop, rescaling, name, place)
+    online = _analyse_sum(func, node, loops, place)
+    func = _decompose(func, online.reductions, loop)
+    func, saved = _save_running_results(func, loop, online.rescaling, name, place)
     # only now, so that the names of the moved nest stay taken
     func = with_stmt_replaced(func, nest, None)
     rescaled: Expr = Load(node.body.buffer, node.body.indices)
-    for extremum, rate in zip(extrema, rates, strict=True):
+    for extremum, rate in zip(online.extrema, online.rates, strict=True):
         rescaled = rescale(rescaled, extremum, rate, Load(saved[extremum.load.buffer], extremum.load.indices))
-    result, finish = _insert_online_sum(func, node, loop, spans, factors, rescaled)
-    running = {node.body.buffer, *(r.load.buffer for r in reductions)}
+    result, finish = _insert_online_sum(func, node, loop, online.spans, online.factors, rescaled)
+    running = {node.body.buffer, *(r.load.buffer for r in online.reductions)}
     check_inputs_complete(result, block, [x.var.name for x in loops], running, place)
     if finish:
         check_inputs_complete(result, finish, [x.var.name for x in outer], (), place)
     _check_fused(result, node, place)
     return result
+
+
+@dataclass(frozen=True, slots=True)
+class OnlineSum:
+    """A sum whose terms depend on running results.
+
+    Attributes:
+        reductions: the reductions whose results it reads.
+        factors: the summed value, split into core and invariant factors.
+        extrema: the running extrema in the core, with the rates at which it is rescaled.
+        spans: the part of its domain that one iteration of the loop completes.
+    """
+
+    reductions: Sequence[OnlineReduction]
+    factors: FactoredValue
+    extrema: Sequence[RunningExtremum]
+    rates: Sequence[float]
+    spans: Mapping[Var, Span]
+
+    @property
+    def rescaling(self) -> list[OnlineReduction]:
+        """The reductions whose results the core reads."""
+        return [r for r in self.reductions if r.load in loads(self.factors.core)]
+
+
+def _analyse_sum(func: Func, node: Block, loops: Sequence[For], place: str) -> OnlineSum:
+    """The sum in terms of the running results of the last of `loops`, if it can be rescaled."""
+    value = check_sum(node, place)
+    reductions = check_online_reductions(func, node, loops, place)
+    factors = split_invariant_factors(value, reduction_vars(node), [r.load.buffer for r in reductions])
+    extrema = check_running_extrema(func, factors.core, reductions, loops[-1], place)
+    rates = [rescale_rate(factors.core, e, place) for e in extrema]
+    return OnlineSum(reductions, factors, extrema, rates, check_spans_agree(reductions, place))
+
+
+def _decompose(func: Func, reductions: Sequence[OnlineReduction], loop: str) -> Func:
+    """The function with the initialisations of the reductions before the loop."""
+    for reduction in reductions:
+        if reduction.block.init is not None:
+            func = decompose_reduction(func, reduction.block.name, loop)
+    return func
 
 
 def _check_fused(func: Func, node: Block, place: str) -> None:

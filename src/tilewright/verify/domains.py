@@ -25,7 +25,7 @@ def find_domain_errors(context: BlockContext) -> Iterator[Diagnostic]:
             yield Diagnostic(where, f"binding {i.binding} of {i.var.name!r} is not proved < {i.extent}", context.text)
     domains = tuple((i.var, i.extent) for i in block.iters)
     for a, axis in _unproved_accesses(domains, accesses(block)):
-        # Over the block's own domains it is not in bounds; it may be where the loops and the predicate go.
+        # Not in bounds over the whole domain; it may be over the points that loops and predicate reach.
         index, size = a.indices[axis], a.buffer.shape[axis]
         bounds = context.bounds.assuming(context.over_loops(a.condition))
         bound = simplify(context.over_loops(index), bounds)
@@ -43,14 +43,14 @@ def find_domain_errors(context: BlockContext) -> Iterator[Diagnostic]:
 def _unproved_accesses(
     domains: tuple[tuple[Var, Expr], ...], touched: tuple[Access, ...]
 ) -> tuple[tuple[Access, int], ...]:
-    """The accesses, with the dimension, that the domains of the iteration variables alone do not keep in bounds."""
+    """The accesses, with the dimension, that are not proved in bounds over the domains of the iteration variables."""
     bounds = Bounds()
     for var, extent in domains:
         bounds = bounds.with_loop(var, extent)
-    found: list[tuple[Access, int]] = []
+    unproved: list[tuple[Access, int]] = []
     for a in touched:
         inside = bounds.assuming(a.condition)
         for axis, (index, size) in enumerate(zip(a.indices, a.buffer.shape, strict=True)):
             if not (can_prove_non_negative(index, inside) and can_prove_lt(index, size, inside)):
-                found.append((a, axis))
-    return tuple(found)
+                unproved.append((a, axis))
+    return tuple(unproved)

@@ -1,7 +1,7 @@
-"""Coverage by running through all iterations, where they are few: for what algebra (`smt_siblings.py`) leaves open.
+"""Coverage by enumeration of all iterations where these are few: the fallback of the iteration maps.
 
-Loops, and symbols over their declared ranges, are enumerated in NumPy, so that an answer holds for all sizes. A loop
-that alone is one variable of its block, over all of that variable's domain, need not be enumerated.
+Loops, and symbols over their declared ranges, are enumerated in NumPy, so that a proof holds for all sizes. A loop that
+by itself is one variable of its block, over all of that variable's domain, need not be enumerated.
 """
 
 from collections.abc import Collection, Sequence
@@ -23,30 +23,30 @@ from tilewright.loops.ir import BlockIter
 Array = np.ndarray[Any, Any]
 
 MAX_ITERATIONS = 1 << 19
-"""Iterations of a block beyond which nothing is enumerated: about 100 ms."""
+"""Iterations of a block that are enumerated at most: about 100 ms."""
 
 MAX_VALUES = 1 << 22
-"""Numbers that are held at once, of 8 bytes."""
+"""Numbers of 8 bytes that are held at once at most."""
 
 
 class UndecidedError(Exception):
-    """The question is too large, or not about loops alone."""
+    """Enumeration is too expensive, or the iterations depend on data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Iterations of a block: the values of symbols and loops at each."""
+    """Iterations of a block: the values of symbols and loop variables, as columns of `count` rows."""
 
     variables: dict[Var, Array]
     count: int
 
     def subset(self, mask: Array) -> "Points":
-        """Those where `mask` holds."""
+        """The iterations where `mask` is set."""
         return Points({v: a[mask] for v, a in self.variables.items()}, int(mask.sum()))
 
 
 def is_covered(parts: Sequence[BlockContext]) -> bool:
-    """Whether it is proved that blocks of one domain together reach every point of it."""
+    """Whether blocks with one domain are proved to reach every point of it together."""
     try:
         return _is_covered(parts)
     except (UndecidedError, InternalError):
@@ -55,29 +55,29 @@ def is_covered(parts: Sequence[BlockContext]) -> bool:
 
 def _is_covered(parts: Sequence[BlockContext]) -> bool:
     domain = [i.extent for i in parts[0].block.iters]
-    places = [p for p in range(len(domain)) if not all(is_slice_iter(context, p) for context in parts)]
-    still = {context: _slice_loops(context, places) for context in parts}
-    extents = [domain[p] for p in places]
-    symbols = relevant_symbols(parts, extents, frozenset[Var]().union(*still.values()))
-    reached: list[Array] = []
+    enumerated = [p for p in range(len(domain)) if not all(is_slice_iter(context, p) for context in parts)]
+    fixed_loops = {context: _slice_loops(context, enumerated) for context in parts}
+    extents = [domain[p] for p in enumerated]
+    symbols = relevant_symbols(parts, extents, frozenset[Var]().union(*fixed_loops.values()))
+    tables: list[Array] = []
     for context in parts:
-        points = enumerate_points(context, symbols, still[context])
-        iters = [context.block.iters[p] for p in places]
+        points = enumerate_points(context, symbols, fixed_loops[context])
+        iters = [context.block.iters[p] for p in enumerated]
         columns = [*(points.variables[s] for s in symbols), *domain_columns(points, iters)]
-        reached.append(table(columns, points.count))
-    return count_distinct(pack_rows(np.concatenate(reached))) == int(domain_sizes(symbols, extents).sum())
+        tables.append(table(columns, points.count))
+    return count_distinct(pack_rows(np.concatenate(tables))) == int(domain_sizes(symbols, extents).sum())
 
 
-def enumerate_points(context: BlockContext, symbols: Sequence[Var], still: Collection[Var]) -> Points:
+def enumerate_points(context: BlockContext, symbols: Sequence[Var], fixed_loops: Collection[Var]) -> Points:
     """The iterations of a block, in order, for all values of the symbols.
 
     Args:
-        nest: the block in its loops.
-        symbols: see `symbols_of`.
-        still: loops of which one iteration stands for all.
+        context: the block in its loops.
+        symbols: see `relevant_symbols`.
+        fixed_loops: loops of which only iteration 0 is enumerated.
 
     Raises:
-        OpenError: there are too many, or what is loaded decides about them.
+        UndecidedError: there are too many, or they depend on loaded values.
     """
     points = _symbol_values(symbols)
     conditions = conjuncts(context.block.predicate)
@@ -85,7 +85,7 @@ def enumerate_points(context: BlockContext, symbols: Sequence[Var], still: Colle
         ready = [c for c in conditions if all(v in points.variables for v in free_vars(c))]
         points = filter_points(points, conjunction(*ready))
         conditions = [c for c in conditions if c not in ready]
-        if loop.var in still:
+        if loop.var in fixed_loops:
             points = Points({**points.variables, loop.var: np.zeros(points.count, np.int64)}, points.count)
             continue
         extents = np.maximum(column(points, loop.extent), 0)
@@ -99,7 +99,7 @@ def enumerate_points(context: BlockContext, symbols: Sequence[Var], still: Colle
 
 
 def _symbol_values(symbols: Sequence[Var]) -> Points:
-    """All values of symbols."""
+    """All combinations of values of symbols in their declared ranges."""
     spans = [range(s.lo, s.hi + 1) for s in symbols if s.lo is not None and s.hi is not None]
     count = prod(len(r) for r in spans)
     if len(spans) < len(symbols) or count > MAX_ITERATIONS:
@@ -117,7 +117,7 @@ def column(points: Points, e: Expr) -> Array:
     """The value of an expression at every point.
 
     Raises:
-        OpenError: it loads something.
+        UndecidedError: it loads from memory.
     """
     if loads(e):
         raise UndecidedError
@@ -126,10 +126,10 @@ def column(points: Points, e: Expr) -> Array:
 
 
 def domain_columns(points: Points, iters: Sequence[BlockIter]) -> list[Array]:
-    """The values of a block's variables.
+    """The values of a block's iteration variables.
 
     Raises:
-        OpenError: one leaves its domain.
+        UndecidedError: one leaves its domain.
     """
     values = [column(points, i.binding) for i in iters]
     for value, i in zip(values, iters, strict=True):
@@ -139,13 +139,12 @@ def domain_columns(points: Points, iters: Sequence[BlockIter]) -> list[Array]:
 
 
 def relevant_symbols(
-    contexts: Sequence[BlockContext], sizes: Sequence[Expr], still: Collection[Var]
+    contexts: Sequence[BlockContext], sizes: Sequence[Expr], fixed_loops: Collection[Var]
 ) -> tuple[Var, ...]:
-    """The symbols that iterations and accesses of blocks, and `sizes`, depend on; loops that stand `still` have one
-    iteration."""
+    """The symbols that `sizes` and the blocks' iterations and accesses depend on; `fixed_loops` have one iteration."""
     used = {v for e in sizes for v in free_vars(e)}
     for context in contexts:
-        used |= {v for loop in context.loops if loop.var not in still for v in free_vars(loop.extent)}
+        used |= {v for loop in context.loops if loop.var not in fixed_loops for v in free_vars(loop.extent)}
         used |= {v for e in (context.block.predicate, *context.bindings.values()) for v in free_vars(e)}
         used |= {v for a in accesses(context.block) for i in a.indices for v in free_vars(context.over_loops(i))}
         used |= {v for a in accesses(context.block) for v in free_vars(context.over_loops(a.condition))}
@@ -157,7 +156,7 @@ def domain_sizes(symbols: Sequence[Var], extents: Sequence[Expr]) -> Array:
     """The number of points of a domain, for all values of the symbols.
 
     Raises:
-        OpenError: it depends on loops.
+        UndecidedError: it depends on loops.
     """
     if any(v not in symbols for e in extents for v in free_vars(e)):
         raise UndecidedError
@@ -165,17 +164,19 @@ def domain_sizes(symbols: Sequence[Var], extents: Sequence[Expr]) -> Array:
 
 
 def domain_sizes_at(points: Points, extents: Sequence[Expr]) -> Array:
-    """The number of points of a domain, for the sizes of every iteration."""
+    """The number of points of a domain at every iteration, for the sizes there."""
     size = np.ones(points.count, np.int64)
     for e in extents:
         size = size * np.maximum(column(points, e), 0)
     return size
 
 
-def is_slice_iter(context: BlockContext, place: int) -> bool:
-    """Whether a variable of the block is a loop over its whole domain that drives nothing else: then what happens at
-    one of its values happens at all of them."""
-    i = context.block.iters[place]
+def is_slice_iter(context: BlockContext, position: int) -> bool:
+    """Whether an iteration variable is a loop over its whole domain that drives nothing else.
+
+    What happens at one value of such a variable then happens at all of them.
+    """
+    i = context.block.iters[position]
     loop = next((x for x in context.loops if x.var is i.binding), None)
     if loop is None or loop.extent is not i.extent:
         return False
@@ -183,9 +184,9 @@ def is_slice_iter(context: BlockContext, place: int) -> bool:
     return not any(loop.var in free_vars(e) for e in (*others, context.block.predicate))
 
 
-def _slice_loops(context: BlockContext, places: Collection[int]) -> frozenset[Var]:
-    """The loops that the variables at other places are."""
-    return frozenset(v for p, i in enumerate(context.block.iters) if p not in places for v in free_vars(i.binding))
+def _slice_loops(context: BlockContext, enumerated: Collection[int]) -> frozenset[Var]:
+    """The loops of the iteration variables that are not enumerated."""
+    return frozenset(v for p, i in enumerate(context.block.iters) if p not in enumerated for v in free_vars(i.binding))
 
 
 def table(columns: Sequence[Array], rows: int) -> Array:
@@ -194,28 +195,28 @@ def table(columns: Sequence[Array], rows: int) -> Array:
 
 
 def pack_rows(rows: Array) -> Array:
-    """One number per row of a table that orders rows as their columns do.
+    """One number per row of a table, in the lexicographical order of the rows.
 
     Raises:
-        OpenError: 62 bits do not suffice.
+        UndecidedError: 62 bits do not suffice.
     """
     result = np.zeros(len(rows), np.int64)
-    most = 1
+    num_codes = 1
     for values in rows.T if len(rows) else ():
         low = int(values.min())
         span = int(values.max()) - low + 1
-        most *= span
-        if most >= 1 << 62:
+        num_codes *= span
+        if num_codes >= 1 << 62:
             raise UndecidedError
         result = result * span + (values - low)
     return result
 
 
 def count_distinct(values: Array) -> int:
-    """How many different values `packed` found."""
-    most = int(values.max(initial=-1)) + 1
-    if most > 8 * MAX_ITERATIONS:
+    """The number of distinct values in a result of `pack_rows`."""
+    limit = int(values.max(initial=-1)) + 1
+    if limit > 8 * MAX_ITERATIONS:
         return len(np.unique(values))
-    seen = np.zeros(most, np.bool_)
+    seen = np.zeros(limit, np.bool_)
     seen[values] = True
     return int(seen.sum())

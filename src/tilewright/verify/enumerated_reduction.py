@@ -1,7 +1,7 @@
-"""The history of an accumulator: what happens to its elements, by element and time, for sizes that can be enumerated.
+"""Reductions by enumeration: all events of an accumulator, sorted by element and time, where these are few.
 
-An element is given a first value, then every point of its reduction is added once, and only then other blocks may use
-it, except for those inside the loops of the reduction, which may use what there is so far.
+An element must be initialised, then every point of its reduction accumulated once; only then may other blocks use it,
+except for blocks inside the loops of the reduction, which may use partial sums.
 """
 
 from collections.abc import Sequence
@@ -38,20 +38,20 @@ from tilewright.verify.reduction_parts import is_inside_reduction
 Array = np.ndarray[Any, Any]
 
 _RESET, _COUNT, _USE = range(3)
-"""What happens to an element: it gets a value that does not depend on what it held; a point of the reduction is added;
-another block reads it, or changes it."""
+"""Kinds of events: the element gets a value that does not depend on its previous one; a point of the reduction is
+accumulated; another block reads the element."""
 
 _INIT, _READ, _BODY = range(3)
-"""When that happens within one iteration of a block."""
+"""The order of events within one iteration of a block."""
 
 
 def is_counted_once(parts: Sequence[BlockContext], contexts: Sequence[BlockContext], full_domain: bool) -> bool:
-    """Whether it is proved that blocks of one domain together add every point of their reduction once.
+    """Whether blocks with one domain are proved to accumulate every point of their reduction once together.
 
     Args:
         parts: blocks that accumulate into one buffer, over one domain.
-        nests: all blocks of the function, in order.
-        whole: whether every element of the domain must be complete at the end; else only those that are begun.
+        contexts: all blocks of the function, in order.
+        full_domain: whether every element of the domain must be complete at the end; else only initialised ones.
     """
     try:
         return _is_counted_once(parts, contexts, full_domain)
@@ -61,63 +61,68 @@ def is_counted_once(parts: Sequence[BlockContext], contexts: Sequence[BlockConte
 
 def _is_counted_once(parts: Sequence[BlockContext], contexts: Sequence[BlockContext], full_domain: bool) -> bool:
     buffer, iters = parts[0].block.body.buffer, parts[0].block.iters
-    touching = [n for n in contexts if any(a.buffer == buffer for a in accesses(n.block))]
-    places, still = _split_slice_iters(parts, touching, buffer)
-    spatial = [p for p in places if iters[p].kind is IterKind.SPATIAL]
-    reduced = [p for p in places if iters[p].kind is IterKind.REDUCE]
-    all_still = frozenset[Var]().union(*still.values())
-    symbols = relevant_symbols(touching, [iters[p].extent for p in places], all_still)
+    touching = [c for c in contexts if any(a.buffer == buffer for a in accesses(c.block))]
+    enumerated, fixed_loops = _split_slice_iters(parts, touching, buffer)
+    spatial = [p for p in enumerated if iters[p].kind is IterKind.SPATIAL]
+    reduced = [p for p in enumerated if iters[p].kind is IterKind.REDUCE]
+    all_fixed = frozenset[Var]().union(*fixed_loops.values())
+    symbols = relevant_symbols(touching, [iters[p].extent for p in enumerated], all_fixed)
     sizes = [iters[p].extent for p in reduced]
-    history = _EventLog(symbols, contexts, sizes, (len(spatial), len(reduced)))
+    log = _EventLog(symbols, contexts, sizes, (len(spatial), len(reduced)))
     for context in touching:
-        points = enumerate_points(context, symbols, still[context])
+        points = enumerate_points(context, symbols, fixed_loops[context])
         if context in parts:
-            history.accumulate(
-                context, points, *([context.block.iters[p] for p in some] for some in (spatial, reduced))
+            log.accumulate(
+                context, points, *([context.block.iters[p] for p in positions] for positions in (spatial, reduced))
             )
         else:
-            history.add_other_block(context, points, buffer, inside_reduction=is_inside_reduction(context, parts))
-    number = history.count_complete_elements()
+            log.add_other_block(context, points, buffer, inside_reduction=is_inside_reduction(context, parts))
+    count = log.count_complete_elements()
     if not full_domain:
-        return number is not None
+        return count is not None
     if not all(domain_sizes(symbols, sizes)):
-        return False  # what an empty reduction leaves is not looked at
-    return number == int(domain_sizes(symbols, [iters[p].extent for p in spatial]).sum())
+        return False  # the inits of empty reductions are not in the log
+    return count == int(domain_sizes(symbols, [iters[p].extent for p in spatial]).sum())
 
 
 def _split_slice_iters(
     parts: Sequence[BlockContext], touching: Sequence[BlockContext], buffer: Buffer
 ) -> tuple[list[int], dict[BlockContext, frozenset[Var]]]:
-    """The variables that must be enumerated, by place, and the loops that need not: those that pick a slice of the
-    buffer in which the same happens as in all others, whatever order slices are in."""
+    """The positions of the iteration variables to enumerate, and the loops that need not be enumerated.
+
+    The latter select a slice of the buffer; the same happens in all slices, and in any order of them.
+    """
     iters = parts[0].block.iters
-    still = {context: set[Var]() for context in touching}
-    places = list(range(len(iters)))
-    for place in range(len(iters)):
+    fixed_loops = {context: set[Var]() for context in touching}
+    enumerated = list(range(len(iters)))
+    for position in range(len(iters)):
         if not all(
-            is_slice_iter(context, place) and context.block.iters[place].kind is IterKind.SPATIAL for context in parts
+            is_slice_iter(context, position) and context.block.iters[position].kind is IterKind.SPATIAL
+            for context in parts
         ):
             continue
-        axes = [[d for d, e in enumerate(n.block.body.indices) if e is n.block.iters[place].var] for n in parts]
+        axes = [[d for d, e in enumerate(c.block.body.indices) if e is c.block.iters[position].var] for c in parts]
         if any(len(d) != 1 or d != axes[0] for d in axes):
             continue
-        loops = {context: _slice_loop(context, buffer, axes[0][0], iters[place].extent) for context in touching}
-        chosen = {v for v in loops.values() if v is not None}
+        loops = {context: _slice_loop(context, buffer, axes[0][0], iters[position].extent) for context in touching}
+        slice_loops = {v for v in loops.values() if v is not None}
         if None in loops.values() or any(
-            x.var in chosen and x.var is not loops[context] for context in touching for x in context.loops
+            x.var in slice_loops and x.var is not loops[context] for context in touching for x in context.loops
         ):
             continue
-        places.remove(place)
+        enumerated.remove(position)
         for context, v in loops.items():
             if v is not None:
-                still[context].add(v)
-    return places, {context: frozenset(found) for context, found in still.items()}
+                fixed_loops[context].add(v)
+    return enumerated, {context: frozenset(variables) for context, variables in fixed_loops.items()}
 
 
 def _slice_loop(context: BlockContext, buffer: Buffer, axis: int, extent: Expr) -> Var | None:
-    """The loop that is the index of every access along an axis, and decides nothing else about the accesses; where
-    the block writes, it goes through all slices."""
-    found: set[Var] = set()
+    """The loop whose variable is the index of every access along an axis, and which nothing else depends on.
+
+    Where the block writes the buffer, the loop must run over the whole axis. None where there is no such loop.
+    """
+    slice_loops: set[Var] = set()
     for a in accesses(context.block):
         if a.buffer != buffer:
             continue
@@ -129,14 +134,22 @@ def _slice_loop(context: BlockContext, buffer: Buffer, axis: int, extent: Expr) 
             return None
         if a.is_write and loop.extent is not extent:
             return None
-        found.add(loop.var)
-    return found.pop() if len(found) == 1 else None
+        slice_loops.add(loop.var)
+    return slice_loops.pop() if len(slice_loops) == 1 else None
 
 
 @dataclass(slots=True)
 class _Events:
-    """Events of one kind, a row each: the element and the sizes it belongs to, the time, the kind, how many points the
-    reduction has, and the point that is added."""
+    """Events of one kind, one row each.
+
+    Attributes:
+        element: the symbols' values and the indices of the element.
+        time: positions and iterations of the loops, outermost first, then the order within the iteration.
+        kind: `_RESET`, `_COUNT` or `_USE`.
+        expected: the number of points of the reduction.
+        spatial: the symbols' values and the spatial part of the accumulated point.
+        reduced: its reduction part.
+    """
 
     element: Array
     time: Array
@@ -147,13 +160,13 @@ class _Events:
 
 
 class _EventLog:
-    """What happens to the elements of one buffer.
+    """All events of one buffer.
 
     Args:
-        symbols: the symbols that are enumerated; elements of runs with different sizes are different elements.
-        nests: all blocks, in order: their places say when they run.
+        symbols: the enumerated symbols; elements for different sizes are different elements.
+        contexts: all blocks, in program order.
         sizes: extents of the reduction.
-        variables: numbers of spatial and reduction variables.
+        variables: the numbers of spatial and of reduction variables.
     """
 
     def __init__(
@@ -163,7 +176,7 @@ class _EventLog:
         sizes: Sequence[Expr],
         variables: tuple[int, int],
     ) -> None:
-        self.symbols, self.nests, self.sizes, self.variables = symbols, contexts, sizes, variables
+        self.symbols, self.contexts, self.sizes, self.variables = symbols, contexts, sizes, variables
         self.depth = max(len(context.loops) for context in contexts)
         self.events: list[_Events] = []
         self.num_values = 0
@@ -171,7 +184,11 @@ class _EventLog:
     def accumulate(
         self, context: BlockContext, points: Points, spatial: Sequence[BlockIter], reduced: Sequence[BlockIter]
     ) -> None:
-        """A part of the reduction: its init where it has one, and what it adds."""
+        """Adds the events of a part of the reduction: its init if it has one, and its accumulations.
+
+        Raises:
+            UndecidedError: it accesses other elements than the one it stores, or there are too many events.
+        """
         block = context.block
         if any(a.buffer == block.body.buffer and a.indices != block.body.indices for a in accesses(block)):
             raise UndecidedError
@@ -185,7 +202,11 @@ class _EventLog:
         self._add(context, points, block.body.indices, _COUNT, _BODY, domain)
 
     def add_other_block(self, context: BlockContext, points: Points, buffer: Buffer, inside_reduction: bool) -> None:
-        """A block that is no part of the reduction."""
+        """Adds the events of a block that is no part of the reduction.
+
+        Raises:
+            UndecidedError: it is another reduction into the buffer, or there are too many events.
+        """
         block = context.block
         if block.init is not None and block.init.buffer == buffer:
             raise UndecidedError
@@ -200,63 +221,65 @@ class _EventLog:
         self, context: BlockContext, points: Points, indices: Sequence[Expr], kind: int, step: int,
         domain: Sequence[Sequence[Array]] | None = None,
     ) -> None:  # fmt: skip
-        n = points.count
-        # Every number is copied once, when events of all blocks are put together.
-        self.num_values += 2 * n * (2 * len(self.symbols) + len(indices) + 2 * self.depth + sum(self.variables) + 5)
+        c = points.count
+        # Every number is copied once, when the events of all blocks are concatenated.
+        self.num_values += 2 * c * (2 * len(self.symbols) + len(indices) + 2 * self.depth + sum(self.variables) + 5)
         if self.num_values > MAX_VALUES:
             raise UndecidedError
-        zero = np.zeros(n, np.int64)
+        zero = np.zeros(c, np.int64)
         symbols = [points.variables[s] for s in self.symbols]
         time: list[Array] = []
         for depth in range(self.depth + 1):
-            time.append(np.full(n, self._position(context, depth) if depth <= len(context.loops) else 0))
+            time.append(np.full(c, self._position(context, depth) if depth <= len(context.loops) else 0))
             time.append(points.variables[context.loops[depth].var] if depth < len(context.loops) else zero)
         spatial, reduced = domain or tuple([zero] * count for count in self.variables)
         self.events.append(_Events(
-            table([*symbols, *(column(points, context.over_loops(i)) for i in indices)], n),
-            table([*time, np.full(n, step)], n),
-            np.full(n, kind), domain_sizes_at(points, self.sizes), table([*symbols, *spatial], n), table(reduced, n),
+            table([*symbols, *(column(points, context.over_loops(i)) for i in indices)], c),
+            table([*time, np.full(c, step)], c),
+            np.full(c, kind), domain_sizes_at(points, self.sizes), table([*symbols, *spatial], c), table(reduced, c),
         ))  # fmt: skip
 
     def _position(self, context: BlockContext, depth: int) -> int:
-        """When a block, or the loop around it, comes inside the outermost `depth` loops: its first block's number."""
-        mine = context.loops[: depth + 1]
-        for k, other in enumerate(self.nests):
-            theirs = other.loops[: depth + 1]
-            inside = len(mine) == len(theirs) == depth + 1 and all(x is y for x, y in zip(mine, theirs, strict=True))
+        """The program position of a block or its loop inside the `depth` outermost loops: that of its first block."""
+        loops = context.loops[: depth + 1]
+        for k, other in enumerate(self.contexts):
+            others = other.loops[: depth + 1]
+            inside = len(loops) == len(others) == depth + 1 and all(x is y for x, y in zip(loops, others, strict=True))
             if other is context or inside:
                 return k
         raise UndecidedError
 
     def count_complete_elements(self) -> int | None:
-        """How many elements hold a sum at the end; None where some sum is not as it should be."""
+        """The number of elements that hold a complete reduction at the end; None where some reduction is wrong."""
         if not any(len(e.kind) for e in self.events):
             return 0
-        element, time, kind, wanted, spatial, reduced = (
-            np.concatenate([getattr(e, name) for e in self.events]) for name in _Events.__slots__
-        )
-        element = pack_rows(element)
-        order = np.lexsort((pack_rows(time), element))
-        element, kind, wanted, spatial, reduced = (a[order] for a in (element, kind, wanted, spatial, reduced))
-        new = np.append(True, element[1:] != element[:-1])
-        start = new | (kind == _RESET)
-        era = np.cumsum(start) - 1  # from one first value of an element to the next
-        first = np.flatnonzero(start)
-        valued = (kind[first] == _RESET)[era]
+        element = pack_rows(np.concatenate([e.element for e in self.events]))
+        time = pack_rows(np.concatenate([e.time for e in self.events]))
+        order = np.lexsort((time, element))
+        element = element[order]
+        kind = np.concatenate([e.kind for e in self.events])[order]
+        expected = np.concatenate([e.expected for e in self.events])[order]
+        spatial = np.concatenate([e.spatial for e in self.events])[order]
+        reduced = np.concatenate([e.reduced for e in self.events])[order]
+        new_element = np.append(True, element[1:] != element[:-1])
+        starts_run = new_element | (kind == _RESET)
+        run = np.cumsum(starts_run) - 1  # a run: the events of an element from one initialisation to the next
+        first = np.flatnonzero(starts_run)
+        initialized = (kind[first] == _RESET)[run]
         adds = kind == _COUNT
-        number = np.bincount(era[adds], minlength=len(first))
-        if np.any(adds & ~valued) or np.any(adds & (number[era] != wanted)):
+        count = np.bincount(run[adds], minlength=len(first))
+        if np.any(adds & ~initialized) or np.any(adds & (count[run] != expected)):
             return None
         so_far = np.cumsum(adds)
-        so_far = so_far - (so_far - adds)[first][era]
-        if np.any((kind == _USE) & valued & (so_far != wanted)):
+        so_far = so_far - (so_far - adds)[first][run]
+        if np.any((kind == _USE) & initialized & (so_far != expected)):
             return None
-        mine, points = era[adds], pack_rows(spatial[adds])
-        if np.any((mine[1:] == mine[:-1]) & (points[1:] != points[:-1])):
-            return None  # one element collects for two
-        terms = pack_rows(np.concatenate([mine[:, None], reduced[adds]], axis=1))
+        add_run, points = run[adds], pack_rows(spatial[adds])
+        if np.any((add_run[1:] == add_run[:-1]) & (points[1:] != points[:-1])):
+            return None  # one element accumulates two spatial points
+        terms = pack_rows(np.concatenate([add_run[:, None], reduced[adds]], axis=1))
         if count_distinct(terms) != len(terms):
             return None
-        last = np.append(np.flatnonzero(new)[1:], len(order)) - 1
-        final = np.isin(mine, era[last])
+        last = np.append(np.flatnonzero(new_element)[1:], len(order)) - 1
+        final = np.isin(add_run, run[last])
         return count_distinct(points[final])

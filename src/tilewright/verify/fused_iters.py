@@ -1,9 +1,9 @@
-"""Blocks over fused variables: where several variables are digits of one index, that index is their one variable.
+"""Blocks over fused iteration variables: several splits of one index are replaced by that index.
 
     block B(v0: M = f // 31, v1: 31 = f % 31)      becomes      block B(v: M*31 = f)
 
-The points of both domains correspond one to one, so a block covers the one exactly where it covers the other. Parts of
-a fused loop that was cut in the middle of a row are a box only so.
+The points of the two domains correspond one to one, so covering one is covering the other. Parts of a fused loop that
+was split in the middle of a row are boxes only over fused variables.
 """
 
 from collections.abc import Sequence
@@ -17,31 +17,31 @@ from tilewright.verify.iter_split import IterSplit, match_iter_split
 
 
 def fuse_iters(contexts: Sequence[BlockContext]) -> tuple[BlockContext, ...]:
-    """The blocks over fused variables, in the same order; those of one buffer and domain have theirs fused alike.
-    Bindings are simplified before.
+    """The blocks over fused variables, in the same order, with simplified bindings.
 
-    The bindings must be proved to stay in their domains.
+    Blocks with one buffer and domain are fused alike. The bindings must be proved to stay in their domains.
     """
     contexts = [_simplify_bindings(context) for context in contexts]
-    chains: dict[object, tuple[int, ...]] = {}
+    positions_by_key: dict[object, tuple[int, ...]] = {}
     for context in contexts:
         for kind in IterKind:
-            chain = _fusable_iters([i for i in context.block.iters if i.kind is kind])
+            positions = _fusable_iters([i for i in context.block.iters if i.kind is kind])
             key = _domain_key(context, kind)
-            if len(chain) > len(chains.get(key, ())):
-                chains[key] = chain
-    if not any(chains.values()):
+            if len(positions) > len(positions_by_key.get(key, ())):
+                positions_by_key[key] = positions
+    if not any(positions_by_key.values()):
         return tuple(contexts)
     result = contexts
     for kind in IterKind:
         result = [
-            _fuse(n, kind, chains.get(_domain_key(old, kind), ())) for n, old in zip(result, contexts, strict=True)
+            _fuse(c, kind, positions_by_key.get(_domain_key(old, kind), ()))
+            for c, old in zip(result, contexts, strict=True)
         ]
     return fuse_iters(result)
 
 
 def _simplify_bindings(context: BlockContext) -> BlockContext:
-    """The block with bindings that are as simple as its loops and its predicate allow: `i % 8` where i < 8 is `i`."""
+    """The block with bindings simplified under its loops and predicate: `i % 8` where i < 8 is `i`."""
     bindings = [simplify(i.binding, context.bounds) for i in context.block.iters]
     if all(e is i.binding for e, i in zip(bindings, context.block.iters, strict=True)):
         return context
@@ -54,30 +54,32 @@ def _domain_key(context: BlockContext, kind: IterKind) -> object:
 
 
 def _fusable_iters(iters: Sequence[BlockIter]) -> tuple[int, ...]:
-    """Places of variables that are neighbouring digits of one index, the lowest first: as many as there are."""
-    found = [(k, d) for k, i in enumerate(iters) if (d := match_iter_split(i.binding)) is not None]
-    by_lower: dict[tuple[Expr, Expr], tuple[int, IterSplit]] = {(d.source, d.lower_factor): (k, d) for k, d in found}
+    """The positions of the longest chain of variables that are adjacent splits of one index, the lowest first."""
+    splits = [(k, split) for k, i in enumerate(iters) if (split := match_iter_split(i.binding)) is not None]
+    by_lower: dict[tuple[Expr, Expr], tuple[int, IterSplit]] = {
+        (split.source, split.lower_factor): (k, split) for k, split in splits
+    }
     best: tuple[int, ...] = ()
-    for place, d in found:
-        chain = [place]
-        # The next digit counts how often this one, which takes all its values, starts again.
-        while d.extent is not None and d.extent is iters[place].extent:
-            following = by_lower.get((d.source, d.lower_factor * d.extent))
-            if following is None or following[0] in chain:
+    for position, split in splits:
+        positions = [position]
+        # The next split counts the repetitions of this one, which takes all values of its domain.
+        while split.extent is not None and split.extent is iters[position].extent:
+            next_split = by_lower.get((split.source, split.lower_factor * split.extent))
+            if next_split is None or next_split[0] in positions:
                 break
-            place, d = following
-            chain.append(place)
-        best = max(best, tuple(chain), key=len)
+            position, split = next_split
+            positions.append(position)
+        best = max(best, tuple(positions), key=len)
     return best if len(best) > 1 else ()
 
 
-def _fuse(context: BlockContext, kind: IterKind, chain: Sequence[int]) -> BlockContext:
-    """The block with one variable for those at the places `chain` of a kind, the lowest digit first."""
-    if not chain:
+def _fuse(context: BlockContext, kind: IterKind, positions: Sequence[int]) -> BlockContext:
+    """The block with one variable in place of those at some positions among a kind, the lowest split first."""
+    if not positions:
         return context
     block = context.block
-    mine = [i for i in block.iters if i.kind is kind]
-    parts = [mine[k] for k in chain]
+    iters_of_kind = [i for i in block.iters if i.kind is kind]
+    parts = [iters_of_kind[k] for k in positions]
     v = Var("+".join(i.var.name for i in parts))
     radix: Expr = const(1)
     binding: Expr = const(0)
@@ -86,9 +88,9 @@ def _fuse(context: BlockContext, kind: IterKind, chain: Sequence[int]) -> BlockC
         binding = binding + i.binding * radix
         old[i.var] = v // radix if i is parts[-1] else v // radix % i.extent
         radix = radix * i.extent
-    one = BlockIter(v, radix, kind, binding)
+    fused = BlockIter(v, radix, kind, binding)
     first = min(parts, key=block.iters.index)
-    iters = tuple(one if i is first else i for i in block.iters if i is first or i not in parts)
+    iters = tuple(fused if i is first else i for i in block.iters if i is first or i not in parts)
     init = None if block.init is None else _substitute_store(block.init, old)
     return BlockContext.of(
         replace(block, iters=iters, body=_substitute_store(block.body, old), init=init), context.loops

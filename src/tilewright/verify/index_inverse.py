@@ -1,8 +1,8 @@
-"""Witnesses: for what values of its loops a write stores a given element. Guessed here, proved by who asks.
+"""Index inversion: the loop values at which a write stores a given element. Proposed here, proved by the callers.
 
-An index of a write is read as a number in mixed radix: `io*16 + ii` is element e at io = e // 16, ii = e % 16. Digits
-of one loop (`f // 4`, `f % 4`) are put together, and a tile that is shifted inwards, `min(io*16, N - 16) + ii`, is the
-one that has the element in its plain place.
+An index of a write is inverted as a mixed-radix number: `io*16 + ii` is element e at io = e // 16, ii = e % 16. The
+splits of one loop (`f // 4`, `f % 4`) are recombined; of tiles that are shifted inwards, `min(io*16, N - 16) + ii`, the
+one is chosen that contains the element without its shift.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,21 +20,21 @@ from tilewright.verify.iter_split import IterSplit, match_iter_split, splits_are
 def invert_indices(
     equations: Sequence[tuple[Expr, Expr]], unknown: frozenset[Var], bounds: Bounds
 ) -> Mapping[Var, Expr]:
-    """Values of unknowns at which equations may hold: a guess.
+    """Values of unknowns that may solve equations; not proved.
 
     Args:
-        equations: pairs of expressions; those on the left are over unknowns and others, those on the right over others.
-        unknown: the variables in question.
-        known: what is known about the others.
+        equations: pairs of expressions; left-hand sides contain unknowns, right-hand sides do not.
+        unknown: the unknowns.
+        bounds: ranges of the other variables.
 
     Returns:
-        Values of some of the unknowns; of none of those that the equations don't tell.
+        Values of the unknowns that the equations determine.
     """
-    search = _Inversion(unknown, bounds)
+    inversion = _Inversion(unknown, bounds)
     for left, right in equations:
-        search.solve(left, right)
-    search.solve_splits()
-    return search.values
+        inversion.solve(left, right)
+    inversion.solve_splits()
+    return inversion.values
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _Inversion:
     splits: dict[Expr, list[tuple[IterSplit, Expr]]] = field(default_factory=dict[Expr, "list[tuple[IterSplit, Expr]]"])
 
     def solve(self, left: Expr, right: Expr) -> None:
-        """Chooses values so that `left` becomes `right`, or the largest that is below."""
+        """Chooses values for which `left` is `right`, or the largest value below."""
         steps: dict[Expr, poly.Polynomial] = {}
         rest: poly.Polynomial = {}
         for monomial, k in poly.polynomial(substitute(left, self.values)).items():
@@ -60,17 +60,17 @@ class _Inversion:
         target = right - poly.expression(rest)
         for atom, step in self._by_descending_step([(a, poly.expression(p)) for a, p in steps.items()]):
             self._assign(atom, target // step)
-            placed = substitute(atom, self.values)
-            # A plain number in mixed radix leaves a remainder, a tile that was shifted what it leaves.
-            plain = isinstance(atom, Var) or free_vars(placed) & self.unknown
-            target = target % step if plain else target - placed * step
+            value_of = substitute(atom, self.values)
+            # A mixed-radix digit leaves the remainder; a shifted tile the distance to its actual start.
+            plain = isinstance(atom, Var) or free_vars(value_of) & self.unknown
+            target = target % step if plain else target - value_of * step
 
     def _by_descending_step(self, steps: list[tuple[Expr, Expr]]) -> list[tuple[Expr, Expr]]:
         ordered: list[tuple[Expr, Expr]] = []
         left = list(steps)
         while left:
             largest = next((s for s in left if all(can_prove_le(t[1], s[1], self.bounds) for t in left)), left[0])
-            # What moves a tile comes before what counts inside of it, also where both have step 1.
+            # The start of a tile comes before the offset inside of it, also where both have step 1.
             equal = [s for s in left if s[1] is largest[1]]
             largest = next((s for s in equal if not isinstance(s[0], Var)), largest)
             ordered.append(largest)
@@ -82,21 +82,21 @@ class _Inversion:
             self.values[atom] = value
             return
         if isinstance(atom, Binary) and atom.op == "min":
-            moving = [e for e in (atom.a, atom.b) if free_vars(e) & self.unknown]
-            if len(moving) == 1:
-                self.solve(moving[0], value)
+            unknown_arms = [e for e in (atom.a, atom.b) if free_vars(e) & self.unknown]
+            if len(unknown_arms) == 1:
+                self.solve(unknown_arms[0], value)
             return
-        d = match_iter_split(atom)
-        if d is not None:
-            self.splits.setdefault(d.source, []).append((d, value))
+        split = match_iter_split(atom)
+        if split is not None:
+            self.splits.setdefault(split.source, []).append((split, value))
 
     def solve_splits(self) -> None:
-        """Chooses the values of what several digits were found of."""
+        """Chooses the values of indices of which splits are known."""
         while self.splits:
             source, parts = self.splits.popitem()
-            if splits_are_bijective((d.lower_factor, d.extent) for d, _ in parts):
+            if splits_are_bijective((split.lower_factor, split.extent) for split, _ in parts):
                 distinct = dict(parts)
-                self.solve(source, sum((value * d.lower_factor for d, value in distinct.items()), const(0)))
+                self.solve(source, sum((value * split.lower_factor for split, value in distinct.items()), const(0)))
             else:
-                # Of the values that have this digit, the smallest.
-                self.solve(source, sum((value * d.lower_factor for d, value in parts[:1]), const(0)))
+                # The smallest value with this split.
+                self.solve(source, sum((value * split.lower_factor for split, value in parts[:1]), const(0)))

@@ -1,9 +1,9 @@
-"""How large the numbers of a program get that are computed from sizes and loop variables alone.
+"""Index overflow: bounds on the magnitude of numbers that are computed from sizes and loop variables.
 
-The index algebra takes them for integers (`expr/algebra/intervals.py`), the generated code computes them modulo
-2**64. So a
-program is refused where one can leave -2**62..2**62: by the verifier where no size decides it, else by every call,
-which is given the expressions to compare. Numbers that are converted from floating point count as nothing.
+The index algebra treats these numbers as mathematical integers (`expr/algebra/intervals.py`), generated code computes
+them modulo 2**64. A program is rejected where one may leave -2**62..2**62: by the verifier if that does not depend on
+sizes, else at every call, which compares the expressions given here. Loaded values and numbers that are converted from
+floating point count as 0.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,30 +26,33 @@ _ARITHMETIC = ("add", "sub", "mul")
 
 
 def overflow_candidates(func: Func, sizes: Mapping[Var, Expr]) -> tuple[Expr, ...]:
-    """How large, up or down, numbers in a function get at most, of those that may leave -2**62..2**62.
+    """Upper bounds on the magnitude of the numbers in a function that may leave -2**62..2**62.
 
     Args:
         func: the function.
-        sizes: what stands for its symbols, in the result.
+        sizes: expressions that replace its symbols in the result.
     """
     return tuple(dict.fromkeys(e for _, _, e in possible_overflows(func, sizes)))
 
 
 def possible_overflows(func: Func, sizes: Mapping[Var, Expr]) -> Iterator[tuple[For | Block, Expr, Expr]]:
-    """The numbers that exceed 2**62 for some sizes in the declared ranges, where they are, and what they are at most:
-    literals where no size matters."""
+    """The numbers whose magnitude may exceed 2**62 for sizes in the declared ranges.
+
+    Yields:
+        The loop or block, the number, and an upper bound on its magnitude: a literal if it does not depend on sizes.
+    """
     extents: dict[Var, Expr] = {}
     for s, _ in walk_stmt(func.body):
         if isinstance(s, For):
             extents[s.var] = s.extent
         elif isinstance(s, Block):
             extents |= {i.var: i.extent for i in s.iters}
-    reach = _Magnitude(extents, sizes)
+    magnitude = _Magnitude(extents, sizes)
     for s, _ in walk_stmt(func.body):
         if isinstance(s, For | Block):
             for e in (e for root in _roots(s) for e in _outermost_arithmetic(root)):
-                if reach.max_abs(e) > MAX_INDEX:
-                    yield s, e, reach.max_abs_expr(e)
+                if magnitude.max_abs(e) > MAX_INDEX:
+                    yield s, e, magnitude.max_abs_expr(e)
 
 
 def _roots(s: For | Block) -> Iterator[Expr]:
@@ -66,22 +69,22 @@ def _roots(s: For | Block) -> Iterator[Expr]:
 
 @lru_cache(maxsize=1 << 13)
 def _outermost_arithmetic(root: Expr) -> tuple[Expr, ...]:
-    """The sums, differences and products of int64 numbers that are no part of another one."""
-    found = [n for n in post_order(root) if isinstance(n, Binary) and n.op in _ARITHMETIC and n.dtype is int64]
-    inner = {c for n in found for c in n.children()}
-    return tuple(n for n in found if n not in inner)
+    """The outermost sums, differences and products of int64 numbers in an expression."""
+    operations = [n for n in post_order(root) if isinstance(n, Binary) and n.op in _ARITHMETIC and n.dtype is int64]
+    inner = {c for n in operations for c in n.children()}
+    return tuple(n for n in operations if n not in inner)
 
 
 @dataclass(slots=True)
 class _Magnitude:
-    """How large numbers get, as a number for all sizes in the declared ranges, and as an expression of the sizes."""
+    """Upper bounds on |e|: as a number for all sizes in the declared ranges, and as an expression over the sizes."""
 
     extents: Mapping[Var, Expr]
     sizes: Mapping[Var, Expr]
     cache: dict[Expr, float] = field(default_factory=dict[Expr, float])
 
     def max_abs(self, e: Expr) -> float:
-        """What |e| is at most."""
+        """An upper bound on |e| for all sizes."""
         if e not in self.cache:
             self.cache[e] = self._compute_max_abs(e)
         return self.cache[e]
@@ -114,7 +117,7 @@ class _Magnitude:
                 return 0
 
     def max_abs_expr(self, e: Expr) -> Expr:
-        """What |e| is at most, of the sizes."""
+        """An upper bound on |e| over the sizes."""
         match e:
             case Const(value):
                 return Const(abs(int(value)), int64)
@@ -142,7 +145,7 @@ class _Magnitude:
 
 
 def _raw_binary(op: Literal["add", "mul", "max"], a: Expr, b: Expr) -> Expr:
-    """An operation that is not simplified, so that nothing wraps: of literals one literal, of any size."""
+    """An operation without simplification, which could wrap; literals are folded to one of any magnitude."""
     if isinstance(a, Const) and isinstance(b, Const):
         x, y = int(a.value), int(b.value)
         return Const(x + y if op == "add" else x * y if op == "mul" else max(x, y), int64)
@@ -150,10 +153,10 @@ def _raw_binary(op: Literal["add", "mul", "max"], a: Expr, b: Expr) -> Expr:
 
 
 def find_overflows(func: Func) -> Iterator[Diagnostic]:
-    """Numbers made of literals and loop variables that need not fit int64 (see `reach.py`)."""
-    for s, e, most in possible_overflows(func, {}):
-        if isinstance(most, Const):
+    """Numbers computed from literals and loop variables that may exceed 2**62."""
+    for s, e, limit in possible_overflows(func, {}):
+        if isinstance(limit, Const):
             where = f"block {s.name!r}" if isinstance(s, Block) else f"loop {s.var.name!r}"
-            what = f"{e} may reach {most.value}, but numbers made of sizes and loop variables must stay below 2^62"
-            hint = "where it shall wrap, compute it in uint64"
+            what = f"{e} may reach {limit.value}, but numbers made of sizes and loop variables must stay below 2^62"
+            hint = "if it is meant to wrap, compute it in uint64"
             yield Diagnostic(where, what, text_of(s), hint)

@@ -1,8 +1,8 @@
-"""Images of bindings: which points of its domain a block reaches, and whether it reaches each once.
+"""Iteration maps: the range of every binding of a block over its loops, and whether it is injective.
 
-The image of a binding is found by reading it as a number in mixed radix (`io*16 + ii`, `f // M`, `f % M`): terms in
-growing order, each step no larger than what the smaller terms span. A predicate `index < bound` cuts the image, and so
-does a tile that is shifted inwards, `min(io*16, N - 16) + ii`. Bindings of other forms are not understood.
+A binding is analysed as a mixed-radix number (`io*16 + ii`, `f // M`, `f % M`): its terms are taken in increasing order
+of their steps, no step may exceed the span of the smaller terms. A predicate `index < bound` clips the range, and so
+does a tile that is shifted inwards, `min(io*16, N - 16) + ii`. Other bindings are rejected with an `IterMapError`.
 """
 
 from collections.abc import Sequence
@@ -24,12 +24,12 @@ _ONE = const(1)
 
 
 class IterMapError(Exception):
-    """A binding or predicate whose image is not understood; the text says which."""
+    """A binding or predicate that cannot be analysed; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class IterRange:
-    """The values offset, ..., offset + size - 1; `once` where no two iterations give the same value."""
+    """The values offset, ..., offset + extent - 1; `injective` where no two iterations have the same value."""
 
     offset: Expr
     extent: Expr
@@ -37,27 +37,28 @@ class IterRange:
 
 
 RangedIter = tuple[BlockIter, IterRange]
+"""An iteration variable and the range of its binding."""
 
 LoopExtent = tuple[Var, Expr]
-"""A loop: its variable and how often it runs."""
+"""The variable and the extent of a loop."""
 
 
 def iter_ranges(context: BlockContext, include_spatial: bool, num_fixed_loops: int = 0) -> tuple[RangedIter, ...]:
-    """The image of every binding of a block in question (see `IterMap`); together they are a box.
+    """The ranges of a block's bindings, which together are a box; the arguments are those of `IterMap`.
 
     Raises:
-        UnclearError: one of them is not understood.
+        IterMapError: a binding or the predicate cannot be analysed.
     """
-    found = _iter_ranges(
+    ranges = _iter_ranges(
         context.block.iters,
         tuple((x.var, x.extent) for x in context.loops),
         context.block.predicate,
         include_spatial,
         num_fixed_loops,
     )
-    if isinstance(found, str):
-        raise IterMapError(found)
-    return found
+    if isinstance(ranges, str):
+        raise IterMapError(ranges)
+    return ranges
 
 
 @lru_cache(maxsize=1 << 11)
@@ -68,25 +69,26 @@ def _iter_ranges(
     include_spatial: bool,
     num_fixed_loops: int,
 ) -> tuple[RangedIter, ...] | str:
-    """The images, or why they are not understood."""
+    """The ranges, or why they cannot be analysed."""
     try:
         return IterMap(
             iters, loops, predicate, Bounds.from_loops(loops).assuming(predicate), include_spatial, num_fixed_loops
         ).ranges()
-    except IterMapError as reason:
-        return str(reason)
+    except IterMapError as error:
+        return str(error)
 
 
 class IterMap:
-    """The images of a block's bindings over all iterations of its loops.
+    """The analysis of a block's bindings over the iterations of its loops.
 
     Args:
         iters, predicate: of the block.
-        loops: those around it, outermost first.
-        known: ranges of the loops' variables, and the predicate.
-        whole: whether all its variables are in question; else the reductions.
-        fixed: how many of the loops, from the outermost on, stand still. Conditions on them alone are `kept` apart, and
-            so are those that limit a whole binding (`limits`, by its place).
+        loops: the enclosing loops, outermost first.
+        bounds: ranges of the loop variables, and the predicate.
+        include_spatial: whether all bindings are analysed; else those of reductions.
+        num_fixed_loops: how many of the outermost loops are at one fixed iteration. Conditions on these alone become
+            `outer_conditions`; conditions `binding < limit` with a fixed limit become `limits`, by the binding's
+            position.
     """
 
     def __init__(
@@ -112,79 +114,90 @@ class IterMap:
         self.sources: dict[Var, set[Expr]] = {}
         conditions = [c for c in conjuncts(predicate) if include_spatial or free_vars(c) & driving]
         guards: list[Expr] = []
-        for c in sorted(conditions, key=lambda c: -len(free_vars(c))):  # what limits the whole before its parts
+        for c in sorted(conditions, key=lambda c: -len(free_vars(c))):  # conditions on a whole binding before its parts
             if num_fixed_loops and not any(v in self.extents for v in free_vars(c)):
                 self.outer_conditions.append(c)
             elif not (num_fixed_loops and self._note_limit(c)):
                 guards.append(c)
         for c in reversed(guards):
-            # What guards a part may follow from what guards the whole: io < ceil(N/16) where io*16 + ii < N.
+            # A guard of one part may be implied by the guard of the whole: io < ceil(N/16) by io*16 + ii < N.
             others = [x for x in conditions if x is not c]
             if others and can_prove(c, bounds.without_facts().assuming(conjunction(*others))):
                 conditions = others
                 continue
-            moving, bound = self._parse_guard(c)
-            self.guards[moving] = bound if moving not in self.guards else minimum(self.guards[moving], bound)
+            variant, bound = self._parse_guard(c)
+            self.guards[variant] = bound if variant not in self.guards else minimum(self.guards[variant], bound)
         self.applied_guards: set[Expr] = set()
 
     @staticmethod
     def of(context: BlockContext, include_spatial: bool, num_fixed_loops: int = 0) -> "IterMap":
-        """The images of a block in its loops."""
+        """The iteration map of a block in its loops."""
         loops = tuple((x.var, x.extent) for x in context.loops)
         return IterMap(
             context.block.iters, loops, context.block.predicate, context.bounds, include_spatial, num_fixed_loops
         )
 
     def _parse_guard(self, c: Expr) -> tuple[Expr, Expr]:
-        """(moving part, bound) of a condition `moving < bound`."""
+        """(variant part, bound) of a condition `variant < bound`.
+
+        Raises:
+            IterMapError: it has another form, or may wrap.
+        """
         if isinstance(c, Binary) and c.op in ("lt", "le") and c.a.dtype.name == "int64":
             difference = poly.polynomial(c.a - c.b + (0 if c.op == "lt" else -1))
-            moving = {m: k for m, k in difference.items() if self._is_variant(m)}
-            if moving and has_no_wrap(c.a, self.bounds) and has_no_wrap(c.b, self.bounds):
-                return poly.expression(moving), poly.expression(poly.add(moving, difference, -1))
+            variant = {m: k for m, k in difference.items() if self._is_variant(m)}
+            if variant and has_no_wrap(c.a, self.bounds) and has_no_wrap(c.b, self.bounds):
+                return poly.expression(variant), poly.expression(poly.add(variant, difference, -1))
         raise IterMapError(f"predicate {c} is not of the form `index < bound`, so its iterations can't be counted")
 
     def _note_limit(self, c: Expr) -> bool:
-        """Whether a condition is `binding < limit` for a limit that stands still; notes it."""
+        """Whether a condition is `binding < limit` with a loop-invariant limit; records it in `limits`."""
         for fact in facts_of(c):
-            for place, i in enumerate(self.iters):
+            for position, i in enumerate(self.iters):
                 limit = i.binding + fact + 1
-                if place not in self.limits and not self._is_variant((limit,)):
-                    self.limits[place] = limit
+                if position not in self.limits and not self._is_variant((limit,)):
+                    self.limits[position] = limit
                     return True
         return False
 
-    def _apply_limit(self, place: int, image: IterRange) -> IterRange:
-        """The image cut by the limit of its binding, where that is known to lie in it; the limit is done then."""
-        bounds, limit = self._without_predicate(), self.limits.get(place)
-        if limit is None or not can_prove_le(limit, image.offset + image.extent, bounds):
-            return image
-        if not can_prove_le(image.offset, limit, bounds):
-            return image
-        del self.limits[place]
-        return replace(image, extent=limit - image.offset)
+    def _apply_limit(self, position: int, iter_range: IterRange) -> IterRange:
+        """The range clipped by the limit of its binding, which is dropped, if it is proved to lie in the range."""
+        bounds, limit = self._without_predicate(), self.limits.get(position)
+        if limit is None or not can_prove_le(limit, iter_range.offset + iter_range.extent, bounds):
+            return iter_range
+        if not can_prove_le(iter_range.offset, limit, bounds):
+            return iter_range
+        del self.limits[position]
+        return replace(iter_range, extent=limit - iter_range.offset)
 
     def _is_variant(self, m: poly.Monomial) -> bool:
         return any(v in self.extents for a in m for v in free_vars(a))
 
     def ranges(self) -> "tuple[RangedIter, ...]":
-        """The image of every binding in question; together they are a box, since no loop drives two of them, but for
-        what is left in `limits`."""
+        """The ranges of the bindings. They are a box, as no loop drives two bindings, but for what remains in `limits`.
+
+        Raises:
+            IterMapError: a binding or the predicate cannot be analysed.
+        """
         self._check_kinds()
-        images = tuple((i, self._apply_limit(place, self._binding_range(i))) for place, i in enumerate(self.iters))
+        ranges = tuple(
+            (i, self._apply_limit(position, self._binding_range(i))) for position, i in enumerate(self.iters)
+        )
         bounds = self._without_predicate()
-        for moving, bound in self.guards.items():
-            if moving not in self.applied_guards and not can_prove_lt(moving, bound, bounds):
-                # It goes without saying where it holds at all points of the domain.
-                if any(can_prove_lt(moving, bound, bounds.assuming(i.binding < i.extent)) for i in self.iters):
+        for variant, bound in self.guards.items():
+            if variant not in self.applied_guards and not can_prove_lt(variant, bound, bounds):
+                # It is redundant where it holds at all points of the domain.
+                if any(can_prove_lt(variant, bound, bounds.assuming(i.binding < i.extent)) for i in self.iters):
                     continue
-                raise IterMapError(f"predicate {moving} < {bound} cuts no binding, so its iterations can't be counted")
-        partial = [source for source, digits in self.used_splits.items() if not self._is_complete(source, digits)]
+                raise IterMapError(
+                    f"predicate {variant} < {bound} clips no binding, so its iterations can't be counted"
+                )
+        partial = [source for source, splits in self.used_splits.items() if not self._is_complete(source, splits)]
         if self.all_or_none & set(partial):
-            raise IterMapError("not all digits of an index that may take no value are used")
+            raise IterMapError("not all splits of an index that may be empty are used")
         return tuple(
-            (i, replace(image, injective=False) if any(s in self.sources[i.var] for s in partial) else image)
-            for i, image in images
+            (i, replace(iter_range, injective=False) if any(s in self.sources[i.var] for s in partial) else iter_range)
+            for i, iter_range in ranges
         )
 
     def _check_kinds(self) -> None:
@@ -197,31 +210,33 @@ class IterMap:
         return self.bounds.without_facts()
 
     def _binding_range(self, i: BlockIter) -> IterRange:
-        before = {source: len(digits) for source, digits in self.used_splits.items()}
-        image, extent = self._sum_range(i.binding, f"binding {i.binding}"), i.extent
+        before = {source: len(splits) for source, splits in self.used_splits.items()}
+        iter_range, extent = self._sum_range(i.binding, f"binding {i.binding}"), i.extent
         self.sources[i.var] = {
-            source for source, digits in self.used_splits.items() if len(digits) != before.get(source, 0)
+            source for source, splits in self.used_splits.items() if len(splits) != before.get(source, 0)
         }
         bounds = self._without_predicate()
-        if image.injective or can_prove_le(image.offset + image.extent, extent, bounds):
-            return image
-        # Overlapping tiles reach beyond the domain only where a predicate stops them: the domains are checked before.
-        return IterRange(image.offset, minimum(image.extent, extent - image.offset), image.injective)
+        if iter_range.injective or can_prove_le(iter_range.offset + iter_range.extent, extent, bounds):
+            return iter_range
+        # Overlapping tiles exceed the domain only where a predicate excludes it: domains were checked before.
+        return IterRange(
+            iter_range.offset, minimum(iter_range.extent, extent - iter_range.offset), iter_range.injective
+        )
 
     def _sum_range(self, e: Expr, what: str) -> IterRange:
-        """The image of a sum of digits, or of a tile that is shifted inwards."""
+        """The range of a sum of splits, or of a tile that is shifted inwards; `what` names it in errors."""
         shift = self._match_shifted_tile(e)
         if shift is not None:
-            image, moved = self._shifted_tile_range(*shift, what)
-            moving = poly.expression({m: k for m, k in poly.polynomial(e).items() if self._is_variant(m)})
-            return image if moved else replace(image, extent=self._clip(moving, image.extent))
+            iter_range, has_offset = self._shifted_tile_range(*shift, what)
+            variant = poly.expression({m: k for m, k in poly.polynomial(e).items() if self._is_variant(m)})
+            return iter_range if has_offset else replace(iter_range, extent=self._clip(variant, iter_range.extent))
         offset, terms = self._split_terms(e, what)
-        size, once = self._mixed_radix_range(self._merge_guarded(terms), what)
-        moving = poly.expression({m: k for m, k in poly.polynomial(e).items() if m not in offset})
-        return IterRange(poly.expression(offset), self._clip(moving, size), once)
+        extent, injective = self._mixed_radix_range(self._merge_guarded(terms), what)
+        variant = poly.expression({m: k for m, k in poly.polynomial(e).items() if m not in offset})
+        return IterRange(poly.expression(offset), self._clip(variant, extent), injective)
 
     def _match_shifted_tile(self, e: Expr) -> tuple[Expr, Expr, Expr] | None:
-        """(a, b, r) where `e` is min(a, b) + r and the loops move a, not b."""
+        """(a, b, r) where `e` is min(a, b) + r, a varies with the loops and b does not."""
         for m, k in poly.polynomial(e).items():
             if k >= 1 and len(m) == 1 and isinstance(atom := m[0], Binary) and atom.op == "min":
                 for a, b in ((atom.a, atom.b), (atom.b, atom.a)):
@@ -230,20 +245,18 @@ class IterMap:
         return None
 
     def _shifted_tile_range(self, start: Expr, limit: Expr, rest: Expr, what: str) -> tuple[IterRange, bool]:
-        """The image of min(start, limit) + rest, tiles that follow each other without gaps up to limit + rest; and
-        whether `start` begins elsewhere than at 0."""
+        """The range of min(start, limit) + rest, contiguous tiles; and whether `start` has an offset."""
         tile = self._sum_range(rest, what)
-        first, terms = self._split_terms(start, what)
-        last = limit - poly.expression(first)
+        offset, terms = self._split_terms(start, what)
+        first = poly.expression(offset)
+        last = limit - first
         if not can_prove_le(const(0), last, self._without_predicate()):
-            raise IterMapError(f"{what} starts at {limit}, which is not proved to be at least {poly.expression(first)}")
-        size, _ = self._mixed_radix_range(self._merge_guarded(terms, include_spatial=True), what, tile.extent)
-        return IterRange(tile.offset + poly.expression(first), self._minimum(last + tile.extent, size), False), bool(
-            first
-        )
+            raise IterMapError(f"{what} starts at {limit}, which is not proved to be at least {first}")
+        extent, _ = self._mixed_radix_range(self._merge_guarded(terms, allow_all=True), what, tile.extent)
+        return IterRange(tile.offset + first, self._minimum(last + tile.extent, extent), False), bool(offset)
 
     def _split_terms(self, e: Expr, what: str) -> tuple[poly.Polynomial, list[tuple[Expr, Expr, Expr]]]:
-        """The part of a sum that does not move, and (step, digit, values) of the others."""
+        """The loop-invariant part of a sum, and (step, split, number of values) of the other terms."""
         offset: poly.Polynomial = {}
         steps: dict[Expr, poly.Polynomial] = {}
         for m, k in poly.polynomial(e).items():
@@ -258,119 +271,125 @@ class IterMap:
         return offset, [(poly.expression(s), *self._split_values(a, what)) for a, s in steps.items()]
 
     def _coefficients(self, e: Expr) -> dict[Expr, Expr]:
-        """What every moving atom of a sum is multiplied by; nothing where two of them are multiplied."""
-        found: dict[Expr, poly.Polynomial] = {}
+        """The coefficients of the loop-variant atoms of a sum; empty where two of them are multiplied."""
+        coefficients: dict[Expr, poly.Polynomial] = {}
         for m, k in poly.polynomial(e).items():
             atoms = [a for a in m if any(v in self.extents for v in free_vars(a))]
             if len(atoms) != 1:
                 return {}
             rest = tuple(a for a in m if a is not atoms[0])
-            found[atoms[0]] = poly.add(found.get(atoms[0], {}), {rest: k})
-        return {atom: poly.expression(p) for atom, p in found.items()}
+            coefficients[atoms[0]] = poly.add(coefficients.get(atoms[0], {}), {rest: k})
+        return {atom: poly.expression(p) for atom, p in coefficients.items()}
 
-    def _clip(self, moving: Expr, size: Expr) -> Expr:
-        bound = self.guards.get(moving)
+    def _clip(self, variant: Expr, extent: Expr) -> Expr:
+        """The extent of an index, clipped by the guard on it if there is one."""
+        bound = self.guards.get(variant)
         if bound is None:
-            return size
-        self.applied_guards.add(moving)
-        return self._minimum(bound, size)
+            return extent
+        self.applied_guards.add(variant)
+        return self._minimum(bound, extent)
 
     def _minimum(self, a: Expr, b: Expr) -> Expr:
         bounds = self._without_predicate()
         return a if can_prove_le(a, b, bounds) else b if can_prove_le(b, a, bounds) else minimum(a, b)
 
     def _split_values(self, atom: Expr, what: str) -> tuple[Expr, Expr]:
-        """(atom, number of values) of a digit; notes its use."""
-        d = match_iter_split(atom)
-        if d is None or any(
-            v in self.extents for e in (d.lower_factor, d.extent) if e is not None for v in free_vars(e)
+        """(atom, number of its values) of a split, which is recorded in `used_splits`."""
+        split = match_iter_split(atom)
+        if split is None or any(
+            v in self.extents for e in (split.lower_factor, split.extent) if e is not None for v in free_vars(e)
         ):
             raise IterMapError(f"{what} is not a sum of multiples, quotients and remainders of loop variables: {atom}")
-        include_spatial = d.source is atom
-        self.used_splits.setdefault(d.source, []).append(d)
-        source = self._source_extent(d.source, what)
-        if include_spatial:
-            return atom, source
-        exact = exact_quotient(source, d.lower_factor)
-        values = (source - 1) // d.lower_factor + 1 if exact is None else exact
-        if d.extent is None:
+        self.used_splits.setdefault(split.source, []).append(split)
+        source_extent = self._source_extent(split.source, what)
+        if split.source is atom:
+            return atom, source_extent
+        exact = exact_quotient(source_extent, split.lower_factor)
+        values = (source_extent - 1) // split.lower_factor + 1 if exact is None else exact
+        if split.extent is None:
             return atom, values
-        least = self._minimum(d.extent, values)
-        if least is not d.extent and least is not values and exact_quotient(values, d.extent) is not None:
-            # All values or none; where none, the other digits of the source have none either.
-            self.all_or_none.add(d.source)
-            return atom, d.extent
-        return atom, least
+        count = self._minimum(split.extent, values)
+        if count is not split.extent and count is not values and exact_quotient(values, split.extent) is not None:
+            # All values or none; where none, the other splits of the source have none either.
+            self.all_or_none.add(split.source)
+            return atom, split.extent
+        return atom, count
 
     def _source_extent(self, source: Expr, what: str) -> Expr:
         if isinstance(source, Var):
             return self._clip(source, self.extents[source])
         if source not in self.source_extents:
-            image = self._sum_range(source, what)
-            if poly.polynomial(image.offset) or not image.injective:
-                raise IterMapError(f"{what} takes digits of {source}, which does not count 0, 1, 2, ...")
-            self.source_extents[source] = image.extent
+            iter_range = self._sum_range(source, what)
+            if poly.polynomial(iter_range.offset) or not iter_range.injective:
+                raise IterMapError(f"{what} splits {source}, whose values are not 0, 1, 2, ...")
+            self.source_extents[source] = iter_range.extent
         return self.source_extents[source]
 
-    def _merge_guarded(
-        self, terms: list[tuple[Expr, Expr, Expr]], include_spatial: bool = False
-    ) -> list[tuple[Expr, Expr]]:
-        """(step, values) of the terms, those that a guard cuts together made one; all of them only where `whole`."""
-        left = list(terms)
-        found: list[tuple[Expr, Expr]] = []
-        for moving, bound in sorted(self.guards.items(), key=lambda g: len(poly.polynomial(g[0]))):
-            parts = self._coefficients(moving)
-            mine = [t for t in left if t[1] in parts]
-            if not mine or len(mine) != len(parts) or (len(mine) == len(terms) and not include_spatial):
+    def _merge_guarded(self, terms: list[tuple[Expr, Expr, Expr]], allow_all: bool = False) -> list[tuple[Expr, Expr]]:
+        """(step, number of values) of the terms, those under one guard merged; all of them only if `allow_all`."""
+        remaining = list(terms)
+        merged: list[tuple[Expr, Expr]] = []
+        for variant, bound in sorted(self.guards.items(), key=lambda g: len(poly.polynomial(g[0]))):
+            coefficients = self._coefficients(variant)
+            guarded = [t for t in remaining if t[1] in coefficients]
+            if not guarded or len(guarded) != len(coefficients) or (len(guarded) == len(terms) and not allow_all):
                 continue
-            least = min(mine, key=lambda t: len(str(parts[t[1]])))
-            scale = exact_quotient(least[0], parts[least[1]])
-            if scale is None or any(scale * parts[atom] is not step for step, atom, _ in mine):
+            simplest = min(guarded, key=lambda t: len(str(coefficients[t[1]])))
+            scale = exact_quotient(simplest[0], coefficients[simplest[1]])
+            if scale is None or any(scale * coefficients[atom] is not step for step, atom, _ in guarded):
                 continue
             try:
-                size, once = self._mixed_radix_range(
-                    [(parts[atom], n) for _, atom, n in mine], f"predicate on {moving}"
+                extent, injective = self._mixed_radix_range(
+                    [(coefficients[atom], n) for _, atom, n in guarded], f"predicate on {variant}"
                 )
             except IterMapError:
-                continue  # another condition may say what this one does
-            if once:
-                self.applied_guards.add(moving)
-                found.append((scale, self._minimum(bound, size)))
-                left = [t for t in left if t not in mine]
-        return found + [(step, n) for step, _, n in left]
+                continue  # another condition may imply this one
+            if injective:
+                self.applied_guards.add(variant)
+                merged.append((scale, self._minimum(bound, extent)))
+                remaining = [t for t in remaining if t not in guarded]
+        return merged + [(step, n) for step, _, n in remaining]
 
     def _mixed_radix_range(self, terms: list[tuple[Expr, Expr]], what: str, span: Expr = _ONE) -> tuple[Expr, bool]:
-        """How many values from 0 the sum of step * (0 .. n-1) and of 0 .. span-1 takes, and whether each once."""
-        once = True
+        """The extent of the sum of all step * (0 .. n-1) and of 0 .. span-1, and whether the sum is injective.
+
+        Raises:
+            IterMapError: the values have gaps.
+        """
+        injective = True
         bounds = self._without_predicate()
-        left = [(step, n) for step, n in terms if not (isinstance(n, Const) and n.value == 1)]
-        while left:
-            exact = next((t for t in left if t[0] is span), None)
+        remaining = [(step, n) for step, n in terms if not (isinstance(n, Const) and n.value == 1)]
+        while remaining:
+            exact = next((t for t in remaining if t[0] is span), None)
             dense = (
                 t
-                for t in left
+                for t in remaining
                 if all(can_prove_le(*pair, bounds) for pair in ((_ONE, t[0]), (t[0], span), (_ONE, t[1])))
             )
-            chosen = exact or next(dense, None)
-            if chosen is None:
-                shown = ", ".join(str(step) for step, _ in left)
-                reason = f"leaves gaps or is not a number in mixed radix: step {shown} after {span} values"
-                raise IterMapError(f"{what} {reason}")
-            once = once and exact is not None
-            span = span * chosen[1] if exact else chosen[0] * (chosen[1] - 1) + span
-            left.remove(chosen)
-        return span, once
+            term = exact or next(dense, None)
+            if term is None:
+                steps = ", ".join(str(step) for step, _ in remaining)
+                problem = f"leaves gaps or is not a number in mixed radix: step {steps} after {span} values"
+                raise IterMapError(f"{what} {problem}")
+            injective = injective and exact is not None
+            span = span * term[1] if exact else term[0] * (term[1] - 1) + span
+            remaining.remove(term)
+        return span, injective
 
-    def _is_complete(self, source: Expr, digits: Sequence[IterSplit]) -> bool:
-        """Whether the digits that are used are all of the index; several must be independent of each other."""
-        left = {d.lower_factor: d for d in digits}
-        here: Expr | None = const(1)
-        while here is not None and here in left:
-            modulus = left.pop(here).extent
-            here = None if modulus is None else here * modulus
-        complete = here is None and not left and len(digits) == len({d.lower_factor for d in digits})
-        if complete or len(digits) == 1:
-            top = max(digits, key=lambda d: d.extent is None)
+    def _is_complete(self, source: Expr, splits: Sequence[IterSplit]) -> bool:
+        """Whether the splits of an index determine it.
+
+        Raises:
+            IterMapError: several splits do not, so that bindings miss combinations of their values.
+        """
+        by_factor = {split.lower_factor: split for split in splits}
+        factor: Expr | None = const(1)
+        while factor is not None and factor in by_factor:
+            extent = by_factor.pop(factor).extent
+            factor = None if extent is None else factor * extent
+        complete = factor is None and not by_factor and len(splits) == len({split.lower_factor for split in splits})
+        if complete or len(splits) == 1:
+            top = max(splits, key=lambda split: split.extent is None)
             if complete and exact_quotient(self._source_extent(source, f"{source}"), top.lower_factor) is None:
                 shown = ", ".join(str(i.binding) for i in self.iters)
                 what = f"the extent of {source} is no multiple of {top.lower_factor}"

@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Binary, Expr, Var, const
 
 @dataclass(frozen=True, slots=True)
 class IterSplit:
-    """(source // lower) % modulus, or source // lower where modulus is None: one digit of a fused or split index."""
+    """(source // lower_factor) % extent, or source // lower_factor where extent is None (IterSplitExpr in TVM)."""
 
     source: Expr
     lower_factor: Expr
@@ -16,7 +16,7 @@ class IterSplit:
 
 
 def match_iter_split(atom: Expr) -> IterSplit | None:
-    """The digit that an atom of a polynomial is; None for other atoms (minima, loads, products)."""
+    """An atom of a polynomial as a split; None for other atoms (minima, loads, products)."""
     match atom:
         case Var():
             return IterSplit(atom, const(1), None)
@@ -34,20 +34,24 @@ def match_iter_split(atom: Expr) -> IterSplit | None:
 
 
 def exact_quotient(whole: Expr, part: Expr) -> Expr | None:
-    """whole / part where that is known to be an integer."""
+    """whole / part where it is proved to be an integer, else None."""
     quotient = whole // part
     return quotient if quotient * part is whole else None
 
 
 def splits_are_bijective(splits: Iterable[tuple[Expr, Expr | None]]) -> bool:
-    """Whether digits (lower, modulus) of one source are all of it: 1, m1, m1*m2, ... up to one without modulus."""
-    left: dict[Expr, set[Expr | None]] = {}
-    for lower, modulus in splits:
-        left.setdefault(lower, set()).add(modulus)
-    reached: list[Expr] = [const(1)]
-    while reached:
-        for modulus in left.pop(here := reached.pop(), ()):
-            if modulus is None:
+    """Whether splits (lower_factor, extent) of one source determine it.
+
+    They do if their factors are 1, e1, e1*e2, ... for extents e1, e2, ..., up to a split without extent.
+    """
+    extents: dict[Expr, set[Expr | None]] = {}
+    for lower_factor, extent in splits:
+        extents.setdefault(lower_factor, set()).add(extent)
+    factors: list[Expr] = [const(1)]
+    while factors:
+        factor = factors.pop()
+        for extent in extents.pop(factor, ()):
+            if extent is None:
                 return True
-            reached.append(here * modulus)
+            factors.append(factor * extent)
     return False

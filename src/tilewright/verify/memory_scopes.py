@@ -26,16 +26,18 @@ def find_memory_scope_errors(func: Func, contexts: Sequence[BlockContext], regis
     if not registers:
         return
     for context in contexts:
-        moving = {loop.var for loop in context.loops if loop.kind not in EXPANDED}
+        not_expanded = {loop.var for loop in context.loops if loop.kind not in EXPANDED}
         for a in accesses(context.block):
             if a.buffer.scope is not MemoryScope.REGISTER:
                 continue
             for i in a.indices:
-                bad = sorted(v.name for v in free_vars(context.over_loops(i)) if v in moving or isinstance(v, Symbol))
-                if bad:
+                offending = sorted(
+                    v.name for v in free_vars(context.over_loops(i)) if v in not_expanded or isinstance(v, Symbol)
+                )
+                if offending:
                     yield Diagnostic(
                         f"block {context.block.name!r}",
-                        f"index {i} of register buffer {a.buffer.name!r} depends on {', '.join(bad)}, "
+                        f"index {i} of register buffer {a.buffer.name!r} depends on {', '.join(offending)}, "
                         "which is no unrolled, vectorized or vthread loop",
                         show_stmt(context.block),
                     )

@@ -1,9 +1,9 @@
-"""Races: whether iterations of concurrent loops (parallel, on an axis, vectorized, vthread) are independent.
+"""Data races: whether iterations of concurrent loops (parallel, GPU axis, vectorized, vthread) are independent.
 
-For every buffer that is written inside such a loop and lives outside it, all accesses inside must tell the iteration
-from the element alone, in the same way: two accesses to one element then belong to one iteration. An index tells the
-iteration p where it is c*p + r + fixed with 0 <= r < c, or a digit of p (`p // a`, `p % a`) so, provided that all
-digits occur.
+For every buffer that is written inside such a loop and lives outside of it, the element alone must identify the
+iteration, in the same way for all accesses: two accesses to one element then belong to one iteration. An index
+identifies iteration p if it is c*p + r + offset with 0 <= r < c, or if the indices so contain splits of p (`p // a`,
+`p % a`) that together determine p.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -27,7 +27,7 @@ from tilewright.verify.privatization import LoopCarriedRead, loop_carried_reads
 
 @dataclass(frozen=True, slots=True)
 class _LinearForm:
-    """((index - fixed) // step) % period is the variable in question."""
+    """How a variable is recovered from an index: ((index - offset) // step) % period, or without period if None."""
 
     step: Expr
     offset: Expr
@@ -36,7 +36,14 @@ class _LinearForm:
 
 @dataclass(frozen=True, slots=True)
 class IterationKey:
-    """How one dimension of an element tells (a digit of) the iteration."""
+    """How one index of an element identifies an iteration, or a split of it.
+
+    Attributes:
+        axis: the dimension of the buffer.
+        index: how the split is recovered from the index.
+        lower_factor, extent: of the split.
+        source: how the iteration is recovered from the source of the split.
+    """
 
     axis: int
     index: _LinearForm
@@ -46,25 +53,25 @@ class IterationKey:
 
 
 _PRIVATE_SCOPES = (MemoryScope.REGISTER, MemoryScope.STACK)
-"""The scopes of which every thread has its own. Lanes of a vector and iterations of a vthread loop share a thread's:
-what they keep apart must be at different indices."""
+"""Memory scopes of which every thread has its own. Lanes of a vector and iterations of a vthread loop share those of
+their thread, so they must use different indices."""
 
 
 def find_races(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:
-    """The races of a function."""
+    """The races of a function; `contexts` are its blocks, in order."""
     for s, _ in walk(func.body):
         if isinstance(s, For) and s.kind in CONCURRENT and not (isinstance(s.extent, Const) and s.extent.value <= 1):
-            inside = [n for n in contexts if any(loop is s for loop in n.loops)]
-            if all(can_prove_le(s.var, const(0), n.bounds) for n in inside):  # predicates leave one iteration
+            inside = [c for c in contexts if any(loop is s for loop in c.loops)]
+            if all(can_prove_le(s.var, const(0), c.bounds) for c in inside):  # predicates leave one iteration
                 continue
             yield from _find_concurrent_reductions(s, inside)
-            touching: dict[Buffer, list[tuple[BlockContext, Access]]] = {n.block.body.buffer: [] for n in inside}
-            for n in inside:
-                for a in accesses(n.block):
-                    if a.buffer in touching:
-                        touching[a.buffer].append((n, a))
-            for buffer, found in touching.items():
-                yield from _find_buffer_races(s, buffer, found, inside, contexts)
+            by_buffer: dict[Buffer, list[tuple[BlockContext, Access]]] = {c.block.body.buffer: [] for c in inside}
+            for c in inside:
+                for a in accesses(c.block):
+                    if a.buffer in by_buffer:
+                        by_buffer[a.buffer].append((c, a))
+            for buffer, touching in by_buffer.items():
+                yield from _find_buffer_races(s, buffer, touching, inside, contexts)
 
 
 def _find_concurrent_reductions(loop: For, inside: Sequence[BlockContext]) -> Iterator[Diagnostic]:
@@ -86,96 +93,101 @@ def _find_buffer_races(
     buffer: Buffer,
     touching: Sequence[tuple[BlockContext, Access]],
     inside: Sequence[BlockContext],
-    everywhere: Sequence[BlockContext],
+    contexts: Sequence[BlockContext],
 ) -> Iterator[Diagnostic]:
-    """Races on a buffer that is written inside `loop`, by accesses to it in the blocks there.
+    """Races on a buffer that is written inside a concurrent loop.
 
-    A private buffer is gone when the loop ends: what another iteration of a loop around it wrote is not in it.
+    Args:
+        loop: the loop.
+        buffer: the buffer.
+        touching: the accesses to it inside the loop.
+        inside: the blocks inside the loop.
+        contexts: all blocks of the function, in order.
     """
-    if _is_private(loop, buffer, inside, everywhere):
-        found = list(loop_carried_reads(loop, buffer, everywhere))
-        if not found:
+    if _is_private(loop, buffer, inside, contexts):
+        stale_reads = list(loop_carried_reads(loop, buffer, contexts))
+        if not stale_reads:
             return
-        around = any(n.loops[0] is not loop for n in inside)
-        if around or not any(_depends_on_loop(n, a, loop) for n, a in touching if a.is_write):
-            yield from (
-                Diagnostic(f"block {f.context.block.name!r}", _describe_read(f, loop), f.context.text) for f in found
-            )
+        # A private buffer ends with its loop: nothing from another iteration of an outer loop is in it.
+        has_outer_loops = any(c.loops[0] is not loop for c in inside)
+        if has_outer_loops or not any(_depends_on_loop(c, a, loop) for c, a in touching if a.is_write):
+            for read in stale_reads:
+                where = f"block {read.context.block.name!r}"
+                yield Diagnostic(where, _describe_read(read, loop), read.context.text)
             return
-    if loop.kind is LoopKind.VECTORIZED and all(_is_lane_reduction(n, loop) for n, _ in touching):
-        operators = {None if (x := match_accumulation(n.block.body)) is None else x[0] for n, _ in touching}
+    if loop.kind is LoopKind.VECTORIZED and all(_is_lane_reduction(c, loop) for c, _ in touching):
+        operators = {None if (x := match_accumulation(c.block.body)) is None else x[0] for c, _ in touching}
         if len(operators) > 1:
-            names = ", ".join(dict.fromkeys(repr(n.block.name) for n, _ in touching))
+            names = ", ".join(dict.fromkeys(repr(c.block.name) for c, _ in touching))
             what = f"lanes of {loop.var.name!r} are combined in different ways into {buffer.name!r} by blocks {names}"
             yield Diagnostic(f"loop {loop.var.name!r}", what, show_loop(loop))
         return
-    # A block that accumulates reads and writes one element: one question.
-    asked = {(id(n), a.indices, a.condition): (n, a) for n, a in touching}
-    answers = {key: _access_keys(n, a, loop) for key, (n, a) in asked.items()}
-    keys = [(n, a, answers[id(n), a.indices, a.condition]) for n, a in touching]
-    common = _intersection([k for _, _, k in keys])
-    if identifies_iteration(common):
+    # An accumulating block reads and writes one element: the keys of both are the same.
+    elements = {(id(c), a.indices, a.condition): (c, a) for c, a in touching}
+    element_keys = {element: _access_keys(c, a, loop) for element, (c, a) in elements.items()}
+    keys = [(c, a, element_keys[id(c), a.indices, a.condition]) for c, a in touching]
+    if identifies_iteration(_intersection([k for _, _, k in keys])):
         return
-    for n, a, k in keys:
+    for c, a, k in keys:
         if a.is_write and not identifies_iteration(k):
             what = f"iterations of {loop.kind} loop {loop.var.name!r} may write the same element"
             yield Diagnostic(
-                f"block {n.block.name!r}", f"{what}: {Load(buffer, a.indices)}", n.text, shared_buffer=buffer
+                f"block {c.block.name!r}", f"{what}: {Load(buffer, a.indices)}", c.text, shared_buffer=buffer
             )
             return
-    for n, a, k in keys:
+    for c, a, k in keys:
         if not identifies_iteration(k):
             what = f"may read an element that another iteration of {loop.kind} loop {loop.var.name!r} writes"
-            yield Diagnostic(f"block {n.block.name!r}", f"{what}: {Load(buffer, a.indices)}", n.text)
+            yield Diagnostic(f"block {c.block.name!r}", f"{what}: {Load(buffer, a.indices)}", c.text)
             return
-    names = ", ".join(dict.fromkeys(repr(n.block.name) for n, _, _ in keys))
+    names = ", ".join(dict.fromkeys(repr(c.block.name) for c, _, _ in keys))
     what = f"accesses to {buffer.name!r} of blocks {names} are not proved to stay in one iteration"
     yield Diagnostic(f"loop {loop.var.name!r}", what, show_loop(loop))
 
 
-def _is_private(loop: For, buffer: Buffer, inside: Sequence[BlockContext], everywhere: Sequence[BlockContext]) -> bool:
-    """Whether every iteration has the buffer for itself, as threads have their stacks and registers."""
+def _is_private(loop: For, buffer: Buffer, inside: Sequence[BlockContext], contexts: Sequence[BlockContext]) -> bool:
+    """Whether every iteration has its own copy of the buffer, as threads have their own stacks and registers."""
     if loop.kind not in THREADED or buffer.scope not in _PRIVATE_SCOPES:
         return False
-    own = set(inside)  # a nest equals nothing but itself
-    return not any(a.buffer == buffer for n in everywhere if n not in own for a in accesses(n.block))
+    inner = set(inside)  # contexts compare by identity
+    return not any(a.buffer == buffer for c in contexts if c not in inner for a in accesses(c.block))
 
 
-def _describe_read(found: LoopCarriedRead, loop: For) -> str:
+def _describe_read(read: LoopCarriedRead, loop: For) -> str:
     """What is wrong with a read of a private buffer."""
-    buffer = f"private buffer {found.access.buffer.name!r}"
-    if found.reason is None:
+    buffer = f"private buffer {read.access.buffer.name!r}"
+    if read.reason is None:
         return f"reads {buffer} before this iteration of {loop.var.name!r} wrote it"
-    if found.unmet_condition is not None:
-        return f"reads {buffer} in iterations of {loop.var.name!r} that do not write it: {found.reason}"
-    element = Load(found.access.buffer, found.access.indices)
+    if read.unmet_condition is not None:
+        return f"reads {buffer} in iterations of {loop.var.name!r} that do not write it: {read.reason}"
+    element = Load(read.access.buffer, read.access.indices)
     what = f"reads {element} of {buffer}, which this iteration of {loop.var.name!r} is not proved to have written"
-    return f"{what}: {found.reason}"
+    return f"{what}: {read.reason}"
 
 
 def _depends_on_loop(context: BlockContext, a: Access, loop: For) -> bool:
-    """Whether different iterations of the loop touch different elements (so one may read what another wrote)."""
+    """Whether the element of an access depends on the iteration, so that one iteration may read another's elements."""
     return any(loop.var in free_vars(context.over_loops(i)) for i in a.indices)
 
 
 def _is_lane_reduction(context: BlockContext, loop: For) -> bool:
-    """Whether the block is a reduction over the lanes of the loop, which are combined."""
+    """Whether the block is a horizontal reduction over the lanes of a vectorized loop."""
     if match_accumulation(context.block.body) is None:
         return False
-    driven = [i for i in context.block.iters if loop.var in free_vars(i.binding)]
-    return bool(driven) and all(i.kind is IterKind.REDUCE for i in driven)
+    driven_iters = [i for i in context.block.iters if loop.var in free_vars(i.binding)]
+    return bool(driven_iters) and all(i.kind is IterKind.REDUCE for i in driven_iters)
 
 
 def iterations_are_disjoint(loop: For, buffer: Buffer, contexts: Sequence[BlockContext]) -> bool:
-    """Whether it is proved that no element of a buffer is touched in two iterations of a loop of any kind.
+    """Whether no two iterations of a loop of any kind are proved to access one element of a buffer.
 
-    Loops around stand still: whether their iterations share elements is another question.
+    The enclosing loops are at a fixed iteration: their iterations may share elements.
     """
     if isinstance(loop.extent, Const) and loop.extent.value <= 1:
         return True
-    inside = [n for n in contexts if any(x is loop for x in n.loops)]
-    touching = [_access_keys(n, a, loop) for n in inside for a in accesses(n.block) if a.buffer == buffer]
-    return not touching or identifies_iteration(_intersection(touching))
+    inside = [c for c in contexts if any(x is loop for x in c.loops)]
+    keys = [_access_keys(c, a, loop) for c in inside for a in accesses(c.block) if a.buffer == buffer]
+    return not keys or identifies_iteration(_intersection(keys))
 
 
 def _intersection(sets: Sequence[frozenset[IterationKey]]) -> frozenset[IterationKey]:
@@ -186,7 +198,7 @@ def _intersection(sets: Sequence[frozenset[IterationKey]]) -> frozenset[Iteratio
 
 
 def identifies_iteration(keys: frozenset[IterationKey]) -> bool:
-    """Whether the keys together determine the iteration."""
+    """Whether keys together identify the iteration: the splits of one source are bijective."""
     sources = dict.fromkeys(k.source for k in keys)
     return any(
         splits_are_bijective((k.lower_factor, k.extent) for k in keys if k.source == source) for source in sources
@@ -195,65 +207,81 @@ def identifies_iteration(keys: frozenset[IterationKey]) -> bool:
 
 def _access_keys(context: BlockContext, a: Access, loop: For) -> frozenset[IterationKey]:
     position = next(k for k, x in enumerate(context.loops) if x is loop)
-    # Parallel loops around a parallel loop run at the same time: their variables are not fixed either.
+    # Nested parallel loops run concurrently: the variables of the outer ones vary, too.
     while loop.kind is LoopKind.PARALLEL and position and context.loops[position - 1].kind is LoopKind.PARALLEL:
         position -= 1
-    moving = frozenset(x.var for x in context.loops[position:])
+    variant = frozenset(x.var for x in context.loops[position:])
     bounds = context.bounds.assuming(context.over_loops(a.condition))
-    return iteration_keys(tuple(context.over_loops(i) for i in a.indices), loop.var, loop.extent, moving, bounds)
+    return iteration_keys(tuple(context.over_loops(i) for i in a.indices), loop.var, loop.extent, variant, bounds)
 
 
-def store_keys(context: BlockContext, k: int, still: Collection[Var] = ()) -> frozenset[IterationKey]:
-    """The ways in which the element that a block stores tells the iteration of the k-th loop around it, where only that
-    and the loops inside change, but for those that stand `still`."""
-    loop, moving = context.loops[k], frozenset(x.var for x in context.loops[k:] if x.var not in still)
+def store_keys(context: BlockContext, k: int, fixed: Collection[Var] = ()) -> frozenset[IterationKey]:
+    """How the element that a block stores identifies the iteration of its k-th loop.
+
+    Args:
+        context: the block.
+        k: the loop; the loops outside of it are at a fixed iteration.
+        fixed: variables of inner loops that are fixed, too.
+    """
+    loop, variant = context.loops[k], frozenset(x.var for x in context.loops[k:] if x.var not in fixed)
     return iteration_keys(
-        tuple(context.over_loops(i) for i in context.block.body.indices), loop.var, loop.extent, moving, context.bounds
+        tuple(context.over_loops(i) for i in context.block.body.indices), loop.var, loop.extent, variant, context.bounds
     )
 
 
 @lru_cache(maxsize=1 << 12)
 def iteration_keys(
-    indices: tuple[Expr, ...], var: Var, extent: Expr, moving: frozenset[Var], bounds: Bounds
+    indices: tuple[Expr, ...], var: Var, extent: Expr, variant: frozenset[Var], bounds: Bounds
 ) -> frozenset[IterationKey]:
-    """The ways in which an element tells the iteration of the loop of `var`, which runs `extent` times, where only the
-    variables `moving` change."""
-    found: set[IterationKey] = set()
+    """How the indices of an element identify the iteration of a loop.
+
+    Args:
+        indices: the indices, over loop variables and symbols.
+        var, extent: the loop.
+        variant: the variables that vary; all others are fixed.
+        bounds: ranges and conditions of the variables.
+    """
+    keys: set[IterationKey] = set()
     for axis, index in enumerate(indices):
         atoms = {a: None for m in poly.polynomial(index) for a in m if var in free_vars(a)}
         if len(atoms) != 1:
             continue
         atom = next(iter(atoms))
-        d = match_iter_split(atom)
-        if d is None or not _is_invariant_split(d, moving) or not _has_positive_divisors(d, extent, bounds):
+        split = match_iter_split(atom)
+        if (
+            split is None
+            or not _is_invariant_split(split, variant)
+            or not _has_positive_divisors(split, extent, bounds)
+        ):
             continue
-        sources = tuple(_linear_forms(d.source, var, extent, moving, bounds))
-        whole = (
-            extent if d.source is var and d.lower_factor is const(1) else None
-        )  # the values of a digit without modulus
-        linears = _linear_forms(index, atom, whole if d.extent is None else d.extent, moving, bounds) if sources else ()
-        found.update(IterationKey(axis, x, d.lower_factor, d.extent, source) for x in linears for source in sources)
-    return frozenset(found)
+        sources = tuple(_linear_forms(split.source, var, extent, variant, bounds))
+        is_loop = split.source is var and split.lower_factor is const(1)
+        num_values = split.extent if split.extent is not None else extent if is_loop else None
+        forms = _linear_forms(index, atom, num_values, variant, bounds) if sources else ()
+        keys.update(
+            IterationKey(axis, f, split.lower_factor, split.extent, source) for f in forms for source in sources
+        )
+    return frozenset(keys)
 
 
-def _has_positive_divisors(d: IterSplit, extent: Expr, bounds: Bounds) -> bool:
-    """Whether nothing is divided by zero: the divisors are proved positive, or divide the number of iterations."""
-    divisors = [d.lower_factor] if d.extent is None else [d.lower_factor, d.extent]
+def _has_positive_divisors(split: IterSplit, extent: Expr, bounds: Bounds) -> bool:
+    """Whether the divisors of a split are proved positive, or divide the number of iterations."""
+    divisors = [split.lower_factor] if split.extent is None else [split.lower_factor, split.extent]
     whole = poly.polynomial(extent)
     return all(can_prove_non_negative(x - 1, bounds) or not poly.divide(whole, poly.polynomial(x))[1] for x in divisors)
 
 
-def _is_invariant_split(d: IterSplit, moving: frozenset[Var]) -> bool:
-    used = free_vars(d.lower_factor) | (frozenset[Var]() if d.extent is None else free_vars(d.extent))
-    return not used & moving and not loads(d.lower_factor)
+def _is_invariant_split(split: IterSplit, variant: frozenset[Var]) -> bool:
+    used = free_vars(split.lower_factor) | (frozenset[Var]() if split.extent is None else free_vars(split.extent))
+    return not used & variant and not loads(split.lower_factor)
 
 
 def _linear_forms(
-    index: Expr, atom: Expr, extent: Expr | None, moving: frozenset[Var], bounds: Bounds
+    index: Expr, atom: Expr, extent: Expr | None, variant: frozenset[Var], bounds: Bounds
 ) -> Iterator[_LinearForm]:
-    """The ways to read `atom`, which takes `extent` values, from an index that is linear in it."""
+    """How to recover `atom`, which has `extent` values (None: unknown), from an index that is linear in it."""
     step: poly.Polynomial = {}
-    still: poly.Polynomial = {}
+    invariant: poly.Polynomial = {}
     rest: poly.Polynomial = {}
     for monomial, k in poly.polynomial(index).items():
         count = sum(1 for a in monomial if a is atom)
@@ -261,45 +289,45 @@ def _linear_forms(
             return
         if count:
             step[tuple(a for a in monomial if a is not atom)] = k
-        elif _is_invariant(monomial, moving):
-            still[monomial] = k
+        elif _is_invariant(monomial, variant):
+            invariant[monomial] = k
         else:
             rest[monomial] = k
     size = poly.expression(step)
-    if not _is_invariant((size,), moving) or not can_prove_non_negative(size - 1, bounds):
+    if not _is_invariant((size,), variant) or not can_prove_non_negative(size - 1, bounds):
         return
-    ways = ((still, rest), ({}, poly.add(still, rest))) if still else (({}, rest),)
-    told = False
-    for offset, r in ways:
+    decompositions = ((invariant, rest), ({}, poly.add(invariant, rest))) if invariant else (({}, rest),)
+    is_unique = False
+    for offset, r in decompositions:
         if _is_in_range(poly.expression(r), size, bounds):
-            told = True
+            is_unique = True
             yield _LinearForm(size, poly.expression(offset), None)
         if extent is not None:
             period = size * extent
             inner = {m: k for m, k in r.items() if not _is_multiple({m: k}, period)}
             if len(inner) < len(r) and _is_in_range(poly.expression(inner), size, bounds):
-                told = True
+                is_unique = True
                 yield _LinearForm(size, poly.expression(offset), period)
-    for offset, r in ways if not told else ():
-        for period in _candidate_periods(r, moving):
+    for offset, r in decompositions if not is_unique else ():
+        for period in _candidate_periods(r, variant):
             inner = poly.expression({m: k for m, k in r.items() if not _is_multiple({m: k}, period)})
             if _is_in_range(inner, size, bounds) and can_prove_lt(size * atom + inner, period, bounds):
                 yield _LinearForm(size, poly.expression(offset), period)
 
 
-def _candidate_periods(p: poly.Polynomial, moving: frozenset[Var]) -> Iterator[Expr]:
-    """The steps of the other loops: of one, conditions may keep the iterations of the loop in question apart."""
+def _candidate_periods(p: poly.Polynomial, variant: frozenset[Var]) -> Iterator[Expr]:
+    """The steps of the other variant loops, as periods within which conditions may keep the index."""
     for monomial, k in p.items():
-        loops = [a for a in monomial if isinstance(a, Var) and a in moving]
+        loops = [a for a in monomial if isinstance(a, Var) and a in variant]
         if len(loops) == 1:
             step = poly.drop_atom(monomial, loops[0])
-            if _is_invariant(step, moving):
+            if _is_invariant(step, variant):
                 yield poly.expression({step: k})
 
 
-def _is_invariant(monomial: poly.Monomial, moving: frozenset[Var]) -> bool:
-    """Whether a product does not change inside the loop: it is made of symbols and variables of outer loops."""
-    return all(not loads(a) and not free_vars(a) & moving for a in monomial)
+def _is_invariant(monomial: poly.Monomial, variant: frozenset[Var]) -> bool:
+    """Whether a product is loop-invariant: made of symbols and fixed variables, without loads."""
+    return all(not loads(a) and not free_vars(a) & variant for a in monomial)
 
 
 def _is_multiple(term: poly.Polynomial, period: Expr) -> bool:

@@ -44,15 +44,15 @@ from tilewright.verify.diagnostics import Diagnostic
 
 
 def verify(func: Func, *, registers: bool = True) -> None:
-    """Checks a function.
+    """Verifies a function.
 
     Args:
         func: the function.
-        registers: whether register buffers must have their final form already (literal indices after unrolling);
-            False between the steps of a schedule.
+        registers: whether the indices of register buffers must already be literal after unrolling; False between the
+            steps of a schedule.
 
     Raises:
-        VerifyError: lists what is wrong and where, with the loop or block.
+        VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
     contexts = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
 
@@ -75,27 +75,28 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: coverage.find_coverage_errors(func, contexts),
     )
     for group in groups:
-        found = list(dict.fromkeys(group()))
-        if found:
-            raise _to_error(func, found)
+        diagnostics = list(dict.fromkeys(group()))
+        if diagnostics:
+            raise _to_error(func, diagnostics)
 
 
 def _empty_reduction_blocks(func: Func) -> Iterator[BlockContext]:
-    """The blocks that store the first values of reductions over nothing; interpreter and native code run these too."""
-    own = {id(s) for s, _ in walk(func.body)}
+    """The blocks that initialise empty reductions, which the interpreter and native code execute, too."""
+    original = {id(s) for s, _ in walk(func.body)}
     extended = initialize_empty_reductions(func)
     if extended is not func:
         for s, around in walk(extended.body):
-            if isinstance(s, Block) and id(s) not in own:
+            if isinstance(s, Block) and id(s) not in original:
                 yield BlockContext.of(s, around)
 
 
-def _to_error(func: Func, found: Sequence[Diagnostic]) -> VerifyError:
-    def text(f: Diagnostic) -> str:
-        shown = "".join(f"\n    {line}" for line in f.snippet.splitlines())
-        return f.what + shown
+def _to_error(func: Func, diagnostics: Sequence[Diagnostic]) -> VerifyError:
+    def text(d: Diagnostic) -> str:
+        snippet = "".join(f"\n    {line}" for line in d.snippet.splitlines())
+        return d.what + snippet
 
-    if len(found) == 1:
-        return VerifyError(text(found[0]), where=f"func {func.name!r}, {found[0].where}", hint=found[0].hint)
-    lines = "".join(f"\n  {f.where}: {text(f)}{f.hint and '; '}{f.hint}" for f in found)
-    return VerifyError(f"{len(found)} problems{lines}", where=f"func {func.name!r}")
+    if len(diagnostics) == 1:
+        only = diagnostics[0]
+        return VerifyError(text(only), where=f"func {func.name!r}, {only.where}", hint=only.hint)
+    lines = "".join(f"\n  {d.where}: {text(d)}{d.hint and '; '}{d.hint}" for d in diagnostics)
+    return VerifyError(f"{len(diagnostics)} problems{lines}", where=f"func {func.name!r}")

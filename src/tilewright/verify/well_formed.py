@@ -22,15 +22,15 @@ def find_structure_errors(func: Func) -> Iterator[Diagnostic]:
             yield Diagnostic(where, f"{count} buffers are named {name!r}")
     loops = [s for s, _ in walk_stmt(func.body) if isinstance(s, For)]
     blocks = [s for s, _ in walk_stmt(func.body) if isinstance(s, Block)]
-    own = [i.var for b in blocks for i in b.iters]
-    variables = [*func.symbols, *(loop.var for loop in loops), *own]
+    iter_vars = [i.var for b in blocks for i in b.iters]
+    variables = [*func.symbols, *(loop.var for loop in loops), *iter_vars]
     for name, count in Counter(v.name for v in variables).items():
         if count > 1:
             yield Diagnostic(where, f"{count} symbols, loops or iteration variables are named {name!r}")
     for name, count in Counter(b.name for b in blocks).items():
         if count > 1:
             yield Diagnostic(where, f"{count} blocks are named {name!r}")
-    for v in (*(loop.var for loop in loops), *own):
+    for v in (*(loop.var for loop in loops), *iter_vars):
         if isinstance(v, Symbol):
             yield Diagnostic(where, f"variable {v.name!r} has a declared range; its loop or block gives it one")
     for b in (*func.params, *func.allocs):
@@ -41,18 +41,20 @@ def find_structure_errors(func: Func) -> Iterator[Diagnostic]:
     yield from _find_scope_errors(func.body, set(func.symbols), {b.name: b for b in (*func.params, *func.allocs)})
 
 
-def _find_scope_errors(s: Stmt, bounds: set[Var], buffers: dict[str, Buffer]) -> Iterator[Diagnostic]:
-    """Whether every name in a statement means something there."""
+def _find_scope_errors(s: Stmt, in_scope: set[Var], buffers: dict[str, Buffer]) -> Iterator[Diagnostic]:
+    """Names in a statement that are not in scope, and sequences that are not in normal form."""
     match s:
         case Seq(stmts):
             if len(stmts) < 2 or any(isinstance(c, Seq) for c in stmts):
                 yield Diagnostic("a sequence", f"has {len(stmts)} statements or a sequence inside", show_stmt(s))
             for child in stmts:
-                yield from _find_scope_errors(child, bounds, buffers)
+                yield from _find_scope_errors(child, in_scope, buffers)
         case For():
-            yield from _find_undefined((s.extent,), bounds, set(), f"loop {s.var.name!r}", s)
-            yield from _find_undefined(s.prefetches, bounds | {s.var}, set(buffers.values()), f"loop {s.var.name!r}", s)
-            yield from _find_scope_errors(s.body, bounds | {s.var}, buffers)
+            yield from _find_undefined((s.extent,), in_scope, set(), f"loop {s.var.name!r}", s)
+            yield from _find_undefined(
+                s.prefetches, in_scope | {s.var}, set(buffers.values()), f"loop {s.var.name!r}", s
+            )
+            yield from _find_scope_errors(s.body, in_scope | {s.var}, buffers)
         case Block():
             where = f"block {s.name!r}"
             for x in loads(s.predicate):
@@ -60,9 +62,9 @@ def _find_scope_errors(s: Stmt, bounds: set[Var], buffers: dict[str, Buffer]) ->
                 yield Diagnostic(where, f"{what}; use select in the value", show_stmt(s))
             outside = [*(i.binding for i in s.iters), *(i.extent for i in s.iters)]
             yield from _find_undefined(
-                outside if loads(s.predicate) else (s.predicate, *outside), bounds, set(), where, s
+                outside if loads(s.predicate) else (s.predicate, *outside), in_scope, set(), where, s
             )
-            inside = bounds | {i.var for i in s.iters}
+            inside = in_scope | {i.var for i in s.iters}
             for store in (s.body, s.init):
                 if store is not None:
                     target = Load(store.buffer, store.indices)
@@ -70,14 +72,14 @@ def _find_scope_errors(s: Stmt, bounds: set[Var], buffers: dict[str, Buffer]) ->
 
 
 def _find_undefined(
-    parts: Sequence[Expr], bounds: set[Var], buffers: set[Buffer], where: str, thing: Buffer | Stmt
+    parts: Sequence[Expr], in_scope: set[Var], buffers: set[Buffer], where: str, thing: Buffer | Stmt
 ) -> Iterator[Diagnostic]:
     for e in parts:
-        variables, used = _names(e)
+        variables, buffers_used = _names(e)
         for v in variables:
-            if v not in bounds:
+            if v not in in_scope:
                 yield Diagnostic(where, f"variable {v.name!r} is not defined here", text_of(thing))
-        for b in used:
+        for b in buffers_used:
             if b not in buffers:
                 yield Diagnostic(
                     where, f"buffer {b.name!r} is not declared, or with another shape or type", text_of(thing)
@@ -100,8 +102,8 @@ def find_type_errors(func: Func) -> Iterator[Diagnostic]:
     for s, _ in walk_stmt(func.body):
         if isinstance(s, For):
             yield from _check_type(s.extent, int64, "the extent", f"loop {s.var.name!r}", s)
-            for hint in s.prefetches:
-                yield from _check_type(hint, hint.dtype, "a hint", f"loop {s.var.name!r}", s)
+            for prefetch in s.prefetches:
+                yield from _check_type(prefetch, prefetch.dtype, "a hint", f"loop {s.var.name!r}", s)
         elif isinstance(s, Block):
             where = f"block {s.name!r}"
             yield from _check_type(s.predicate, boolean, "the predicate", where, s)
@@ -128,37 +130,39 @@ def _check_type(e: Expr, wanted: DType, what: str, where: str, thing: Buffer | S
 
 @lru_cache(maxsize=8192)
 def _type_errors(e: Expr) -> tuple[str, ...]:
-    """What is wrong with the types inside an expression."""
-    found: list[str] = []
+    """The type errors inside an expression."""
+    errors: list[str] = []
     for node in post_order(e):
         match node:
             case Binary(op, a, b) if a.dtype != b.dtype:
-                found.append(f"operands of {op!r} have types {a.dtype} and {b.dtype}: {node}")
+                errors.append(f"operands of {op!r} have types {a.dtype} and {b.dtype}: {node}")
             case Select(cond, a, b) if cond.dtype != boolean or a.dtype != b.dtype:
-                found.append(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {b.dtype}: {node}")
+                errors.append(f"select needs bool and equal types, got {cond.dtype}, {a.dtype}, {b.dtype}: {node}")
             case Load(buffer, indices) if len(indices) != buffer.rank:
-                found.append(f"buffer {buffer.name!r} has {buffer.rank} dimensions, got {len(indices)} indices: {node}")
+                errors.append(
+                    f"buffer {buffer.name!r} has {buffer.rank} dimensions, got {len(indices)} indices: {node}"
+                )
             case Load(_, indices) if any(i.dtype != int64 for i in indices):
-                found.append(f"indices must be int64: {node}")
+                errors.append(f"indices must be int64: {node}")
             case Binary("and" | "or" | "xor", a, _) if a.dtype.is_float:
-                found.append(f"{node.op!r} takes bool or integers, got {a.dtype}: {node}")
+                errors.append(f"{node.op!r} takes bool or integers, got {a.dtype}: {node}")
             case Unary("not", a) if a.dtype.is_float:
-                found.append(f"'not' takes bool or integers, got {a.dtype}: {node}")
+                errors.append(f"'not' takes bool or integers, got {a.dtype}: {node}")
             case Binary(op, a, _) if a.dtype == boolean and op not in COMPARISONS and op not in _BOOL_OPS:
-                found.append(f"{op!r} does not take bool: {node}")
+                errors.append(f"{op!r} does not take bool: {node}")
             case Cast() | _:
                 pass
-    return tuple(found)
+    return tuple(errors)
 
 
 _BOOL_OPS = ("and", "or", "xor", "min", "max")
 
 
 def find_reads_before_writes(func: Func) -> Iterator[Diagnostic]:
-    """Whether internal buffers and outputs are written before they are read."""
+    """Internal buffers and outputs that are read before any block writes them, and inits of another element."""
     written: set[Buffer] = set()
     outputs = {s.body.buffer for s, _ in walk_stmt(func.body) if isinstance(s, Block)}
-    ready = set(func.params) - outputs
+    inputs = set(func.params) - outputs
     for s, _ in walk_stmt(func.body):
         if not isinstance(s, Block):
             continue
@@ -167,7 +171,7 @@ def find_reads_before_writes(func: Func) -> Iterator[Diagnostic]:
         if s.init is not None:
             written.add(s.init.buffer)
         for a in accesses(s):
-            if not a.is_write and a.buffer not in written and a.buffer not in ready:
+            if not a.is_write and a.buffer not in written and a.buffer not in inputs:
                 what = f"buffer {a.buffer.name!r} is read before it is written"
                 yield Diagnostic(f"block {s.name!r}", what, show_stmt(s))
         written.add(s.body.buffer)

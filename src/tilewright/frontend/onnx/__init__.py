@@ -1,6 +1,6 @@
 """ONNX front end: a file, bytes or a ModelProto in, a checked `Graph` out.
 
-`load.py` lists the steps. Importing this package is cheap; the `onnx` library is imported by the first load.
+`load.py` lists the steps. Importing this package is cheap; the first load imports the `onnx` library.
 """
 
 import os
@@ -25,18 +25,18 @@ def load_onnx(
     """Loads and checks an ONNX model.
 
     Args:
-        model: a path, the bytes of a file, or a ModelProto (not changed).
-        shapes: ranges or sizes of dynamic dimensions. A key is a dimension (`"batch"`, or `"x_2"` for the unnamed
-            third dimension of input `x`) with `8`, `"8"`, `"1..64"`, `"1.."`, `"..64"` or `(1, 64)`; or an input with
-            one such entry per dimension, as a sequence, or as text (`"1x3x32..960x*"` or `"n,3,h=32..960,*"`). `*`
-            leaves a dimension as it is, a name gives it that name: equal names mean equal sizes.
-            Without an entry a dynamic dimension ranges over 1..2**24-1.
-        folder: where external data lies; by default the folder of the model's file.
+        model: a path, the bytes of a file, or a ModelProto (which is not changed).
+        shapes: ranges or sizes of dynamic dimensions. A key is a dimension (`"batch"`, or `"x_2"` for the unnamed third
+            dimension of input `x`) with `8`, `"8"`, `"1..64"`, `"1.."`, `"..64"` or `(1, 64)`; or an input with one
+            such entry per dimension, as a sequence, or as text (`"1x3x32..960x*"` or `"n,3,h=32..960,*"`). `*` leaves a
+            dimension unchanged, a name renames it: equal names mean equal sizes. A dynamic dimension without an entry
+            ranges over 1..2**24-1.
+        folder: the folder of external data; by default that of the model's file.
 
     Raises:
-        ModelFileError: the file can't be read or is not an ONNX model.
+        ModelFileError: the file cannot be read or is not an ONNX model.
         ModelError: the model is not valid; lists all of its problems.
-        OptionError: `shapes` names something that the model does not have, or contradicts it.
+        OptionError: `shapes` refers to something that the model does not have, or contradicts it.
     """
     from tilewright.frontend.onnx.load import load  # here because it imports onnx
 

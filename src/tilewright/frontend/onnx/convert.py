@@ -1,4 +1,4 @@
-"""NodeProtos as graph nodes, constants apart."""
+"""Conversion of NodeProtos to graph nodes, and of constants to arrays."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Nod
     """A graph node.
 
     Raises:
-        TensorDefectError: a tensor attribute is defect.
+        TensorDefectError: a tensor attribute is defective.
     """
     domain = standard_domain(node.domain)
     captures = captured_names(node)
@@ -46,7 +46,7 @@ def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Nod
 
 
 def _attribute_value(a: AttributeProto, where: str) -> Attribute | None:
-    """The value, or None for graphs, types and tensors of exotic types."""
+    """The value; None for graphs, types and tensors without a native type."""
     match a.type:
         case AttributeProto.INT:
             return a.i
@@ -79,14 +79,14 @@ _CONSTANT_TYPES = {
     "value_int": AttributeProto.INT, "value_ints": AttributeProto.INTS,
     "value_string": AttributeProto.STRING, "value_strings": AttributeProto.STRINGS,
 }  # fmt: skip
-"""Attributes that hold a Constant's value; embedded.py has made sparse ones dense."""
+"""Attributes that hold a Constant's value; embedded_tensors.py has made sparse ones dense."""
 
 
 def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | None:
-    """The array of a Constant node, None where its type stays with the reference evaluator.
+    """The array of a Constant node, None where only the reference evaluator has its type.
 
     Raises:
-        TensorDefectError: the tensor is defect, or the node has no value, or several.
+        TensorDefectError: the tensor is defective, or the node has no value, or several.
     """
     where = f"constant '{node.output[0]}'"
     values = [a for a in node.attribute if a.name in _CONSTANT_TYPES]
@@ -116,9 +116,9 @@ def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | No
 def initializer_values(
     graph: onnx.GraphProto, folders: tuple[str, ...], problems: list[Problem]
 ) -> Iterator[tuple[str, Array | onnx.NodeProto]]:
-    """Names with arrays; a Constant node for element types that only the reference evaluator knows.
+    """Names with arrays; a Constant node where only the reference evaluator has the element type.
 
-    Defects are appended to `problems`; the initializer is left out then.
+    Problems of defective initializers are appended to `problems`; the initializer is left out.
     """
     for tensor in graph.initializer:
         if not has_native_type(tensor):
@@ -136,7 +136,7 @@ def initializer_values(
 
 
 def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
-    """A declared type, None where it is no tensor or has no rank."""
+    """A declared type, None where it is not a tensor or has no rank."""
     if proto.WhichOneof("value") != "tensor_type" or not proto.tensor_type.HasField("shape"):
         return None
     dtype = ELEMENT_TYPES.get(proto.tensor_type.elem_type)

@@ -1,7 +1,7 @@
-"""Dynamic dimensions of a model's inputs: names, ranges, and what the user says about them.
+"""Dynamic dimensions of a model's inputs: names, ranges, and the user's options for them.
 
-A name that a model uses twice means one size. Unnamed dimensions, negative sizes and placeholders that exporters write
-for "some size" (`?`, `-1`, `None`, ...) are independent of each other; they are called after the input and the axis.
+Equal names mean equal sizes. Unnamed dimensions, negative sizes and placeholders that exporters write for "any size"
+(`?`, `-1`, `None`, ...) are independent of each other; they are named after the input and the axis.
 """
 
 import re
@@ -16,7 +16,7 @@ from tilewright.graph.names import identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
-"""What the `shapes` argument takes for one dimension, or for all dimensions of one input."""
+"""Values of the `shapes` argument for one dimension, or for all dimensions of one input."""
 
 _MAX_SIZE = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
@@ -32,8 +32,8 @@ class InputSpec:
         name: of the input.
         dtype: element type.
         dims: a dimension is a size, a name, or None; None for unknown rank.
-        may_be_empty: whether dynamic dimensions without a declared range have sizes from 0 rather than 1, which no
-            native code gains from.
+        may_be_empty: whether dynamic dimensions without a declared range start at size 0 rather than 1, as no native
+            code gains from the latter.
     """
 
     name: str
@@ -53,7 +53,7 @@ class SymbolicInputs:
 
 @dataclass(frozen=True, slots=True)
 class _DimOption:
-    """What the user says about one dimension: a range, a name, both or nothing."""
+    """The user's option for one dimension: a range, a name, both or neither."""
 
     lo: int | None = None
     hi: int | None = None
@@ -91,7 +91,7 @@ def make_inputs(specs: Sequence[InputSpec], shapes: Mapping[str, ShapeOption]) -
     """Inputs over symbols, with the user's sizes and ranges applied.
 
     Raises:
-        OptionError: `shapes` names nothing of the model, contradicts it or itself, or can't be read.
+        OptionError: `shapes` refers to nothing in the model, contradicts the model or itself, or cannot be parsed.
     """
     return _Dimensions(specs).apply_options(shapes).make_inputs()
 
@@ -99,7 +99,7 @@ def make_inputs(specs: Sequence[InputSpec], shapes: Mapping[str, ShapeOption]) -
 class _Dimensions:
     """The dimensions of all inputs while options are applied.
 
-    `keys` names every dynamic dimension by (input, axis); `same` maps a key to the key it was unified with.
+    `keys` has the key of every dynamic dimension by (input, axis); `unified` maps a key to the key that replaced it.
     """
 
     def __init__(self, specs: Sequence[InputSpec]) -> None:
@@ -123,26 +123,26 @@ class _Dimensions:
                 key += "_"
         self.keys[name, axis] = key
         self.display_names[key] = shown
-        # Some exporters write 0 for "unknown"; an empty tensor stays possible then.
+        # Some exporters write 0 for "unknown"; an empty tensor remains possible.
         least = 0 if dim == 0 or may_be_empty else 1
         self.options[key] = _DimOption(
             max(least, self.options[key].lo or 0) if key in self.options else least, MAX_SIZE
         )
 
     def apply_options(self, shapes: Mapping[str, ShapeOption]) -> "_Dimensions":
-        """The same dimensions after all of the user's options."""
-        given: dict[str, _DimOption] = {}
+        """Applies all of the user's options; returns the object itself."""
+        applied: dict[str, _DimOption] = {}
         for name, option in shapes.items():
             spec = next((s for s in self.specs if s.name == name), None)
             entries = _entries(option)
             if spec is not None and (entries is not None or (self._key(name) is None and len(spec.dims or ()) == 1)):
-                self._apply_to_input(spec, [self._check_sized(option, name)] if entries is None else entries, given)
+                self._apply_to_input(spec, [self._check_sized(option, name)] if entries is None else entries, applied)
             elif (key := self._key(name)) is not None:
                 if entries is not None:
                     raise OptionError(
                         f"expected one size or range for dimension '{name}', got {option!r}", where=_OPTION_LOCATION
                     )
-                self._apply(key, _parse_option(self._check_sized(option, name), name), given)
+                self._apply(key, _parse_option(self._check_sized(option, name), name), applied)
             elif spec is not None:
                 raise OptionError(
                     f"expected {_dim_count(spec)} for input '{name}', got {option!r}",
@@ -154,9 +154,9 @@ class _Dimensions:
         return self
 
     def _check_sized(self, option: ShapeOption, shown: str) -> ShapeOption:
-        """An option for one dimension, which says something about its size: a typing error is no new name."""
-        wish = _parse_option(option, shown)
-        if wish.name is not None and (wish.lo, wish.hi) == (None, None) and self._key(wish.name) is None:
+        """The option of one dimension, which must state a size or a known name: a typing error is not a new name."""
+        parsed = _parse_option(option, shown)
+        if parsed.name is not None and (parsed.lo, parsed.hi) == (None, None) and self._key(parsed.name) is None:
             raise OptionError(
                 f"{option!r} is neither a size or range nor a dimension of the model",
                 where=f"{_OPTION_LOCATION}, dimension '{shown}'",
@@ -184,7 +184,7 @@ class _Dimensions:
             hint=f"its dynamic dimensions are: {dims}; its inputs are: {inputs}",
         )
 
-    def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], given: dict[str, _DimOption]) -> None:
+    def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], applied: dict[str, _DimOption]) -> None:
         if spec.dims is None:
             dims = (None,) * len(entries)
             self.specs[self.specs.index(spec)] = spec = InputSpec(spec.name, spec.dtype, dims, spec.may_be_empty)
@@ -196,19 +196,19 @@ class _Dimensions:
                 f"expected {_dim_count(spec)} for input '{spec.name}', got {len(entries)}", where=_OPTION_LOCATION
             )
         for axis, (dim, entry) in enumerate(zip(dims, entries, strict=True)):
-            wish = _parse_option(entry, f"{spec.name}[{axis}]")
+            parsed = _parse_option(entry, f"{spec.name}[{axis}]")
             if (spec.name, axis) in self.keys:
-                self._apply(self._root(self.keys[spec.name, axis]), wish, given)
-            elif wish.name is not None or (wish.lo, wish.hi) not in ((None, None), (dim, dim)):
-                text = wish.name or str(wish)
+                self._apply(self._root(self.keys[spec.name, axis]), parsed, applied)
+            elif parsed.name is not None or (parsed.lo, parsed.hi) not in ((None, None), (dim, dim)):
+                text = parsed.name or str(parsed)
                 raise OptionError(
                     f"dimension {axis} of input '{spec.name}' is fixed to {dim} in the model, got {text}",
                     where=_OPTION_LOCATION,
                 )
 
-    def _apply(self, key: str, option: _DimOption, given: dict[str, _DimOption]) -> None:
+    def _apply(self, key: str, option: _DimOption, applied: dict[str, _DimOption]) -> None:
         if option.name is not None:
-            key = self._unify(key, option.name, given)
+            key = self._unify(key, option.name, applied)
         if option.lo is None and option.hi is None:
             return
         old = self.options[key]
@@ -217,25 +217,25 @@ class _Dimensions:
             raise OptionError(
                 f"the range {new} of dimension '{self.display_names[key]}' is empty", where=_OPTION_LOCATION
             )
-        if key in given and given[key] != new:
+        if key in applied and applied[key] != new:
             raise OptionError(
-                f"dimension '{self.display_names[key]}' is given as {given[key]} and as {new}", where=_OPTION_LOCATION
+                f"dimension '{self.display_names[key]}' is given as {applied[key]} and as {new}", where=_OPTION_LOCATION
             )
-        self.options[key] = given[key] = new
+        self.options[key] = applied[key] = new
 
-    def _unify(self, key: str, name: str, given: dict[str, _DimOption]) -> str:
+    def _unify(self, key: str, name: str, applied: dict[str, _DimOption]) -> str:
         target = self._key(name)
         if target is None:
             target = name
             self.options[name], self.display_names[name] = self.options[key], name
         if target != key:
             self.unified[key] = target
-            if key in given:
-                self._apply(target, given[key], given)
+            if key in applied:
+                self._apply(target, applied[key], applied)
         return target
 
     def make_inputs(self) -> SymbolicInputs:
-        """The result."""
+        """The inputs over symbols."""
         symbols: dict[str, Expr] = {}
         names: dict[str, str] = {}
         values: list[Value] = []
@@ -253,14 +253,14 @@ class _Dimensions:
         return SymbolicInputs(tuple(values), tuple(s for s in symbols.values() if isinstance(s, Var)), names)
 
     def _make_symbol(self, key: str, names: dict[str, str]) -> Expr:
-        wish = self.options[key]
-        if wish.is_fixed and wish.lo is not None:
-            return const(wish.lo)
+        option = self.options[key]
+        if option.is_fixed and option.lo is not None:
+            return const(option.lo)
         name = identifier(key)
         while name in names:
             name += "_"
         names[name] = self.display_names[key]
-        return size_variable(name, wish.lo, wish.hi)
+        return size_variable(name, option.lo, option.hi)
 
 
 def _dim_count(spec: InputSpec) -> str:
@@ -268,7 +268,7 @@ def _dim_count(spec: InputSpec) -> str:
 
 
 def _entries(option: object) -> Sequence[object] | None:
-    """The entries of an option for a whole input, or None where it speaks of one dimension."""
+    """The entries of an option for a whole input, None for an option of one dimension."""
     if isinstance(option, str):
         if "," in option:
             return [part.strip() for part in option.strip("[]() ").split(",")]
@@ -288,7 +288,7 @@ def _is_size_text(text: str) -> bool:
 
 
 def _parse_option(entry: object, shown: str) -> _DimOption:
-    bad = OptionError(
+    error = OptionError(
         f"{entry!r} is not a size or range",
         where=f"{_OPTION_LOCATION}, dimension '{shown}'",
         hint="use 8, '1..64' or '*'",
@@ -296,42 +296,44 @@ def _parse_option(entry: object, shown: str) -> _DimOption:
     if entry is None:
         return _DimOption()
     if isinstance(entry, bool):
-        raise bad
+        raise error
     if isinstance(entry, int):
-        return _make_range(entry, entry, bad)
+        return _make_range(entry, entry, error)
     if isinstance(entry, Sequence) and not isinstance(entry, str):
         ends: list[object] = list(entry)
         if len(ends) != 2 or not all(e is None or isinstance(e, int) for e in ends):
-            raise bad
+            raise error
         low, high = (e if isinstance(e, int) else None for e in ends)
-        return _make_range(low, high, bad)
+        return _make_range(low, high, error)
     if not isinstance(entry, str):
-        raise bad
+        raise error
     name, equals, text = entry.rpartition("=")
     text = text.strip()
     if not equals and not _is_size_text(text):
         if not re.fullmatch(r"[A-Za-z_][\w.]*", text):
-            raise bad
+            raise error
         return _DimOption(name=text)
     if not _is_size_text(text) or (equals and not name.strip()):
-        raise bad
-    wish = _parse_size(text, bad)
-    return _DimOption(wish.lo, wish.hi, name.strip() or None)
+        raise error
+    size = _parse_size(text, error)
+    return _DimOption(size.lo, size.hi, name.strip() or None)
 
 
-def _parse_size(text: str, bad: OptionError) -> _DimOption:
+def _parse_size(text: str, error: OptionError) -> _DimOption:
     if text in ("*", "?"):
         return _DimOption()
     if text.isdigit():
-        return _make_range(int(text), int(text), bad)
+        return _make_range(int(text), int(text), error)
     ends = _RANGE.fullmatch(text)
     if ends is None:
-        raise bad
-    return _make_range(int(ends[1]) if ends[1] else None, int(ends[2]) if ends[2] else None, bad)
+        raise error
+    return _make_range(int(ends[1]) if ends[1] else None, int(ends[2]) if ends[2] else None, error)
 
 
-def _make_range(lo: int | None, hi: int | None, bad: OptionError) -> _DimOption:
-    outside = [e for e in (lo, hi) if e is not None and not 0 <= e <= _MAX_SIZE]
-    if outside:
-        raise OptionError(f"expected sizes from 0 to {_MAX_SIZE}, got {outside[0]}", where=bad.where, hint=bad.hint)
+def _make_range(lo: int | None, hi: int | None, error: OptionError) -> _DimOption:
+    out_of_range = [e for e in (lo, hi) if e is not None and not 0 <= e <= _MAX_SIZE]
+    if out_of_range:
+        raise OptionError(
+            f"expected sizes from 0 to {_MAX_SIZE}, got {out_of_range[0]}", where=error.where, hint=error.hint
+        )
     return _DimOption(lo, hi)

@@ -1,4 +1,4 @@
-"""ONNX's numbers for element types, as data; nothing here imports `onnx`."""
+"""ONNX's numbers of element types, as data without an import of `onnx`."""
 
 from tilewright.expr import dtype as types
 from tilewright.expr.dtype import NON_NATIVE_DTYPES, DType
@@ -18,7 +18,7 @@ NATIVE_TYPES: dict[int, DType] = {
     13: types.uint64,
     16: types.bfloat16,
 }
-"""Element types by `TensorProto.DataType`; those that native code computes with."""
+"""Element types with native code, by `TensorProto.DataType`."""
 
 REFERENCE_ONLY_TYPES: dict[int, DType] = {
     8: NON_NATIVE_DTYPES["string"],
@@ -35,7 +35,7 @@ REFERENCE_ONLY_TYPES: dict[int, DType] = {
     25: NON_NATIVE_DTYPES["uint2"],
     26: NON_NATIVE_DTYPES["int2"],
 }
-"""Element types by number of tensors that only the reference evaluator computes with."""
+"""Element types that only the reference evaluator has, by number."""
 
 ELEMENT_TYPES: dict[int, DType] = NATIVE_TYPES | REFERENCE_ONLY_TYPES
 """Element types by number."""

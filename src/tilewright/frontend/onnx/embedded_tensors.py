@@ -1,9 +1,9 @@
 """Tensors inside of nodes: in attributes, in branches and bodies at any depth, and in functions.
 
-The reference evaluator, shape inference and ONNX's inliner get nodes as they are. Before any of them sees one, every
-tensor in it is checked here; data in other files is read, by the one reader that stays in the model's folder, and put
-into the tensor; sparse values, which the evaluator can't run inside of branches, become dense. So nothing after loading
-opens a file. Initializers of the main graph are left to `tensors.py`, unless their type is one that it does not read.
+The reference evaluator, shape inference and ONNX's inliner receive nodes unchanged. Before that, every tensor in a node
+is checked here, external data is read (by the one reader that stays in the model's folder) and embedded, and sparse
+values, which the evaluator cannot run inside of branches, become dense: nothing opens a file after loading.
+Initializers of the main graph are left to `tensors.py`, except for those of types that it does not read.
 """
 
 import math
@@ -27,42 +27,42 @@ from tilewright.frontend.onnx.tensors import (
 )
 
 MAX_EMBEDDED_BYTES = 1 << 30
-"""Bytes of one tensor that is read into a node: messages that hold nodes end at 2 GiB."""
+"""Bytes of one embedded tensor; messages that contain nodes end at 2 GiB."""
 
 
 class _CopyNeededError(Exception):
-    """There is something to change in a model that is the caller's."""
+    """The caller's model needs a change."""
 
 
 def embed_external_data(source: Source) -> Source:
-    """The source, whose nodes name no files.
+    """The source with all tensors of nodes embedded.
 
-    A model that is the caller's is not changed: a copy is, where there is anything to change.
+    The caller's model is not changed: a copy is, where a change is needed.
 
     Raises:
-        ModelError: lists all tensors with defects, those of the main graph's initializers apart.
+        ModelError: lists all defective tensors, except for initializers of the main graph.
     """
-    found: list[Problem] = []
+    problems: list[Problem] = []
     try:
-        _TensorPass(source, found).run()
+        _TensorPass(source, problems).run()
     except _CopyNeededError:
         model = onnx.ModelProto()
         model.CopyFrom(source.model)
-        source, found = replace(source, model=model, owned=True), []
-        _TensorPass(source, found).run()
-    if found:
-        raise ModelError(found, where=source.where)
+        source, problems = replace(source, model=model, owned=True), []
+        _TensorPass(source, problems).run()
+    if problems:
+        raise ModelError(problems, where=source.where)
     return source
 
 
 class _TensorPass:
-    """One walk over all tensors, which changes them in place."""
+    """A walk over all tensors, which changes them in place."""
 
     def __init__(self, source: Source, problems: list[Problem]) -> None:
         self.source, self.problems = source, problems
 
     def run(self) -> None:
-        """All tensors of the model."""
+        """Processes all tensors of the model."""
         model = self.source.model
         for tensor in model.graph.initializer:
             if not has_native_type(tensor):
@@ -84,7 +84,7 @@ class _TensorPass:
                 self._attribute(attribute, where)
 
     def _attribute(self, attribute: AttributeProto, where: str) -> None:
-        """All that an attribute holds, whatever type it claims to be of."""
+        """Processes every field of an attribute, whatever its declared type."""
         for tensor in (*((attribute.t,) if attribute.HasField("t") else ()), *attribute.tensors):
             self._tensor(tensor, where)
         for sparse in attribute.sparse_tensors:
@@ -100,7 +100,7 @@ class _TensorPass:
                 attribute.t.CopyFrom(dense)
 
     def _branch(self, graph: onnx.GraphProto, where: str) -> None:
-        """A graph inside of a node."""
+        """Processes a graph inside of a node."""
         for tensor in graph.initializer:
             self._tensor(tensor, f"{where}, initializer '{tensor.name}'")
         for sparse in graph.sparse_initializer:
@@ -113,7 +113,7 @@ class _TensorPass:
         self._nodes(graph.node)
 
     def _sparse(self, tensor: onnx.SparseTensorProto, where: str) -> TensorProto | None:
-        """A sparse tensor as a dense one; None and a problem where it has a defect."""
+        """A sparse tensor as a dense one; None and a problem where it is defective."""
         if not all([self._tensor(tensor.values, where), self._tensor(tensor.indices, f"{where}, sparse indices")]):
             return None
         try:
@@ -123,7 +123,7 @@ class _TensorPass:
             return None
 
     def _tensor(self, tensor: TensorProto, where: str) -> bool:
-        """Reads a tensor's data into it and checks them; whether they are as they should be."""
+        """Embeds a tensor's external data and checks the tensor; whether it is valid."""
         try:
             if tensor.data_location == TensorProto.EXTERNAL:
                 self._require_owned()

@@ -1,9 +1,9 @@
-"""External data: bytes of initializers in files beside the model.
+"""External data: bytes of initializers in files next to the model.
 
-A model is untrusted input, and it names files. A location is followed only when it is relative, has no `..`, and ends
-(after all symbolic links) at a regular file inside the model's folder. The file is then opened part by part without
-following links, so that a link put there meanwhile is not followed either. Hard links can't be told from ordinary
-files and are read as such.
+A model is untrusted input, and it names files. A location must be relative, without `..`, and lead (through all
+symbolic links) to a regular file inside of the model's folder. The file is then opened component by component without
+following links, so that a link created in the meantime is not followed either. Hard links cannot be distinguished from
+ordinary files and are read as such.
 """
 
 import os
@@ -17,7 +17,7 @@ _FOLDER_HINT = "external data must lie in the model's folder"
 
 
 class ExternalDataError(Exception):
-    """Why external data can't be read; becomes a `Problem` of the tensor."""
+    """Why external data cannot be read; becomes a `Problem` of the tensor."""
 
 
 def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> bytearray:
@@ -25,7 +25,7 @@ def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: 
 
     Args:
         tensor: with data_location EXTERNAL.
-        folders: real paths of the folders that data may lie in.
+        folders: real paths of the folders that may contain data.
         expected: number of bytes that the tensor's type and shape need.
 
     Raises:
@@ -118,7 +118,7 @@ def _check_memory(length: int, location: str) -> None:
 
 
 def machine_memory() -> int:
-    """Bytes of this machine's memory; where the system does not tell, as many as an address can count."""
+    """Bytes of this machine's memory; 2**47, the bytes of an address space, where the system does not tell."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

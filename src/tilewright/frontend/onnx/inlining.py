@@ -1,7 +1,8 @@
-"""Inlining: functions of the model, functions by which ONNX defines operators, and conditionals on constants.
+"""Inlining of functions and of conditionals on constants.
 
-Everything but the bulk of the model goes through `onnx.inliner`; initializers stay out of it, so that large models are
-not copied. An operator that has a definition here is never replaced by ONNX's function for it.
+Functions of the model, and functions by which ONNX defines operators, go through `onnx.inliner`. Initializers stay out
+of it, so that large models are not copied. An operator with a definition in `ops` is never replaced by ONNX's function
+for it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,16 +17,16 @@ from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
 
 _MAX_INLINE_ROUNDS = 64
-"""ONNX's functions use functions, a few levels deep."""
+"""ONNX's functions call functions, a few levels deep."""
 
 
 def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict[str, int]]:
     """The nodes of the model with functions inlined, and the operator sets that they use.
 
-    A function by which ONNX defines an operator and that its inliner can't take stays an operator.
+    An operator whose function ONNX's inliner rejects stays an operator.
 
     Raises:
-        ModelError: functions of the model can't be inlined (they call each other in a circle, or versions do not fit).
+        ModelError: functions of the model cannot be inlined (they call each other in a cycle, or versions do not fit).
     """
     nodes, opsets = list(model.graph.node), opset_versions(model)
     if not model.functions and not _expandable(nodes, opsets):
@@ -39,23 +40,23 @@ def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict
             raise ModelError(
                 [Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
             ) from error
-    left: set[tuple[str, str]] = set()
+    rejected: set[tuple[str, str]] = set()
     for _ in range(_MAX_INLINE_ROUNDS):
-        selected = [f for f in _expandable(list(skeleton.graph.node), opset_versions(skeleton)) if f not in left]
+        selected = [f for f in _expandable(list(skeleton.graph.node), opset_versions(skeleton)) if f not in rejected]
         if not selected:
             break
         _add_default_attributes(skeleton, selected)
         try:
             skeleton = onnx.inliner.inline_selected_functions(skeleton, selected, False, True)
-        except Exception:  # as above; what can't be inlined is found by trying one after the other
-            skeleton = _inline_each(skeleton, selected, left)
+        except Exception:  # as above; single attempts find the functions that cannot be inlined
+            skeleton = _inline_each(skeleton, selected, rejected)
     return list(skeleton.graph.node), opset_versions(skeleton)
 
 
 def _inline_each(
     model: onnx.ModelProto, selected: Sequence[tuple[str, str]], rejected: set[tuple[str, str]]
 ) -> onnx.ModelProto:
-    """The model with the functions inlined that can be; the others are added to `left`."""
+    """The model with every function inlined that the inliner accepts; the others are added to `rejected`."""
     for function in selected:
         try:
             model = onnx.inliner.inline_selected_functions(model, [function], False, True)
@@ -65,21 +66,21 @@ def _inline_each(
 
 
 def _add_default_attributes(model: onnx.ModelProto, selected: Sequence[tuple[str, str]]) -> None:
-    """Writes defaults of attributes into the nodes that are to be inlined: the inliner leaves out what is not there."""
+    """Adds default attributes to nodes that will be inlined: the inliner omits attributes without a value."""
     opsets = opset_versions(model)
     for node in model.graph.node:
         domain = standard_domain(node.domain)
         if (domain, node.op_type) not in selected:
             continue
-        given = {a.name for a in node.attribute}
+        present = {a.name for a in node.attribute}
         for name, formal in onnx.defs.get_schema(node.op_type, opsets[domain], domain).attributes.items():
-            if name not in given and formal.default_value.name:
+            if name not in present and formal.default_value.name:
                 node.attribute.append(formal.default_value)
 
 
 def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list[tuple[str, str]]:
-    """Standard operators without a definition here that ONNX defines by a function."""
-    found: dict[tuple[str, str], None] = {}
+    """Standard operators without a definition in `ops` that ONNX defines by a function."""
+    expandable: dict[tuple[str, str], None] = {}
     for node in nodes:
         domain = standard_domain(node.domain)
         version = opsets.get(domain)
@@ -88,8 +89,8 @@ def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list
         schema = onnx.defs.get_schema(node.op_type, version, domain)
         # onnx's stubs leave these two out
         if schema.has_function or schema.has_context_dependent_function:  # pyright: ignore[reportAttributeAccessIssue]
-            found[domain, node.op_type] = None
-    return list(found)
+            expandable[domain, node.op_type] = None
+    return list(expandable)
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -103,11 +104,11 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
     graph.input.extend(model.graph.input)
     graph.output.extend(model.graph.output)
     graph.value_info.extend(model.graph.value_info)
-    known = {v.name for v in model.graph.input}
+    input_names = {v.name for v in model.graph.input}
     graph.input.extend(
         onnx.helper.make_tensor_value_info(t.name, t.data_type, list(t.dims))
         for t in model.graph.initializer
-        if t.name not in known
+        if t.name not in input_names
     )
     return result
 
@@ -115,15 +116,15 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
 def inline_constant_branches(
     nodes: Sequence[onnx.NodeProto], constant_bool: Callable[[str], bool | None]
 ) -> Iterator[onnx.NodeProto]:
-    """The nodes, where an If whose condition is constant is replaced by the nodes of its branch.
+    """The nodes, with every If on a constant condition replaced by the nodes of its branch.
 
     Args:
         nodes: of the main graph.
-        truth: the value of a constant by name, None where it is not a constant bool.
+        constant_bool: the value of a constant by name, None where it is not a constant bool.
     """
     for index, node in enumerate(nodes):
-        taken = constant_bool(node.input[0]) if node.op_type == "If" and not node.domain and node.input else None
-        branch = None if taken is None else _branch(node, "then_branch" if taken else "else_branch")
+        condition = constant_bool(node.input[0]) if node.op_type == "If" and not node.domain and node.input else None
+        branch = None if condition is None else _branch(node, "then_branch" if condition else "else_branch")
         if branch is None or len(branch.output) != len(node.output) or branch.sparse_initializer:
             yield node
             continue
@@ -137,15 +138,15 @@ def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
 
 
 def _splice_branch(node: onnx.NodeProto, branch: onnx.GraphProto, prefix: str) -> Iterator[onnx.NodeProto]:
-    """The branch's nodes under names that are free in the graph around it."""
-    inner = {t.name for t in branch.initializer} | {o for n in branch.node for o in n.output if o}
-    names = {name: prefix + name for name in inner}
+    """The branch's nodes under names that are free in the enclosing graph."""
+    defined = {t.name for t in branch.initializer} | {o for n in branch.node for o in n.output if o}
+    names = {name: prefix + name for name in defined}
     for tensor in branch.initializer:
         constant = onnx.helper.make_node("Constant", [], [names[tensor.name]], name=names[tensor.name], value=tensor)
         yield constant
-    for part in branch.node:
-        proto = rename_values(part, names)
-        proto.name = prefix + part.name if part.name else ""
+    for inner_node in branch.node:
+        proto = rename_values(inner_node, names)
+        proto.name = prefix + inner_node.name if inner_node.name else ""
         yield proto
     for value, output in zip(branch.output, node.output, strict=True):
         if output:

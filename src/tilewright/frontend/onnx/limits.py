@@ -1,6 +1,6 @@
-"""Limits of a model that are checked before anything works on it: what is small in a file can be large in use.
+"""Limits of a model, checked before anything processes it: a small file can describe a huge model.
 
-Functions that call functions twice double at every level, and the inliner works in C++, where nothing interrupts it.
+Functions that call functions twice double at every level, and the inliner's C++ code cannot be interrupted.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from tilewright.frontend.onnx.node_protos import subgraphs
 from tilewright.graph.limits import MAX_RANK
 
 MAX_NODES = 1 << 20
-"""Nodes of a model after its functions have been put in place of their calls, those in sub-graphs counted too."""
+"""Nodes of a model after inlining, those in sub-graphs included."""
 
 MAX_OUTPUTS = 1 << 12
 """Outputs of one node: each is a kernel of its own."""
@@ -24,7 +24,7 @@ _FunctionKey = tuple[str, str, str]
 
 
 def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
-    """Problems with what the model is made of, not with what it computes."""
+    """Problems with the size and versions of a model."""
     for where, part in (("model", model), *((f"function {f.name}", f) for f in model.functions)):
         for entry in part.opset_import:
             if not 0 <= entry.version <= MAX_VERSION:
@@ -46,7 +46,7 @@ def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
 
 
 def _inlined_node_count(model: onnx.ModelProto) -> int:
-    """Nodes of the main graph after inlining; functions that call each other in a circle count once."""
+    """Nodes of the main graph after inlining; functions that call each other in a cycle count once."""
     bodies = {(f.domain, f.name, f.overload): list(_all_nodes(f.node)) for f in model.functions}
     sizes: dict[_FunctionKey, int] = {}
     for key in bodies:
@@ -54,9 +54,9 @@ def _inlined_node_count(model: onnx.ModelProto) -> int:
         while stack:
             current = stack[-1]
             calls = [c for n in bodies[current] if (c := _function_key(n)) in bodies]
-            open_calls = [c for c in dict.fromkeys(calls) if c not in sizes and c not in stack]
-            if open_calls:
-                stack.append(open_calls[0])
+            uncounted = [c for c in dict.fromkeys(calls) if c not in sizes and c not in stack]
+            if uncounted:
+                stack.append(uncounted[0])
                 continue
             sizes[current] = len(bodies[current]) + sum(sizes.get(c, 1) for c in calls)
             stack.pop()
@@ -68,7 +68,7 @@ def _function_key(node: onnx.NodeProto) -> _FunctionKey:
 
 
 def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes with those of their sub-graphs."""
+    """Nodes including those of their sub-graphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):

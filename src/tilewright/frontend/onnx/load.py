@@ -1,4 +1,7 @@
-"""The steps of loading: read, inline, initializers, structure, types, inputs; all problems are reported together."""
+"""The steps of loading an ONNX model: read, inline, check structure and types, convert.
+
+All problems are reported together.
+"""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -45,11 +48,13 @@ def load(
     named = [n for n in (*exotic, *nodes) if not _extract_constant(n, constants, defective, source, problems)]
     named = list(inline_constant_branches(named, lambda name: _as_bool(constants.get(name))))
     named = [n for n in named if not _extract_constant(n, constants, defective, source, problems)]
-    # An initializer or constant with a defect exists, so that its users are not reported too; one of an exotic type is
-    # a node.
-    made = {o for n in exotic for o in n.output}
-    given = (constants.keys() | initializer_names(graph) | defective) - made
-    order = check_structure([v for v in graph.input if v.name not in made], graph.output, named, given, problems)
+    # Defective initializers and constants count as defined, so that their users are not reported as well; those of
+    # exotic types are nodes.
+    exotic_names = {o for n in exotic for o in n.output}
+    predefined = (constants.keys() | initializer_names(graph) | defective) - exotic_names
+    order = check_structure(
+        [v for v in graph.input if v.name not in exotic_names], graph.output, named, predefined, problems
+    )
     names = node_names(named)
     specs = list(_input_specs(graph, constants, shapes, problems))
     types = {name: f"tensor({type_name(ELEMENT_TYPE_NUMBERS[dtype_of(a.dtype)])})" for name, a in constants.items()}
@@ -84,7 +89,8 @@ def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array
 def _extract_constant(
     node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Problem]
 ) -> bool:
-    """Moves the value of a Constant node into `constants`, or its name into `defective`; whether it is done with."""
+    """Moves the value of a Constant node to `constants`, or the name of a defective one to `defective`; whether it did
+    so."""
     if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
         return False
     try:
@@ -106,7 +112,7 @@ def _as_bool(value: Array | None) -> bool | None:
 def _input_specs(
     graph: onnx.GraphProto, constants: Mapping[str, Array], shapes: Mapping[str, ShapeOption], problems: list[Problem]
 ) -> Iterator[InputSpec]:
-    """The inputs that a caller feeds; one that is an initializer too is a constant, as old files list them."""
+    """The inputs that a caller feeds; an input that is also an initializer is a constant, as in old files."""
     initializers = constants.keys() | initializer_names(graph)
     for value in graph.input:
         if value.name in initializers:
@@ -143,11 +149,11 @@ def _convert_nodes(
     constants: dict[str, Array],
     problems: list[Problem],
 ) -> Iterator[Node]:
-    taken = {v for n in nodes for v in (*n.input, *n.output)}
+    value_names = {v for n in nodes for v in (*n.input, *n.output)}
     for index in order:
         node = nodes[index]
         if not standard_domain(node.domain):
-            node = upgrade_node(node, opsets[""], constants, taken)
+            node = upgrade_node(node, opsets[""], constants, value_names)
         try:
             yield convert_node(node, names[index], opsets)
         except TensorDefectError as error:
@@ -163,10 +169,10 @@ def _build_graph(
 ) -> Graph:
     declared: dict[str, TensorType] = {}
     for value in (*model.graph.value_info, *model.graph.output):
-        found = tensor_type(value.type)
-        if found is not None:
-            declared[value.name] = found
-    loose = {v.name for v in inputs.values if v.type.dtype is opaque}
+        type_ = tensor_type(value.type)
+        if type_ is not None:
+            declared[value.name] = type_
+    opaque_names = {v.name for v in inputs.values if v.type.dtype is opaque}
     return Graph(
         name=model.graph.name,
         inputs=inputs.values,
@@ -179,14 +185,14 @@ def _build_graph(
         opsets=opsets,
         symbol_names=inputs.symbol_names,
         opaque_types={
-            v.name: v.type.SerializeToString(deterministic=True) for v in model.graph.input if v.name in loose
+            v.name: v.type.SerializeToString(deterministic=True) for v in model.graph.input if v.name in opaque_names
         },
         dialect=OnnxDialect(),
     )
 
 
 def _metadata(model: onnx.ModelProto) -> dict[str, str]:
-    found = {
+    fields = {
         "graph_name": model.graph.name,
         "producer_name": model.producer_name,
         "producer_version": model.producer_version,
@@ -195,4 +201,4 @@ def _metadata(model: onnx.ModelProto) -> dict[str, str]:
         "description": model.doc_string,
         "ir_version": str(model.ir_version),
     }
-    return found | {f"custom:{p.key}": p.value for p in model.metadata_props}
+    return fields | {f"custom:{p.key}": p.value for p in model.metadata_props}

@@ -1,4 +1,4 @@
-"""Serialized nodes: the sub-graphs inside them, what those take from outside, and renaming of values."""
+"""NodeProtos: their sub-graphs, the values that those capture, and renaming of values."""
 
 from collections.abc import Mapping
 
@@ -7,10 +7,10 @@ import onnx
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The graphs in a node's attributes."""
-    found = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
+    graphs = [a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH]
     for a in node.attribute:
-        found.extend(a.graphs)
-    return found
+        graphs.extend(a.graphs)
+    return graphs
 
 
 def initializer_names(graph: onnx.GraphProto) -> set[str]:
@@ -19,7 +19,7 @@ def initializer_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def uncomputed_names(graph: onnx.GraphProto) -> set[str]:
-    """Values that a graph has without computing them."""
+    """Values of a graph that no node computes."""
     return {v.name for v in graph.input} | initializer_names(graph)
 
 
@@ -29,27 +29,27 @@ def defined_names(graph: onnx.GraphProto) -> set[str]:
 
 
 def captured_names(node: onnx.NodeProto) -> tuple[str, ...]:
-    """Names that the node's sub-graphs use from the graph around them, in the order of their first use."""
+    """Names of the enclosing graph that the node's sub-graphs use, in order of their first use."""
     names: dict[str, None] = {}
     for graph in subgraphs(node):
-        inner = defined_names(graph)
-        for part in graph.node:
-            for name in (*part.input, *captured_names(part)):
-                if name and name not in inner:
+        defined = defined_names(graph)
+        for inner_node in graph.node:
+            for name in (*inner_node.input, *captured_names(inner_node)):
+                if name and name not in defined:
                     names[name] = None
-        names.update({v.name: None for v in graph.output if v.name and v.name not in inner})
+        names.update({v.name: None for v in graph.output if v.name and v.name not in defined})
     return tuple(names)
 
 
 def rename_values(
     node: onnx.NodeProto, names: Mapping[str, str], captures: Mapping[str, str] | None = None
 ) -> onnx.NodeProto:
-    """A copy of a node whose inputs and outputs have other names.
+    """A copy of a node with other names of inputs and outputs.
 
     Args:
         node: the node.
-        names: new names of its inputs and outputs; the others keep theirs.
-        captures: new names of what its sub-graphs capture; `names` by default.
+        names: new names of inputs and outputs; the others keep theirs.
+        captures: new names of the values that its sub-graphs capture; `names` by default.
     """
     result = onnx.NodeProto()
     result.CopyFrom(node)
@@ -61,20 +61,20 @@ def rename_values(
 
 
 def _rename_captures(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
-    own = defined_names(graph)
-    outer = {old: new for old, new in names.items() if old not in own}
+    defined = defined_names(graph)
+    outer_names = {old: new for old, new in names.items() if old not in defined}
     for node in graph.node:
-        node.input[:] = [outer.get(i, i) for i in node.input]
+        node.input[:] = [outer_names.get(i, i) for i in node.input]
         for inner in subgraphs(node):
-            _rename_captures(inner, outer)
+            _rename_captures(inner, outer_names)
     for value in graph.output:
-        value.name = outer.get(value.name, value.name)
+        value.name = outer_names.get(value.name, value.name)
 
 
 def set_ints_attribute(source: bytes, name: str, values: tuple[int, ...]) -> bytes:
     """A serialized node with an attribute replaced by a list of integers."""
     node = onnx.NodeProto.FromString(source)
-    kept = [a for a in node.attribute if a.name != name]
+    others = [a for a in node.attribute if a.name != name]
     del node.attribute[:]
-    node.attribute.extend([*kept, onnx.helper.make_attribute(name, values, attr_type=onnx.AttributeProto.INTS)])
+    node.attribute.extend([*others, onnx.helper.make_attribute(name, values, attr_type=onnx.AttributeProto.INTS)])
     return node.SerializeToString(deterministic=True)

@@ -1,4 +1,4 @@
-"""Versions of operator sets."""
+"""Versions of ONNX operator sets."""
 
 from collections.abc import Iterator
 
@@ -8,11 +8,11 @@ import onnx.defs
 from tilewright.errors import Problem
 
 MIN_OPSET, MAX_OPSET = 1, 28
-"""Versions of the standard operator set that are read."""
+"""Supported versions of the standard operator set."""
 
 
 def standard_domain(name: str) -> str:
-    """The name of an operator set's domain, "" for the standard one under either of its names."""
+    """The name of an operator set's domain, with "" for both names of the standard one."""
     return "" if name == "ai.onnx" else name
 
 

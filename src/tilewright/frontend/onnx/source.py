@@ -1,4 +1,4 @@
-"""Reading a model: from a path, bytes or a ModelProto to a parsed ModelProto and the folder of its external data."""
+"""Model sources: reading and parsing of a path, bytes or a ModelProto."""
 
 import os
 from collections.abc import Iterable, Sequence
@@ -12,8 +12,7 @@ from google.protobuf.message import DecodeError, Message
 from tilewright.errors import ModelError, ModelFileError, OptionError, Problem
 
 MAX_NESTING = 24
-"""Sub-graphs are inside of each other at fewer levels. Protobuf reads about 30, and steps of the reference evaluator
-must be read again."""
+"""Levels of nested sub-graphs. Protobuf parses about 30, and the models of fallback steps must be parsed again."""
 
 _LFS_PREFIX = b"version https://git-lfs"
 
@@ -23,10 +22,10 @@ class Source:
     """A parsed model.
 
     Attributes:
-        model: not to be changed where it is not `owned`.
-        where: what errors call it ("file 'a.onnx'").
-        folders: external data must lie in one of them; empty for a model that has no place.
-        owned: whether the model was parsed here, rather than being the caller's.
+        model: must not be changed unless it is `owned`.
+        where: its name in errors ("file 'a.onnx'").
+        folders: external data must be in one of them; empty for a model without a place.
+        owned: whether the model was parsed here, rather than passed by the caller.
     """
 
     model: onnx.ModelProto
@@ -39,7 +38,7 @@ def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder
     """Reads and parses a model.
 
     Raises:
-        ModelFileError: the file is missing, can't be read, is truncated or is not an ONNX model.
+        ModelFileError: the file is missing, cannot be read, is truncated or is not an ONNX model.
         OptionError: `model` has another type.
     """
     folders = () if folder is None else (os.path.realpath(folder),)
@@ -52,9 +51,9 @@ def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder
     path = Path(model)
     where = f"file '{path}'"
     content = _read_file(path, where)
-    # The file may be a link into a store that holds its external data too, as caches of downloads are laid out.
-    beside = dict.fromkeys((os.path.realpath(path.parent), os.path.dirname(os.path.realpath(path))))
-    return Source(_parse(content, where), where, folders or tuple(beside), owned=True)
+    # The file may be a link into a store that also has its external data, as download caches do.
+    parents = dict.fromkeys((os.path.realpath(path.parent), os.path.dirname(os.path.realpath(path))))
+    return Source(_parse(content, where), where, folders or tuple(parents), owned=True)
 
 
 def _read_file(path: Path, where: str) -> bytes:
@@ -87,14 +86,14 @@ def _parse(content: bytes, where: str) -> onnx.ModelProto:
 
 def _check_model(model: onnx.ModelProto, where: str, size: int) -> onnx.ModelProto:
     _check_nesting(model, where)
-    # A file cut between two fields still parses; what an ONNX model must have is missing then.
+    # A file truncated between two fields still parses, but lacks mandatory fields.
     if not model.HasField("graph") or not model.opset_import or not _has_valid_text(model):
         raise _truncation_error(where, size)
     return model
 
 
 def _check_nesting(model: onnx.ModelProto, where: str) -> None:
-    """Raises ModelError where sub-graphs nest too deep; what walks over them afterwards calls itself at every level."""
+    """Raises ModelError where sub-graphs nest too deep: later walks over them are recursive."""
     level: list[tuple[str, onnx.GraphProto]] = []
     nodes: Iterable[onnx.NodeProto] = (*model.graph.node, *(n for f in model.functions for n in f.node))
     for _ in range(MAX_NESTING):
@@ -111,7 +110,7 @@ def _graphs(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:
 
 
 def _has_valid_text(message: Message) -> bool:
-    """Whether all text fields are UTF-8; protobuf gives those that are not as bytes, where everyone expects str."""
+    """Whether all text fields are UTF-8; protobuf returns others as bytes, where all code expects str."""
     for field, value in message.ListFields():
         if field.type not in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_MESSAGE):
             continue

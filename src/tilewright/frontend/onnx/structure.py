@@ -1,4 +1,4 @@
-"""The graph's structure: every value is produced once and before it is used; sub-graphs see the values around them."""
+"""Structure checks: every value is produced once and before its uses; sub-graphs see the values of enclosing graphs."""
 
 from collections.abc import Iterable, Sequence
 
@@ -26,7 +26,7 @@ def node_names(nodes: Sequence[onnx.NodeProto]) -> list[str]:
 
 
 def node_label(name: str, node: onnx.NodeProto) -> str:
-    """How a problem names a node."""
+    """A node's name in problems."""
     return f"node {name} ({node.op_type})"
 
 
@@ -37,7 +37,7 @@ def check_structure(
     constants: Iterable[str],
     problems: list[Problem],
 ) -> list[int]:
-    """Checks names and order; appends what is wrong.
+    """Checks names and order; appends problems.
 
     Args:
         inputs: of the graph.
@@ -67,7 +67,7 @@ def check_structure(
 
 
 def _producers(
-    given: Sequence[onnx.ValueInfoProto],
+    graph_inputs: Sequence[onnx.ValueInfoProto],
     nodes: Sequence[onnx.NodeProto],
     names: list[str],
     constants: set[str],
@@ -76,7 +76,7 @@ def _producers(
     """The position of the node that produces each value, -1 for inputs and initializers."""
     producers: dict[str, int] = dict.fromkeys(constants, -1)
     inputs: set[str] = set()
-    for value in given:
+    for value in graph_inputs:
         if value.name in inputs:
             problems.append(Problem("duplicate", f"input '{value.name}'", "the model has two inputs of this name"))
         inputs.add(value.name)
@@ -123,7 +123,7 @@ def _report_cycles(
     names: list[str],
     problems: list[Problem],
 ) -> None:
-    """One problem for every cycle met when following unfinished inputs backwards."""
+    """Adds one problem per cycle that is met on the way back from blocked inputs."""
     state = set(blocked)
     for start in blocked:
         path: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Initializers and tensor attributes as NumPy arrays, checked against their declared type and shape."""
+"""Conversion of tensors to NumPy arrays, checked against their declared type and shape."""
 
 import math
 from collections.abc import Sequence
@@ -15,22 +15,22 @@ from tilewright.graph.ir import Array
 from tilewright.graph.limits import MAX_RANK
 
 _MAX_DENSE_BYTES = 1 << 30
-"""A sparse initializer that is larger than this (bytes) when dense is refused."""
+"""Sparse initializers with a larger dense form are refused."""
 
 _BIT_WIDTHS = {
     "string": 8, "complex64": 64, "complex128": 128, "float8e4m3fn": 8, "float8e4m3fnuz": 8, "float8e5m2": 8,
     "float8e5m2fnuz": 8, "float8e8m0": 8, "float6e2m3": 6, "float6e3m2": 6, "float4e2m1": 4, "uint4": 4, "int4": 4,
     "uint2": 2, "int2": 2,
 }  # fmt: skip
-"""Bits of the element types that only the reference evaluator knows; they are packed without gaps. By name, because
+"""Bits of the element types that only the reference evaluator has; elements are packed without gaps. By name, because
 older versions of `onnx` lack some."""
 
 _MAX_SPAN_BYTES = (1 << 63) - 1
-"""Bytes that a shape may span even where one of its sizes is 0: strides are computed from the others."""
+"""Bytes of a shape with its sizes of 0 taken as 1: strides are computed from the others."""
 
 
 class TensorDefectError(Exception):
-    """A tensor whose data does not fit its type and shape; `problem` says how."""
+    """A tensor's data does not fit its type and shape; `problem` says how."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -39,12 +39,12 @@ class TensorDefectError(Exception):
 
 def type_name(element_type: int) -> str:
     """ONNX's name of an element type: "float", "int64", "string", ..."""
-    known = TensorProto.DataType.values()
-    return TensorProto.DataType.Name(element_type).lower() if element_type in known else f"type {element_type}"
+    numbers = TensorProto.DataType.values()
+    return TensorProto.DataType.Name(element_type).lower() if element_type in numbers else f"type {element_type}"
 
 
 def has_native_type(tensor: TensorProto) -> bool:
-    """Whether the element type is one that the compiler has; the others stay with the reference evaluator."""
+    """Whether native code has the element type; the others are left to the reference evaluator."""
     return tensor.data_type in NATIVE_TYPES
 
 
@@ -52,13 +52,13 @@ def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array
     """The tensor's elements, C-contiguous and read-only.
 
     Args:
-        tensor: of a supported element type.
-        folders: where external data may lie.
-        where: what errors call the tensor ("initializer 'w'").
+        tensor: of a native element type.
+        folders: folders that may contain external data.
+        where: the tensor's name in errors ("initializer 'w'").
 
     Raises:
-        TensorDefectError: dimensions are negative, or there are more or fewer elements than they say, or external
-            data can't be read.
+        TensorDefectError: dimensions are negative, the number of elements does not match them, or external data cannot
+            be read.
     """
     if not has_native_type(tensor):
         raise TensorDefectError(Problem("initializer", where, f"type {type_name(tensor.data_type)} can't be read here"))
@@ -78,10 +78,10 @@ def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array
 
 
 def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
-    """The shape of a tensor of any element type whose data lie in the model, after a check that they fit it.
+    """The shape of a tensor of any element type with embedded data, which is checked against type and shape.
 
     Raises:
-        TensorDefectError: they do not.
+        TensorDefectError: it does not fit.
     """
     bits = element_bits(tensor, where)
     shape = check_dims(tensor.dims, where)
@@ -106,21 +106,21 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
 
 
 def _check_range(tensor: TensorProto, where: str) -> None:
-    """Raises TensorDefectError where integers that are stored in 32 bits do not fit their type."""
+    """Raises TensorDefectError where integers stored in 32 bits are out of their type's range."""
     dtype = NATIVE_TYPES[tensor.data_type]
     if dtype.kind not in "iu" or dtype.bits >= 32 or not tensor.int32_data:
         return
-    limits, found = np.iinfo(dtype.numpy), np.array(tensor.int32_data, np.int64)
-    if found.min() < limits.min or found.max() > limits.max:
-        what = f"expected {limits.min} to {limits.max} for {_type_text(tensor)}, got {found.min()} to {found.max()}"
+    limits, values = np.iinfo(dtype.numpy), np.array(tensor.int32_data, np.int64)
+    if values.min() < limits.min or values.max() > limits.max:
+        what = f"expected {limits.min} to {limits.max} for {_type_text(tensor)}, got {values.min()} to {values.max()}"
         raise TensorDefectError(Problem("initializer", where, what))
 
 
 def element_bits(tensor: TensorProto, where: str) -> int:
-    """The width of an element as it is stored; 8 for strings, which have none.
+    """The stored width of an element; 8 for strings.
 
     Raises:
-        TensorDefectError: the element type is none that ONNX has.
+        TensorDefectError: the element type is not one of ONNX's.
     """
     if has_native_type(tensor):
         return 8 * NATIVE_TYPES[tensor.data_type].bytes
@@ -188,7 +188,7 @@ def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
 
 
 def _strides(shape: Sequence[int]) -> list[int]:
-    """Elements from one index of each dimension to the next."""
+    """Distances in elements between neighbours along each dimension."""
     return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
@@ -196,8 +196,8 @@ def _sparse_defect(where: str, what: str) -> TensorDefectError:
     return TensorDefectError(Problem("initializer", where, f"sparse indices do not fit: {what}"))
 
 
-def _size_defect(where: str, tensor: TensorProto, expected: str, found: str) -> TensorDefectError:
-    what = f"expected {expected} of data for {_type_text(tensor)}, got {found}"
+def _size_defect(where: str, tensor: TensorProto, expected: str, actual: str) -> TensorDefectError:
+    what = f"expected {expected} of data for {_type_text(tensor)}, got {actual}"
     return TensorDefectError(Problem("initializer", where, what))
 
 

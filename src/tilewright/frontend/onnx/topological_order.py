@@ -1,33 +1,35 @@
-"""Topological order that keeps a given order where it can."""
+"""Stable topological order."""
 
 from collections.abc import Collection, Sequence
 
 
 def stable_topological_order(predecessors: Sequence[Collection[int]]) -> list[int]:
-    """The order that results when a list is gone through again and again, and each entry is taken as soon as all that
-    it needs have been taken; in time proportional to the entries and needs.
+    """A topological order that keeps the given order where it can, in linear time.
+
+    It is the order that results when the list is walked repeatedly and each entry is taken as soon as all of its
+    predecessors have been.
 
     Args:
-        needs: for each position the positions that come before it.
+        predecessors: for each position the positions that must come before it.
 
     Returns:
-        Positions; those on circles, and those that need them, are missing.
+        Positions; those on cycles, and those that depend on them, are missing.
     """
-    users: list[list[int]] = [[] for _ in predecessors]
-    missing = [len(wanted) for wanted in predecessors]
-    for k, wanted in enumerate(predecessors):
-        for p in wanted:
-            users[p].append(k)
-    # in which round an entry is taken: that of what it needs, or the next one where that stands behind it
-    turn = [0] * len(predecessors)
-    ready = [k for k, count in enumerate(missing) if not count]
-    done: list[int] = []
+    successors: list[list[int]] = [[] for _ in predecessors]
+    pending = [len(before) for before in predecessors]
+    for k, before in enumerate(predecessors):
+        for p in before:
+            successors[p].append(k)
+    # The round in which an entry is taken: that of its predecessors, or the next one where they are later in the list.
+    round_of = [0] * len(predecessors)
+    ready = [k for k, count in enumerate(pending) if not count]
+    ordered: list[int] = []
     while ready:
         p = ready.pop()
-        done.append(p)
-        for k in users[p]:
-            turn[k] = max(turn[k], turn[p] + (p > k))
-            missing[k] -= 1
-            if not missing[k]:
+        ordered.append(p)
+        for k in successors[p]:
+            round_of[k] = max(round_of[k], round_of[p] + (p > k))
+            pending[k] -= 1
+            if not pending[k]:
                 ready.append(k)
-    return sorted(done, key=lambda k: (turn[k], k))
+    return sorted(ordered, key=lambda k: (round_of[k], k))

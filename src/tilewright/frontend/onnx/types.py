@@ -1,6 +1,6 @@
-"""Operators and element types: every node against ONNX's schema of its operator, types propagated node by node.
+"""Type checks: nodes against ONNX's operator schemas, with element types propagated node by node.
 
-Shapes are no matter here; they are checked where operators are lowered.
+Shapes are not checked here but where operators are lowered.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,12 +45,12 @@ def check_types(
     opsets: Mapping[str, int],
     problems: list[Problem],
 ) -> None:
-    """Checks operators, numbers of inputs and outputs, attributes and element types; appends what is wrong.
+    """Checks operators, numbers of inputs and outputs, attributes and element types; appends problems.
 
     Args:
         nodes: names and nodes in topological order.
         types: of inputs and constants; the types of computed values are added.
-        declared: types that the model states for computed values.
+        declared: types that the model declares for computed values.
         opsets: versions of the operator sets.
         problems: appended to.
     """
@@ -66,11 +66,11 @@ def check_types(
         bound = _check_inputs(node, schema, types, where, problems)
         results = _output_types(node, schema, bound, types, imports)
         for output, result in zip(node.output, results, strict=True):
-            stated = declared.get(output)
-            if result and stated and result != stated:
-                what = f"computes '{output}' as {result}, but the model declares it as {stated}"
+            declared_type = declared.get(output)
+            if result and declared_type and result != declared_type:
+                what = f"computes '{output}' as {result}, but the model declares it as {declared_type}"
                 problems.append(Problem("type", where, what))
-            final = result or stated
+            final = result or declared_type
             if output and final:
                 types[output] = final
 
@@ -112,22 +112,22 @@ def _check_counts(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) 
 
 
 def _check_attributes(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Problem]:
-    given = {a.name: a for a in node.attribute}
+    attributes = {a.name: a for a in node.attribute}
     for name, formal in schema.attributes.items():
-        if formal.required and name not in given:
+        if formal.required and name not in attributes:
             yield Problem("attribute", where, f"attribute '{name}' is required")
-    for name, attribute in given.items():
+    for name, attribute in attributes.items():
         formal = schema.attributes.get(name)
         if formal is None:
             # Names that begin with two underscores are private notes of exporters.
             if not name.startswith("__"):
-                known = ", ".join(sorted(schema.attributes)) or "none"
-                yield Problem("attribute", where, f"attribute '{name}' is not known", f"the operator has: {known}")
+                names = ", ".join(sorted(schema.attributes)) or "none"
+                yield Problem("attribute", where, f"attribute '{name}' is not known", f"the operator has: {names}")
             continue
         expected = str(formal.type).rpartition(".")[2]
-        found = onnx.AttributeProto.AttributeType.Name(attribute.type)
-        if attribute.type and found != expected:
-            yield Problem("attribute", where, f"attribute '{name}': expected {expected}, got {found}")
+        actual = onnx.AttributeProto.AttributeType.Name(attribute.type)
+        if attribute.type and actual != expected:
+            yield Problem("attribute", where, f"attribute '{name}': expected {expected}, got {actual}")
 
 
 def _formal_parameter(
@@ -142,24 +142,24 @@ def _formal_parameter(
 def _check_inputs(
     node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, where: str, problems: list[Problem]
 ) -> Types:
-    """Types of the schema's type parameters, as the inputs bind them."""
+    """The bindings of the schema's type parameters by the inputs."""
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     bound: Types = {}
     first: dict[str, int] = {}
     for position, value in enumerate(node.input):
         formal = _formal_parameter(schema.inputs, position)
-        found = types.get(value)
-        if formal is None or not value or found is None:
+        actual = types.get(value)
+        if formal is None or not value or actual is None:
             continue
         parameter = formal.type_str
         options = allowed.get(parameter, [parameter])
-        if found not in options:
+        if actual not in options:
             listed = ", ".join(sorted(options)[:8]) + (", ..." if len(options) > 8 else "")
-            what = f"input {position} '{value}' has type {found}, expected {listed}"
+            what = f"input {position} '{value}' has type {actual}, expected {listed}"
             problems.append(Problem("type", where, what))
-        elif formal.is_homogeneous and bound.setdefault(parameter, found) != found:
+        elif formal.is_homogeneous and bound.setdefault(parameter, actual) != actual:
             other = first[parameter]
-            what = f"input {position} '{value}' has type {found}, expected {bound[parameter]} like input {other}"
+            what = f"input {position} '{value}' has type {actual}, expected {bound[parameter]} like input {other}"
             problems.append(Problem("type", where, what, "insert a Cast"))
         first.setdefault(parameter, position)
     return bound
@@ -191,8 +191,8 @@ def _output_types(
 def _infer_types(
     node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, imports: list[onnx.OperatorSetIdProto]
 ) -> Types:
-    """Output types by ONNX's own inference, for operators whose result type depends on attributes."""
-    given: dict[str, onnx.TypeProto] = {}
+    """Output types by ONNX's inference, for operators whose result type depends on attributes."""
+    input_types: dict[str, onnx.TypeProto] = {}
     for name in node.input:
         kind = types.get(name, "")
         if not name:
@@ -200,9 +200,9 @@ def _infer_types(
         number = kind[7:-1].upper() if kind.startswith("tensor(") else ""
         if number not in onnx.TensorProto.DataType.keys():  # noqa: SIM118 - an enum wrapper, no dict
             return {}
-        given[name] = onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(number), None)
+        input_types[name] = onnx.helper.make_tensor_type_proto(onnx.TensorProto.DataType.Value(number), None)
     try:
-        found = onnx.shape_inference.infer_node_outputs(schema, node, given, opset_imports=imports)
+        inferred = onnx.shape_inference.infer_node_outputs(schema, node, input_types, opset_imports=imports)
     except Exception:  # C++ errors of many kinds; a type that can't be inferred stays open
         return {}
-    return {name: text for name, proto in found.items() if (text := type_text(proto))}
+    return {name: text for name, proto in inferred.items() if (text := type_text(proto))}

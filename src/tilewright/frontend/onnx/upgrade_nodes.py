@@ -1,6 +1,6 @@
-"""Nodes of early operator sets in the form that definitions know: that of version 7, or of a successor's name.
+"""Upgrade of nodes of early operator sets to version 7, or to the successor of a renamed operator.
 
-What depends on ranks (`broadcast` and `axis` of arithmetic, PRelu's slope) is left to the definitions.
+Attributes that depend on ranks (`broadcast` and `axis` of arithmetic, PRelu's slope) are left to the definitions.
 """
 
 from collections.abc import Callable, Container, Mapping, MutableMapping
@@ -12,10 +12,10 @@ from onnx import TensorProto, helper
 from tilewright.graph.ir import Array
 
 _RENAMED_OPERATORS = {"Scatter": "ScatterElements"}
-"""Standard operators that live on under another name."""
+"""Standard operators with a successor of another name."""
 
 _IGNORED_ATTRIBUTES = ("consumed_inputs", "is_test")
-"""Attributes of versions below 7: notes on memory, and a mark of inference, which everything here is."""
+"""Attributes of versions below 7 without effect here: notes on memory, and a flag for inference."""
 
 
 def upgrade_node(
@@ -25,9 +25,9 @@ def upgrade_node(
 
     Args:
         node: of the standard operator set.
-        version: of the set that the model imports.
-        constants: read; receives inputs that once were attributes.
-        taken: names that a new constant may not have.
+        version: of the operator set that the model imports.
+        constants: read; receives inputs that were attributes.
+        taken: names that a new constant must not have.
     """
     if version >= 7 and node.op_type not in _RENAMED_OPERATORS:
         return node
@@ -36,14 +36,14 @@ def upgrade_node(
     result.op_type = _RENAMED_OPERATORS.get(node.op_type, node.op_type)
     if version < 7:
         _set_attributes(result, without=_IGNORED_ATTRIBUTES)
-        below, change = _UPGRADES.get(node.op_type, (0, _no_upgrade))
-        if version < below:
-            added = change(result, constants)
-            if added is not None:
+        first_modern, upgrade = _UPGRADES.get(node.op_type, (0, _no_upgrade))
+        if version < first_modern:
+            new_input = upgrade(result, constants)
+            if new_input is not None:
                 name = f"{node.output[0]}/{node.op_type}"
                 while name in taken or name in constants:
                     name += "_"
-                constants[name] = added
+                constants[name] = new_input
                 result.input.append(name)
     return result
 
@@ -53,12 +53,12 @@ def _no_upgrade(node: onnx.NodeProto, constants: Mapping[str, Array]) -> Array |
 
 
 def _set_attributes(node: onnx.NodeProto, *, without: Container[str] = (), **values: object) -> None:
-    """Sets attributes, and drops some; empty lists are of integers."""
-    kept = [a for a in node.attribute if a.name not in values and a.name not in without]
+    """Sets attributes, and drops some; empty lists are lists of integers."""
+    others = [a for a in node.attribute if a.name not in values and a.name not in without]
     types = {name: onnx.AttributeProto.INTS for name, value in values.items() if value in ((), [])}
-    made = [helper.make_attribute(name, value, attr_type=types.get(name)) for name, value in values.items()]
+    changed = [helper.make_attribute(name, value, attr_type=types.get(name)) for name, value in values.items()]
     del node.attribute[:]
-    node.attribute.extend((*kept, *made))
+    node.attribute.extend((*others, *changed))
 
 
 def _attribute_value(node: onnx.NodeProto, name: str, default: object = None) -> object:
@@ -67,7 +67,7 @@ def _attribute_value(node: onnx.NodeProto, name: str, default: object = None) ->
 
 
 def _upgrade_cast(node: onnx.NodeProto, constants: Mapping[str, Array]) -> None:
-    """`to` is the name of a type."""
+    """`to` was the name of a type."""
     name = _attribute_value(node, "to", b"")
     text = name.decode("utf-8", "replace").upper() if isinstance(name, bytes) else ""
     _set_attributes(node, to=TensorProto.DataType.Value(text) if text in TensorProto.DataType.keys() else 0)  # noqa: SIM118
@@ -92,14 +92,14 @@ def _upgrade_selu(node: onnx.NodeProto, constants: Mapping[str, Array]) -> None:
 
 
 def _upgrade_lp_pool(node: onnx.NodeProto, constants: Mapping[str, Array]) -> None:
-    """`p` of LpPool is a float."""
+    """`p` of LpPool was a float."""
     p = _attribute_value(node, "p", 2.0)
     if isinstance(p, float) and p.is_integer():
         _set_attributes(node, p=int(p))
 
 
 def _upgrade_split(node: onnx.NodeProto, constants: Mapping[str, Array]) -> None:
-    """The sizes may be an input."""
+    """The sizes could be an input."""
     if len(node.input) > 1 and node.input[1] in constants:
         _set_attributes(node, split=[int(n) for n in constants[node.input[1]].reshape(-1)])
         del node.input[1:]
@@ -123,4 +123,4 @@ _UPGRADES: dict[str, tuple[int, _Upgrade]] = {
     "Split": (2, _upgrade_split),
     "Upsample": (7, _upgrade_upsample),
 }
-"""What changes nodes of versions below a number; a result is a new last input."""
+"""Upgrades of nodes of versions below a number; a result is a new last input."""

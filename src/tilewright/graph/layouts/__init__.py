@@ -1,1 +1,1 @@
-"""Layouts over a program: choices, assignment, propagation."""
+"""Layouts over a program: choices, assignment, propagation, conversions."""

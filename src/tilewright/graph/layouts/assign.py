@@ -1,16 +1,16 @@
-"""Which tensor of a program gets which layout, and where conversions are needed (ALT, Section 4.2).
+"""Layout assignment: layouts of a program's tensors, and the conversions that are left (ALT, Section 4.2).
 
-In this order, and within each step in the order of the choices:
+In this order, and within each step in the order of the requests:
 
-1. A complex operator writes what was chosen for its output; element-wise steps behind it take the layout over, so that
-   they stay in its loop nest (constraint 1).
-2. What was chosen for an operand is written by its producer where that is a simple step (a padding, an element-wise
-   step, a pooling, a view); element-wise steps in front of it take the layout over.
+1. A contraction writes the layout that was requested for its output; element-wise steps that consume it take the layout
+   over, so that they stay in its loop nest (constraint 1).
+2. The layout that was requested for an operand is written by its producer where that is a simple step (a padding, an
+   element-wise step, a pooling, a view); element-wise steps before it take the layout over.
 3. Element-wise neighbours of all these tensors take their layouts over, forwards and backwards, where they have none.
-4. Operands that still have another layout than the chosen one are converted (constraint 3).
+4. Operands that still have another layout than the requested one are converted (constraint 3).
 
-A layout that expands the data is never copied (constraint 2), and is written by a simple step only if nobody else reads
-the result. A tensor that the model's user sees is never changed.
+A layout that expands the data is never propagated (constraint 2), and is written by a simple step only if that step's
+result has no other reader. A tensor that the model's user sees keeps its layout.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from tilewright.layout.layout import Layout
 
 
 class Role(StrEnum):
-    """For which tensor of its operator a layout was chosen."""
+    """The tensor of its operator that a layout was requested for."""
 
     OUTPUT = "output"
     OPERAND = "operand"
@@ -35,15 +35,15 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A tensor that has a layout.
+    """A tensor with an assigned layout.
 
     Attributes:
         buffer: over logical sizes.
         layout: how it is stored.
-        operator: the complex operator for which the layout was chosen.
-        role: for its output or for an operand.
-        along: the element-wise step along which the layout was copied, or the producer that writes it for an operand.
-        copied: whether it came along an element-wise step.
+        operator: the contraction that the layout was requested for.
+        role: whether it was requested for the output or for an operand.
+        via: the element-wise step along which the layout was propagated, or the producer that writes it for an operand.
+        propagated: whether it was propagated along an element-wise step.
     """
 
     buffer: Buffer
@@ -56,12 +56,12 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ConversionRequest:
-    """An operand that has another layout than the operator wants.
+    """An operand whose layout is not the one that its operator requested.
 
     Attributes:
-        operator: the sum of products that reads it.
+        operator: the contraction that reads it.
         operand: its buffer.
-        layout: what is wanted.
+        layout: the requested layout.
         reason: why the buffer itself does not have it.
     """
 
@@ -73,7 +73,7 @@ class ConversionRequest:
 
 @dataclass(frozen=True, slots=True)
 class OverriddenChoice:
-    """A choice that was passed over because the variant makes two operators share one layout."""
+    """A request that was dropped because the variant makes two operators share one layout."""
 
     buffer: Buffer
     operator: str
@@ -82,7 +82,8 @@ class OverriddenChoice:
 
 @dataclass(slots=True)
 class Assignments:
-    """The layouts of a program's tensors, by buffer name in the order in which they were given; and what is left."""
+    """The assignments of a program by buffer name, in the order in which they were made; conversions and dropped
+    requests."""
 
     by_buffer: dict[str, Assignment] = field(default_factory=dict[str, Assignment])
     conversions: list[ConversionRequest] = field(default_factory=list[ConversionRequest])
@@ -93,21 +94,21 @@ def assign_layouts(flow: Dataflow, requests: Sequence[LayoutRequest], variant: V
     """The layouts of all tensors and the conversions that are needed.
 
     Args:
-        flow: the program. Chosen outputs are not pinned.
-        wanted: choices in their order.
-        variant: how far layouts travel.
+        flow: the program. Outputs with a request are not pinned.
+        requests: in order of priority.
+        variant: how far layouts propagate.
     """
-    d = _Assigner(flow, requests, variant)
+    assigner = _Assigner(flow, requests, variant)
     if variant is Variant.BACKWARD:
-        d.assign_operands()
-        d.assign_outputs()
+        assigner.assign_operands()
+        assigner.assign_outputs()
     else:
-        d.assign_outputs()
-        d.assign_operands()
-    for name in list(d.result.by_buffer):
-        d.propagate(name, forward=True, backward=True)
-    d.find_conversions()
-    return d.result
+        assigner.assign_outputs()
+        assigner.assign_operands()
+    for name in list(assigner.result.by_buffer):
+        assigner.propagate(name, forward=True, backward=True)
+    assigner.find_conversions()
+    return assigner.result
 
 
 def is_same_layout(a: Layout, b: Layout) -> bool:
@@ -131,69 +132,70 @@ class _Assigner:
     result: Assignments = field(default_factory=Assignments)
 
     def assign_outputs(self) -> None:
-        """What complex operators write, and the element-wise steps behind them."""
-        for w in self.requests:
-            b = w.operator.output
-            if w.output is None:
+        """Assigns the outputs of contractions, and the results of the element-wise steps that consume them."""
+        for request in self.requests:
+            b = request.operator.output
+            if request.output is None:
                 continue
-            have = self.result.by_buffer.get(b.name)
-            if have is None:
-                self._assign(Assignment(b, w.output, step_title(w.operator), Role.OUTPUT))
+            assigned = self.result.by_buffer.get(b.name)
+            if assigned is None:
+                self._assign(Assignment(b, request.output, step_title(request.operator), Role.OUTPUT))
                 self.propagate(b.name, forward=True)
-            elif not is_same_layout(have.layout, w.output):
-                self.result.overridden.append(OverriddenChoice(b, step_title(w.operator), w.output))
+            elif not is_same_layout(assigned.layout, request.output):
+                self.result.overridden.append(OverriddenChoice(b, step_title(request.operator), request.output))
 
     def assign_operands(self) -> None:
-        """What the producers of operands write, and then the element-wise steps in front of them."""
-        for w in self.requests:
-            for b, layout in w.operands:
+        """Assigns operands to be written by their producers, then the operands of the element-wise steps before
+        them."""
+        for request in self.requests:
+            for b, layout in request.operands:
                 if b.name not in self.result.by_buffer and self._refusal_reason(b, layout) is None:
                     writer = self.flow.writers.get(b.name)
                     self._assign(
                         Assignment(
-                            b, layout, step_title(w.operator), Role.OPERAND, step_title(writer) if writer else ""
+                            b, layout, step_title(request.operator), Role.OPERAND, step_title(writer) if writer else ""
                         )
                     )
-        for placement in list(self.result.by_buffer.values()):
-            if placement.role is Role.OPERAND and not placement.propagated:
-                self.propagate(placement.buffer.name, backward=True)
+        for assignment in list(self.result.by_buffer.values()):
+            if assignment.role is Role.OPERAND and not assignment.propagated:
+                self.propagate(assignment.buffer.name, backward=True)
 
     def propagate(self, name: str, *, forward: bool = False, backward: bool = False) -> None:
-        """Copies the layout of a tensor along element-wise steps to tensors that have none."""
+        """Propagates the layout of a tensor along element-wise steps to tensors without a layout."""
         origin = self.result.by_buffer[name]
         if origin.layout.expands or self.variant is Variant.ADJACENT:
             return
-        reached = [origin.buffer]
-        for b in reached:
-            ahead = self.flow.elementwise_consumers(b) if forward else iter(())
-            behind = self.flow.elementwise_operands(b) if backward else iter(())
-            for other, along in chain(ahead, behind):
+        worklist = [origin.buffer]
+        for b in worklist:
+            consumers = self.flow.elementwise_consumers(b) if forward else iter(())
+            operands = self.flow.elementwise_operands(b) if backward else iter(())
+            for other, step in chain(consumers, operands):
                 if self._can_propagate_to(other):
-                    copied = replace(origin, buffer=other, via=step_title(along), propagated=True)
-                    self._assign(copied)
-                    reached.append(other)
+                    assignment = replace(origin, buffer=other, via=step_title(step), propagated=True)
+                    self._assign(assignment)
+                    worklist.append(other)
 
     def find_conversions(self) -> None:
-        """Operands that are not stored as their operator wants them."""
-        for w, b, layout in self._operands():
-            have = self.result.by_buffer.get(b.name)
-            if is_same_layout(have.layout if have else Layout(b.shape), layout):
+        """Finds operands that are not stored as their operator requested."""
+        for request, b, layout in self._operands():
+            assigned = self.result.by_buffer.get(b.name)
+            if is_same_layout(assigned.layout if assigned else Layout(b.shape), layout):
                 continue
-            passes_on = have is not None and have.role is Role.OUTPUT and not have.layout.expands
-            if passes_on and self.variant is Variant.FORWARD:
-                self.result.overridden.append(OverriddenChoice(b, step_title(w.operator), layout))
+            is_output = assigned is not None and assigned.role is Role.OUTPUT and not assigned.layout.expands
+            if is_output and self.variant is Variant.FORWARD:
+                self.result.overridden.append(OverriddenChoice(b, step_title(request.operator), layout))
                 continue
-            refusal = self._refusal_reason(b, layout)
-            self.result.conversions.append(ConversionRequest(w.operator, b, layout, refusal or Reason.OPERATORS))
+            reason = self._refusal_reason(b, layout)
+            self.result.conversions.append(ConversionRequest(request.operator, b, layout, reason or Reason.OPERATORS))
 
     def _operands(self) -> Iterator[tuple[LayoutRequest, Buffer, Layout]]:
-        return ((w, b, layout) for w in self.requests for b, layout in w.operands)
+        return ((request, b, layout) for request in self.requests for b, layout in request.operands)
 
     def _assign(self, assignment: Assignment) -> None:
         self.result.by_buffer[assignment.buffer.name] = assignment
 
     def _refusal_reason(self, b: Buffer, layout: Layout) -> Reason | None:
-        """Why a buffer can't be stored as an operator wants it; None where it can."""
+        """Why a buffer cannot be stored as an operator requested, None where it can."""
         writer = self.flow.writers.get(b.name)
         if writer is None and b.name in self.flow.program.constants and b.name not in self.flow.pinned:
             return None if self.flow.has_sole_reader(b.name) else Reason.CONSTANT
@@ -209,13 +211,13 @@ class _Assigner:
         return None
 
     def _has_private_producer(self, b: Buffer) -> bool:
-        """Whether a simple step that reduces nothing writes a buffer, and one step alone reads it."""
+        """Whether a step without a reduction writes a buffer that has one reader."""
         writer = self.flow.writers.get(b.name)
         simple = isinstance(writer, View) or (isinstance(writer, Computation) and not writer.is_reduction)
         return simple and self.flow.has_sole_reader(b.name)
 
     def _can_propagate_to(self, b: Buffer) -> bool:
-        """Whether a layout may be copied to a tensor."""
+        """Whether a layout may be propagated to a tensor."""
         if b.name in self.result.by_buffer or b.name in self.flow.pinned:
             return False
         writer = self.flow.writers.get(b.name)

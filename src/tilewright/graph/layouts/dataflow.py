@@ -1,4 +1,4 @@
-"""Who writes and who reads the buffers of a program, and along which of them a layout can travel."""
+"""Data flow of a program: readers and writers of buffers, and the steps along which a layout propagates."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from tilewright.layout.primitive import Array
 
 
 class Reason(StrEnum):
-    """Why a tensor keeps its layout, so that an operator that wants another one needs a conversion."""
+    """Why a tensor keeps its layout, so that an operator with another request needs a conversion."""
 
     INPUT = "the model's inputs keep the user's layout"
     OUTPUT = "the model's outputs keep the user's layout"
@@ -29,13 +29,13 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataflow:
-    """The steps of a program by the buffers that they touch.
+    """The steps of a program by the buffers that they access.
 
     Attributes:
         program: over logical tensors.
         writers: the step that writes a buffer; inputs and constants have none.
         readers: the steps that read a buffer, each once, in order.
-        pinned: buffers that somebody outside the computations sees, with the reason.
+        pinned: buffers whose layout is visible outside of computations, with the reason.
     """
 
     program: Program
@@ -62,17 +62,17 @@ class Dataflow:
         return Dataflow(program, writers, {name: tuple(steps) for name, steps in readers.items()}, pinned)
 
     def has_sole_reader(self, name: str) -> bool:
-        """Whether one step alone reads a buffer."""
+        """Whether exactly one step reads a buffer."""
         return len(self.readers.get(name, ())) == 1
 
     def elementwise_consumers(self, b: Buffer) -> Iterator[tuple[Buffer, Computation]]:
-        """The results of the element-wise steps that read a buffer of their own shape, with the steps."""
+        """Results of the element-wise steps that read a buffer of the result's shape, with the steps."""
         for step in self.readers.get(b.name, ()):
             if isinstance(step, Computation) and is_elementwise(step, b):
                 yield step.output, step
 
     def elementwise_operands(self, b: Buffer) -> Iterator[tuple[Buffer, Computation]]:
-        """The operands of a buffer's shape of the element-wise step that writes it, with the step."""
+        """Operands of the element-wise step that writes a buffer, if they have the buffer's shape, with the step."""
         step = self.writers.get(b.name)
         if isinstance(step, Computation):
             for operand in step.inputs:
@@ -80,18 +80,18 @@ class Dataflow:
                     yield operand, step
 
     def constant_data(self, b: Buffer) -> Array | None:
-        """The elements of a buffer that depends on constants alone."""
+        """The elements of a buffer that depends on constants alone, None for other buffers."""
         constants = self.program.constants
         if b.name in constants:
             return constants[b.name].reshape([int(n.value) for n in b.shape if isinstance(n, Const)])
         step = self.writers.get(b.name)
         if step is None or isinstance(step, Fallback) or not _has_literal_sizes(step):
             return None
-        known = {x.name: self.constant_data(x) for x in step.inputs}
-        found = {name: array for name, array in known.items() if array is not None}
-        if len(found) < len(known):
+        arrays = {x.name: self.constant_data(x) for x in step.inputs}
+        operands = {name: array for name, array in arrays.items() if array is not None}
+        if len(operands) < len(arrays):
             return None
-        return np.ascontiguousarray(evaluate(step, found, {}))
+        return np.ascontiguousarray(evaluate(step, operands, {}))
 
 
 def _has_literal_sizes(step: Stage) -> bool:
@@ -103,5 +103,5 @@ def _has_literal_sizes(step: Stage) -> bool:
 
 
 def is_elementwise(step: Computation, operand: Buffer) -> bool:
-    """Whether every element of the output needs the element of the operand at the same place: Y[i] = F(X[i])."""
+    """Whether every element of the output depends on one element of the operand, at the same place: Y[i] = F(X[i])."""
     return not step.is_reduction and reads_elementwise(step, operand)

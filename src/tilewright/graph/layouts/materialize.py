@@ -1,4 +1,4 @@
-"""A program whose tensors are stored as decided: conversions written out, constants transformed, accesses rewritten."""
+"""Materialization of assigned layouts: conversions inserted, constants transformed, accesses rewritten."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from tilewright.graph.program import Fallback, Program, Step, step_outputs
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import Array
 from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
+from tilewright.names import UniqueNames
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,13 +21,13 @@ class Conversion:
     """A copy of a tensor in another layout.
 
     Attributes:
-        source: what is converted, over logical sizes.
+        source: the original, over logical sizes.
         result: the copy, over logical sizes.
-        before: layout of the source; None for row by row.
-        after: layout of the result; None for row by row.
+        before: layout of the source; None for row-major.
+        after: layout of the result; None for row-major.
         reason: why it is needed.
         readers: the operators that read it; empty for a model's output.
-        offline: whether it is data of the compiled model, with nothing left to do in a call.
+        precomputed: whether the copy is data of the compiled model, computed at compile time.
     """
 
     source: Buffer
@@ -41,41 +42,44 @@ class Conversion:
 def separate_pinned_outputs(
     program: Program, requests: Sequence[LayoutRequest]
 ) -> tuple[Program, tuple[LayoutRequest, ...], tuple[Conversion, ...]]:
-    """The program in which operators whose result somebody outside sees write a tensor of their own.
+    """The program in which operators with a pinned result write a tensor of their own, of which the pinned one is a
+    copy.
 
-    The user's tensor becomes a copy of it; computations read the operator's own.
+    Computations read the operator's own tensor; views and fallbacks read the copy.
 
     Returns:
-        The program, the choices for its operators, and the copies.
+        The program, the requests for its operators, and the copies.
     """
     pinned = Dataflow.of(program).pinned
-    names = _UniqueNames(program)
-    own: dict[str, Buffer] = {}
+    names = UniqueNames(set(program.buffer_names), first=2)
+    separated: dict[str, Buffer] = {}
     conversions: list[Conversion] = []
-    for w in requests:
-        old = w.operator.output
-        if old.name in pinned and w.output is not None and not w.output.is_plain:
-            own[old.name] = old.renamed(names.make(f"{old.name}_own"))
-            conversions.append(Conversion(own[old.name], old, w.output, None, pinned[old.name], ()))
+    for r in requests:
+        pinned_output = r.operator.output
+        if pinned_output.name in pinned and r.output is not None and not r.output.is_plain:
+            separated[pinned_output.name] = pinned_output.renamed(names.fresh(f"{pinned_output.name}_own"))
+            conversions.append(
+                Conversion(separated[pinned_output.name], pinned_output, r.output, None, pinned[pinned_output.name], ())
+            )
     steps: list[Step] = []
     operators: dict[str, Computation] = {}
     for step in program.steps:
-        changed = _redirect_loads(step, own)
-        if isinstance(changed, Computation):
-            operators[changed.output.name] = changed
-            if changed.output.name in own:
-                mine = own[changed.output.name]
-                operators[changed.output.name] = replace(changed, output=mine)
-                steps += [operators[changed.output.name], make_copy(mine, changed.output)]
+        redirected = _redirect_loads(step, separated)
+        if isinstance(redirected, Computation):
+            operators[redirected.output.name] = redirected
+            if redirected.output.name in separated:
+                result = separated[redirected.output.name]
+                operators[redirected.output.name] = replace(redirected, output=result)
+                steps += [operators[redirected.output.name], make_copy(result, redirected.output)]
                 continue
-        steps.append(changed)
+        steps.append(redirected)
     adapted = [
         replace(
-            w,
-            operator=operators[w.operator.output.name],
-            operands=tuple((own.get(b.name, b), layout) for b, layout in w.operands),
+            r,
+            operator=operators[r.operator.output.name],
+            operands=tuple((separated.get(b.name, b), layout) for b, layout in r.operands),
         )
-        for w in requests
+        for r in requests
     ]
     return replace(program, steps=tuple(steps)), tuple(adapted), tuple(conversions)
 
@@ -83,64 +87,64 @@ def separate_pinned_outputs(
 def insert_conversions(
     flow: Dataflow, requests: Sequence[ConversionRequest], layouts: Mapping[str, Layout], existing: Sequence[Conversion]
 ) -> tuple[Program, dict[str, Layout], tuple[Conversion, ...]]:
-    """The program whose operators read copies in the layouts that they need; one copy serves all that need the same.
+    """The program whose operators read copies in the requested layouts; one copy serves all readers of one layout.
 
     Args:
         flow: the program.
-        needs: operands to be converted.
+        requests: operands to be converted.
         layouts: of the buffers that have one.
-        known: copies that exist already.
+        existing: conversions that the program has already.
 
     Returns:
         The program over logical tensors, the layouts of all its buffers, and the conversions that were added.
     """
-    names = _UniqueNames(flow.program)
-    made: dict[str, Conversion] = {}
+    names = UniqueNames(set(flow.program.buffer_names), first=2)
+    added: dict[str, Conversion] = {}
     reads: dict[str, dict[str, Buffer]] = {}
     constants = dict(flow.program.constants)
-    for need in requests:
-        b, reader = need.operand, step_title(need.operator)
-        same = [c for c in (*existing, *made.values()) if c.source == b and _has_layout(c, need.layout)]
-        if same:
-            found = same[0]
+    for request in requests:
+        b, reader = request.operand, step_title(request.operator)
+        matching = [c for c in (*existing, *added.values()) if c.source == b and _has_layout(c, request.layout)]
+        if matching:
+            conversion = matching[0]
         else:
-            result = b.renamed(names.make(f"{b.name}_converted"))
+            result = b.renamed(names.fresh(f"{b.name}_converted"))
             data = flow.constant_data(b)
             before = layouts.get(b.name)
-            found = Conversion(b, result, before, need.layout, need.reason, (), data is not None)
+            conversion = Conversion(b, result, before, request.layout, request.reason, (), data is not None)
             if data is not None:
                 constants[result.name] = data
-        if found.result.name in made or not same:
-            made[found.result.name] = replace(found, readers=(*found.readers, reader))
-        reads.setdefault(need.operator.output.name, {})[b.name] = found.result
+        if conversion.result.name in added or not matching:
+            added[conversion.result.name] = replace(conversion, readers=(*conversion.readers, reader))
+        reads.setdefault(request.operator.output.name, {})[b.name] = conversion.result
     steps: list[Step] = []
-    done: set[str] = set()
+    written: set[str] = set()
     for step in flow.program.steps:
-        replaced = reads.get(step.output.name, {}) if isinstance(step, Computation) else {}
-        for b in replaced.values():
-            if b.name in made and b.name not in done and not made[b.name].precomputed:
-                done.add(b.name)
-                steps.append(make_copy(made[b.name].source, b, made[b.name].readers))
-        steps.append(_redirect_loads(step, replaced))
+        copies = reads.get(step.output.name, {}) if isinstance(step, Computation) else {}
+        for b in copies.values():
+            if b.name in added and b.name not in written and not added[b.name].precomputed:
+                written.add(b.name)
+                steps.append(make_copy(added[b.name].source, b, added[b.name].readers))
+        steps.append(_redirect_loads(step, copies))
     program = replace(flow.program, steps=tuple(steps), constants=constants)
-    every = {**layouts, **{c.result.name: c.after for c in made.values() if c.after is not None}}
-    return program, every, tuple(made.values())
+    all_layouts = {**layouts, **{c.result.name: c.after for c in added.values() if c.after is not None}}
+    return program, all_layouts, tuple(added.values())
 
 
 def materialize_layouts(program: Program, layouts: Mapping[str, Layout]) -> Program:
-    """The program over stored tensors: every step rewritten, constants transformed, what nobody needs dropped."""
+    """The program over stored tensors: every step rewritten, constants transformed, dead steps dropped."""
     steps = [s if isinstance(s, Fallback) else rewrite_stage(s, layouts) for s in program.steps]
-    kept = _eliminate_dead_steps(steps, {b.name for _, b in program.outputs})
-    used = {b.name for s in kept for b in s.inputs} | {b.name for _, b in program.outputs}
+    live = _eliminate_dead_steps(steps, {b.name for _, b in program.outputs})
+    used = {b.name for s in live for b in s.inputs} | {b.name for _, b in program.outputs}
     constants = {
         name: _transform_constant(name, program.constants, layouts) for name in program.constants if name in used
     }
     values = {name: stored_buffer(b, layouts) for name, b in program.values.items()}
-    return replace(program, steps=tuple(kept), constants=constants, values=values)
+    return replace(program, steps=tuple(live), constants=constants, values=values)
 
 
 def make_copy(source: Buffer, result: Buffer, readers: Sequence[str] = ()) -> Computation:
-    """result[i] = source[i]; the layouts of both make it a conversion."""
+    """result[i] = source[i]; a conversion if the layouts of the two differ."""
     axes = tuple(Axis(Var(f"i{k}"), n) for k, n in enumerate(result.shape))
     label = f"layout of {result.name if not readers else ', '.join(readers)} (Layout)"
     return Computation(result, axes, (), Load(source, tuple(a.var for a in axes)), label=label)
@@ -151,7 +155,7 @@ def _has_layout(c: Conversion, layout: Layout) -> bool:
 
 
 def _redirect_loads(step: Step, buffers: Mapping[str, Buffer]) -> Step:
-    """A computation that reads other buffers; views and fallbacks keep theirs, which the user's layout is for."""
+    """A computation that loads from other buffers; views and fallbacks keep theirs, which have the user's layout."""
     if not isinstance(step, Computation) or not any(b.name in buffers for b in step.inputs):
         return step
 
@@ -166,7 +170,7 @@ def _transform_constant(name: str, constants: Mapping[str, Array], layouts: Mapp
 
 
 def _eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
-    """The steps whose results reach `wanted`, in order."""
+    """The steps whose results the live buffers depend on, in order."""
     live = set(live)
     result: list[Step] = []
     for step in reversed(steps):
@@ -174,20 +178,3 @@ def _eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
             result.append(step)
             live |= {b.name for b in step.inputs}
     return result[::-1]
-
-
-class _UniqueNames:
-    """Names of buffers that are not taken."""
-
-    def __init__(self, program: Program) -> None:
-        self._taken = {b.name for b in program.inputs} | set(program.constants)
-        self._taken |= {b.name for s in program.steps for b in (*s.inputs, *step_outputs(s))}
-
-    def make(self, hint: str) -> str:
-        """The hint, with a number where it is taken."""
-        name, number = hint, 1
-        while name in self._taken:
-            number += 1
-            name = f"{hint}_{number}"
-        self._taken.add(name)
-        return name

@@ -1,9 +1,9 @@
-"""What an optimizer or a user says: layouts for the tensors of the operators that are worth it.
+"""Layout plans: layouts that an optimizer or a user chooses for the tensors of contractions.
 
     Plan({"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))})
 
-Only *complex* operators (sums of products: convolutions, matrix products) have a choice of their own; everything
-around them adapts (`propagate`).
+Only *complex* operators in ALT's sense (sums of products: convolutions, matrix products) have a choice of their own;
+all other steps adapt (`propagate`).
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from tilewright.layout.primitives import DecoupleAt, StoreAt
 
 
 class Variant(StrEnum):
-    """How far layouts travel; all but the first are there to measure what propagation is worth (ALT, Section 7)."""
+    """How far layouts propagate; all but the first measure what propagation is worth (ALT, Section 7)."""
 
     FULL = "full"
     """Along element-wise operators; between two complex operators that differ there is a conversion."""
@@ -38,12 +38,11 @@ class Variant(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Layouts for one complex operator. None leaves a tensor as it comes; no primitives at all ask for row by row.
+    """Layouts for one contraction. None leaves a tensor as it is; an empty tuple of primitives asks for row-major.
 
     Attributes:
-        output: of the sum of products, in the operator's own shape (before bias and activation, which follow it).
-        operands: of the two factors, in the order in which the expression names them (`contraction_operands`). The
-        input of a
+        output: of the sum of products, in the operator's own shape (before bias and activation).
+        operands: of the two factors, in the order of the expression (`contraction_operands`). The input of a
             convolution is the padded one.
     """
 
@@ -53,11 +52,11 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Choices in the order in which they were made: of two that want one tensor the first has it.
+    """Choices in order of priority: of two that concern one tensor the first applies.
 
     Attributes:
         choices: by the name of a node of the model, of a value that it computes, or of the buffer of the sum itself.
-        variant: how far layouts travel.
+        variant: how far layouts propagate.
     """
 
     choices: Mapping[str, Choice] = field(default_factory=dict[str, Choice])
@@ -66,12 +65,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class LayoutRequest:
-    """A choice that fits its operator.
+    """A choice that was checked against its operator.
 
     Attributes:
-        operator: the sum of products.
-        output: the layout of what it writes, if one was chosen.
-        operands: the buffers for which one was chosen, with it.
+        operator: the contraction.
+        output: the layout of its output, if one was chosen.
+        operands: the buffers with a chosen layout, with that layout.
     """
 
     operator: Computation
@@ -80,22 +79,22 @@ class LayoutRequest:
 
 
 def is_contraction(step: object) -> bool:
-    """Whether a step is a sum of products, whose layouts are worth a choice."""
+    """Whether a step is a sum of products, whose layouts can be chosen."""
     return isinstance(step, Computation) and is_sum_of_products(step)
 
 
 def contractions(program: Program) -> tuple[Computation, ...]:
-    """The steps that have a choice, in order of execution."""
+    """The steps whose layouts can be chosen, in order of execution."""
     return tuple(s for s in program.steps if isinstance(s, Computation) and is_contraction(s))
 
 
 def contraction_operands(operator: Computation) -> tuple[Buffer, ...]:
-    """The buffers that a choice's `operands` are for."""
+    """The buffers that a choice's `operands` refer to."""
     return operator.inputs
 
 
 def step_title(step: Step) -> str:
-    """What a step is called in texts: the user's node, or its buffer."""
+    """A step's name in texts: the user's node, or its buffer."""
     return step.label or (step.output.name if isinstance(step, Computation | View) else "")
 
 
@@ -103,65 +102,67 @@ def bind_choices(program: Program, choices: Mapping[str, Choice]) -> tuple[Layou
     """The choices with their operators, in order.
 
     Raises:
-        LayoutError: a name means no complex operator or several, or a layout does not fit its tensor; says what was
-            expected and what came.
+        LayoutError: a name denotes no contraction or several, or a layout does not fit its tensor; says what was
+            expected and what was given.
     """
     names = _contractions_by_name(program)
-    found: dict[str, LayoutRequest] = {}
+    requests: dict[str, LayoutRequest] = {}
     for name, choice in choices.items():
         if not isinstance(choice, Choice):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
             raise LayoutError(f"expected a Choice, got {type(choice).__name__}", where=f"layouts[{name!r}]")
         operator = _resolve_name(name, names, program)
-        if operator.output.name in found:
+        if operator.output.name in requests:
             raise LayoutError(f"{step_title(operator)} has a choice already", where=f"layouts[{name!r}]")
-        found[operator.output.name] = _bind_choice(operator, choice, program)
-    return tuple(found.values())
+        requests[operator.output.name] = _bind_choice(operator, choice, program)
+    return tuple(requests.values())
 
 
 def unassigned_operators(program: Program, choices: Mapping[str, Choice]) -> tuple[tuple[str, int], ...]:
-    """The operators for which nothing was chosen: a name that means each alone, and its number of operands."""
+    """The operators without a choice: an unambiguous name of each, and its number of operands."""
     names = _contractions_by_name(program)
-    taken = {_resolve_name(name, names, program).output.name for name in choices}
-    found: list[tuple[str, int]] = []
+    assigned = {_resolve_name(name, names, program).output.name for name in choices}
+    unassigned: list[tuple[str, int]] = []
     for c in contractions(program):
         node, _, _ = c.label.rpartition(" (")
         name = node if len(names.get(node, ())) == 1 else c.output.name
-        if c.output.name not in taken:
-            found.append((name, len(contraction_operands(c))))
-    return tuple(found)
+        if c.output.name not in assigned:
+            unassigned.append((name, len(contraction_operands(c))))
+    return tuple(unassigned)
 
 
 def _contractions_by_name(program: Program) -> dict[str, list[Computation]]:
-    """Complex operators by everything that users may call them."""
-    found: dict[str, list[Computation]] = {}
+    """Contractions by every name that users may give them."""
+    by_name: dict[str, list[Computation]] = {}
     values: dict[str, list[str]] = {}
     for name, b in program.values.items():
         values.setdefault(b.name, []).append(name)
     labels = {s.output.name: s.label for s in program.steps if isinstance(s, Computation)}
     for c in contractions(program):
         node, _, _ = c.label.rpartition(" (")
-        own = [c.output.name, c.label, node]
-        # A value of the model may be what the bias stage of the same node writes.
-        own += [n for b, listed in values.items() if c.label and labels.get(b) == c.label for n in listed]
-        own += values.get(c.output.name, [])
-        for name in dict.fromkeys(n for n in own if n):
-            found.setdefault(name, []).append(c)
-    return found
+        aliases = [c.output.name, c.label, node]
+        # A value of the model may be the output of the bias stage of the same node.
+        aliases += [n for b, listed in values.items() if c.label and labels.get(b) == c.label for n in listed]
+        aliases += values.get(c.output.name, [])
+        for name in dict.fromkeys(n for n in aliases if n):
+            by_name.setdefault(name, []).append(c)
+    return by_name
 
 
 def _resolve_name(name: str, names: Mapping[str, list[Computation]], program: Program) -> Computation:
     where = f"layouts[{name!r}]"
-    found = names.get(name, [])
-    if len(found) == 1:
-        return found[0]
-    exact = [c for c in found if c.output.name == name]
-    if exact:
-        return exact[0]
-    if found:
-        listed = ", ".join(repr(c.output.name) for c in found)
-        raise LayoutError(f"{len(found)} sums of products have this name", where=where, hint=f"use one of {listed}")
-    known = ", ".join(dict.fromkeys(step_title(c) for c in contractions(program))) or "none"
-    hint = f"those of this model are {known}"
+    candidates = names.get(name, [])
+    if len(candidates) == 1:
+        return candidates[0]
+    same_buffer = [c for c in candidates if c.output.name == name]
+    if same_buffer:
+        return same_buffer[0]
+    if candidates:
+        listed = ", ".join(repr(c.output.name) for c in candidates)
+        raise LayoutError(
+            f"{len(candidates)} sums of products have this name", where=where, hint=f"use one of {listed}"
+        )
+    titles = ", ".join(dict.fromkeys(step_title(c) for c in contractions(program))) or "none"
+    hint = f"those of this model are {titles}"
     raise LayoutError("there is no convolution or matrix product of this name", where=where, hint=hint)
 
 
@@ -176,34 +177,34 @@ def _bind_choice(operator: Computation, choice: Choice, program: Program) -> Lay
     output = _bind_layout(choice.output, operator.output, f"{node}, output", program)
     layouts = [
         (b, layout)
-        for k, (b, given) in enumerate(zip(operands, choice.operands, strict=False))
-        if (layout := _bind_layout(given, b, f"{node}, operand {k} ({b.name})", program)) is not None
+        for k, (b, operand_choice) in enumerate(zip(operands, choice.operands, strict=False))
+        if (layout := _bind_layout(operand_choice, b, f"{node}, operand {k} ({b.name})", program)) is not None
     ]
     return LayoutRequest(operator, output, tuple(layouts))
 
 
 def _bind_layout(
-    given: Layout | tuple[Primitive, ...] | None, buffer: Buffer, where: str, program: Program
+    choice: Layout | tuple[Primitive, ...] | None, buffer: Buffer, where: str, program: Program
 ) -> Layout | None:
-    """The layout of a buffer, made of primitives alone or checked against its shape."""
-    if given is None:
+    """The layout of a buffer, built from primitives or checked against the buffer's shape."""
+    if choice is None:
         return None
-    if isinstance(given, Layout):
-        if len(given.shape) != buffer.rank or not all(map(is_provably_equal, given.shape, buffer.shape)):
-            wanted, got = show_shape(buffer.shape), show_shape(given.shape)
-            raise LayoutError(f"expected a layout of shape {wanted}, got one of {got}", where=where)
-        given = given.primitives
-    wrong = [given] if not isinstance(given, tuple) else [p for p in given if not isinstance(p, Primitive)]  # pyright: ignore
-    if wrong:
-        raise LayoutError(f"expected a Layout or a tuple of primitives, got {wrong[0]!r}", where=where)
+    if isinstance(choice, Layout):
+        if len(choice.shape) != buffer.rank or not all(map(is_provably_equal, choice.shape, buffer.shape)):
+            expected, got = show_shape(buffer.shape), show_shape(choice.shape)
+            raise LayoutError(f"expected a layout of shape {expected}, got one of {got}", where=where)
+        choice = choice.primitives
+    invalid = [choice] if not isinstance(choice, tuple) else [p for p in choice if not isinstance(p, Primitive)]  # pyright: ignore
+    if invalid:
+        raise LayoutError(f"expected a Layout or a tuple of primitives, got {invalid[0]!r}", where=where)
     try:
-        return Layout(buffer.shape, tuple(_resolve_attached(p, program) for p in given))
+        return Layout(buffer.shape, tuple(_resolve_attached(p, program) for p in choice))
     except LayoutError as e:
         raise LayoutError(e.what, where=f"{where}, {e.where}", hint=e.hint) from None
 
 
 def _resolve_attached(p: Primitive, program: Program) -> Primitive:
-    """An attached tensor under its buffer's name; users know what the model calls it."""
+    """An attached tensor by its buffer's name; users give the model's name."""
     if isinstance(p, StoreAt | DecoupleAt) and p.other in program.values:
         return replace(p, other=program.values[p.other].name)
     return p

@@ -1,4 +1,4 @@
-"""Plans of layouts as JSON, to be written by hand or edited: `docs/layouts.md`, schema in `docs/layouts.schema.json`.
+"""Layout plans as JSON, to be written or edited by hand: `docs/layouts.md`, schema in `docs/layouts.schema.json`.
 
 {"format": 1, "variant": "full", "symbols": {"N": [1, 64]},
  "layouts": {"conv1": {"output": [["split", 1, [4, 16]], ["reorder", [0, 1, 3, 4, 2]]], "operands": [null]}}}
@@ -21,17 +21,17 @@ from tilewright.layout.primitives import PRIMITIVES
 from tilewright.layout.strict_json import load_strict_json
 
 FORMAT = 1
-"""Version of the form."""
+"""Version of the format."""
 
 LayoutChoice = Layout | tuple[Primitive, ...] | None
 
 
 def to_data(plan: Plan, program: Program | None = None) -> dict[str, Any]:
-    """A plan as JSON values; `from_data` reads it back to an equal one, `Layout` objects as their primitives.
+    """A plan as JSON values, with `Layout` objects as their primitives; `from_data` reads it back to an equal plan.
 
     Args:
         plan: the choices.
-        program: where given, its operators without a choice are listed too, with null for every tensor.
+        program: if given, its operators without a choice are listed too, with null for every tensor.
     """
     choices = dict(plan.choices)
     if program is not None:
@@ -59,19 +59,19 @@ def _encode_layout(chosen: LayoutChoice) -> list[Any] | None:
 
 
 def _symbols_of(primitive: Primitive) -> set[Var]:
-    found: set[Var] = set()
+    symbols: set[Var] = set()
     for f in fields(primitive):  # pyright: ignore[reportArgumentType] - every primitive is a dataclass
         value: Any = getattr(primitive, f.name)
         for n in cast(Sequence[Any], value if isinstance(value, tuple) else (value,)):
-            found |= set() if isinstance(n, int | str) else set(free_vars(n))
-    return found
+            symbols |= set() if isinstance(n, int | str) else set(free_vars(n))
+    return symbols
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of a file.
+    """The plan in a file.
 
     Raises:
-        LayoutError: it can't be read or has another form; lists every problem with the node that it is about.
+        LayoutError: it cannot be read or has another format; lists every problem with the node that it is about.
     """
     where = f"layouts file '{path}'"
     try:
@@ -87,51 +87,51 @@ def from_data(data: object, where: str = "layouts") -> Plan:
     """The plan that JSON values describe.
 
     Raises:
-        LayoutError: they have another form; lists every problem with the node that it is about.
+        LayoutError: they have another format; lists every problem with the node that it is about.
     """
     reader = _PlanReader()
     plan = reader.plan(data)
     if reader.problems:
-        count = "1 problem" if len(reader.problems) == 1 else f"{len(reader.problems)} problems"
-        lines = "".join(f"\n  {p.where}: {p.what}" for p in reader.problems)
-        raise LayoutError(f"{count}{lines}", where=where, hint="see docs/layouts.md for the form")
+        title = "1 problem" if len(reader.problems) == 1 else f"{len(reader.problems)} problems"
+        listed = "".join(f"\n  {p.where}: {p.what}" for p in reader.problems)
+        raise LayoutError(f"{title}{listed}", where=where, hint="see docs/layouts.md for the form")
     return plan
 
 
 class _PlanReader:
-    """Reads a plan and collects what is wrong with it."""
+    """Reads a plan and collects its problems."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []
 
     def plan(self, data: object) -> Plan:
-        """The plan as far as it can be read."""
-        given = self._object(data, "plan", ("format", "variant", "symbols", "layouts"))
-        version = given.get("format")
-        if type(version) is not int or version != FORMAT:  # True and 1.0 are equal to 1
+        """The plan, as far as it can be read."""
+        entry = self._object(data, "plan", ("format", "variant", "symbols", "layouts"))
+        version = entry.get("format")
+        if type(version) is not int or version != FORMAT:  # True and 1.0 equal 1
             self._report("field 'format'", f"expected {FORMAT}, got {version!r}")
-        variant = given.get("variant", str(Variant.FULL))
+        variant = entry.get("variant", str(Variant.FULL))
         if variant not in list(Variant):
             self._report("field 'variant'", f"expected one of {', '.join(Variant)}, got {variant!r}")
             variant = Variant.FULL
-        wrong: list[LayoutError] = []
-        symbols = parse_symbols(given.get("symbols", {}), wrong)
-        self._report_all("field 'symbols'", wrong)
-        listed = given.get("layouts")
-        if not isinstance(listed, dict):
-            self._report("field 'layouts'", f"expected an object with a choice per node, got {listed!r}")
-            listed = {}
-        choices = {name: self._choice(name, c, symbols) for name, c in cast(dict[str, Any], listed).items()}
+        errors: list[LayoutError] = []
+        symbols = parse_symbols(entry.get("symbols", {}), errors)
+        self._report_all("field 'symbols'", errors)
+        entries = entry.get("layouts")
+        if not isinstance(entries, dict):
+            self._report("field 'layouts'", f"expected an object with a choice per node, got {entries!r}")
+            entries = {}
+        choices = {name: self._choice(name, c, symbols) for name, c in cast(dict[str, Any], entries).items()}
         return Plan(choices, Variant(variant))
 
     def _choice(self, name: str, data: object, symbols: Mapping[str, Var]) -> Choice:
         node = f"node {name!r}"
-        given = self._object(data, node, ("output", "operands"))
-        operands = given.get("operands", [])
+        entry = self._object(data, node, ("output", "operands"))
+        operands = entry.get("operands", [])
         if not isinstance(operands, list):
             self._report(f"{node}, operands", f"expected a list of layouts, got {operands!r}")
             operands = []
-        output = self._layout(given.get("output"), f"{node}, output", symbols)
+        output = self._layout(entry.get("output"), f"{node}, output", symbols)
         listed = enumerate(cast(list[Any], operands))
         return Choice(output, tuple(self._layout(x, f"{node}, operands[{k}]", symbols) for k, x in listed))
 
@@ -141,22 +141,22 @@ class _PlanReader:
         if not isinstance(data, list):
             self._report(place, f"expected a list of primitives or null, got {data!r}")
             return None
-        found: list[Primitive] = []
-        wrong: list[LayoutError] = []
+        primitives: list[Primitive] = []
+        errors: list[LayoutError] = []
         for k, step in enumerate(cast(list[Any], data)):
-            primitive = parse_primitive(step, symbols, f"primitive {k}", wrong)
-            found += [] if primitive is None else [primitive]
-        self._report_all(place, wrong)
-        return tuple(found)
+            primitive = parse_primitive(step, symbols, f"primitive {k}", errors)
+            primitives += [] if primitive is None else [primitive]
+        self._report_all(place, errors)
+        return tuple(primitives)
 
-    def _object(self, data: object, place: str, known: tuple[str, ...]) -> dict[str, Any]:
+    def _object(self, data: object, place: str, field_names: tuple[str, ...]) -> dict[str, Any]:
         if not isinstance(data, dict):
             self._report(place, f"expected an object, got {data!r}")
             return {}
-        given = cast(dict[str, Any], data)
-        for name in sorted(given.keys() - set(known)):
-            self._report(place, f"there is no field {name!r}; fields are {', '.join(known)}")
-        return given
+        entry = cast(dict[str, Any], data)
+        for name in sorted(entry.keys() - set(field_names)):
+            self._report(place, f"there is no field {name!r}; fields are {', '.join(field_names)}")
+        return entry
 
     def _report_all(self, place: str, errors: Sequence[LayoutError]) -> None:
         for error in errors:
@@ -167,7 +167,7 @@ class _PlanReader:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema of a plan, made of the primitives' fields."""
+    """JSON Schema of a plan, derived from the primitives' fields."""
     layout = {
         "description": "primitives in their order; null leaves the tensor as it comes, [] asks for row by row",
         "type": ["array", "null"],
@@ -204,8 +204,8 @@ def schema() -> dict[str, Any]:
 
 
 def _primitive_schema(name: str) -> dict[str, Any]:
-    listed = fields(PRIMITIVES[name])  # pyright: ignore[reportArgumentType] - every primitive is a dataclass
-    items: list[dict[str, Any]] = [{"const": name}, *(_argument_schema(f.name, f.type) for f in listed)]
+    arguments = fields(PRIMITIVES[name])  # pyright: ignore[reportArgumentType] - every primitive is a dataclass
+    items: list[dict[str, Any]] = [{"const": name}, *(_argument_schema(f.name, f.type) for f in arguments)]
     return {"title": name, "type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 
 

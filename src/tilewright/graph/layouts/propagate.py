@@ -1,8 +1,8 @@
-"""Layout propagation: a few chosen layouts make a program whose tensors fit each other (ALT, Section 4.2).
+"""Layout propagation: a few chosen layouts extended to a program whose tensors fit each other (ALT, Section 4.2).
 
-made = propagate(program, {"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))})
-made.program    computations over stored tensors, to be partitioned as usual
-print(made)     which tensor got which layout and why, and which conversions were inserted and why
+result = propagate(program, {"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))}) result.program
+computations over stored tensors, to be partitioned as usual print(result)     the layout of each tensor and its reason,
+and the conversions and their reasons
 """
 
 from collections.abc import Mapping
@@ -25,15 +25,15 @@ from tilewright.layout.primitive import show_shape
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Propagation:
-    """A program over stored tensors, and how it came about.
+    """A program over stored tensors, with the layouts that it was derived from.
 
     Attributes:
-        program: what is compiled.
-        layouts: of its buffers that are not stored row by row, by name.
-        placements: the tensors that got a layout, in the order in which they got it.
-        conversions: the copies that were inserted; those that are `precomputed` cost nothing in a call.
-        shared: choices that were passed over for a layout that two operators share.
-        variant: how far layouts travelled.
+        program: the program to compile.
+        layouts: of its buffers that are not row-major, by name.
+        assignments: the tensors with an assigned layout, in the order of assignment.
+        conversions: the inserted copies; those that are `precomputed` cost nothing in a call.
+        overridden: requests that were dropped for a layout that two operators share.
+        variant: how far layouts propagate.
     """
 
     program: Program
@@ -61,29 +61,31 @@ class Propagation:
 
 
 def propagate(program: Program, choices: Mapping[str, Choice], variant: Variant = Variant.FULL) -> Propagation:
-    """The program in which complex operators read and write the layouts that were chosen for them.
+    """The program in which contractions read and write the layouts that were chosen for them.
 
-    Element-wise steps around an operator take its layouts over; simple producers write what an operator wants to read;
-    constants are transformed now; between operators that want one tensor in two layouts, and where the model's user
-    sees a tensor, there are conversions. A complex operator without a choice reads what it is given.
+    Element-wise steps around an operator take its layouts over; simple producers write the layout that an operator
+    reads; constants are transformed at compile time; conversions stand between operators that request one tensor in two
+    layouts, and where the model's user sees a tensor. A contraction without a choice reads its operands as they are.
 
     Args:
         program: as the graph was lowered, before it is partitioned.
-        choices: by operator (see `Plan`), the most important first: of two that want one tensor the first has it.
-        variant: how far layouts travel.
+        choices: by operator (see `Plan`), in order of priority.
+        variant: how far layouts propagate.
 
     Raises:
         LayoutError: a choice names no operator of this program, or does not fit its tensor.
     """
-    own, wanted, exported = separate_pinned_outputs(program, bind_choices(program, choices))
-    flow = Dataflow.of(own)
-    made = assign_layouts(flow, wanted, variant)
-    layouts = {name: p.layout for name, p in made.by_buffer.items()}
-    converted, every, conversions = insert_conversions(flow, made.conversions, layouts, exported)
-    stored = materialize_layouts(converted, every)
-    moved = {name: layout for name, layout in every.items() if not layout.is_plain}
-    placements = tuple(made.by_buffer.values())
-    return Propagation(stored, moved, placements, (*exported, *conversions), tuple(made.overridden), variant)
+    separated, requests, exported = separate_pinned_outputs(program, bind_choices(program, choices))
+    flow = Dataflow.of(separated)
+    assigned = assign_layouts(flow, requests, variant)
+    layouts = {name: p.layout for name, p in assigned.by_buffer.items()}
+    converted, all_layouts, conversions = insert_conversions(flow, assigned.conversions, layouts, exported)
+    stored = materialize_layouts(converted, all_layouts)
+    stored_layouts = {name: layout for name, layout in all_layouts.items() if not layout.is_plain}
+    assignments = tuple(assigned.by_buffer.values())
+    return Propagation(
+        stored, stored_layouts, assignments, (*exported, *conversions), tuple(assigned.overridden), variant
+    )
 
 
 def _format_assignment(p: Assignment) -> str:

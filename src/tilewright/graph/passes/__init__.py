@@ -1,4 +1,4 @@
-"""Graph passes: functions from a graph to an equivalent, simpler graph. `PASSES` is the order in which they run."""
+"""Graph passes: rewrites of a graph into an equivalent, simpler graph. `PASSES` is the order in which they run."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
 
 
 def simplify_graph(graph: Graph) -> Graph:
-    """The graph after all passes. Values that the model returns keep their names, and nodes theirs."""
+    """The graph after all passes. Values that the model returns keep their names, and so do nodes."""
     for _, apply in PASSES:
         graph = apply(graph)
     return graph

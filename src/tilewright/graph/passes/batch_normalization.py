@@ -1,7 +1,7 @@
-"""BatchNormalization after a convolution or Gemm becomes part of its weights.
+"""Graph pass: BatchNormalization after a convolution or Gemm is folded into its weights.
 
-With s = scale / sqrt(var + epsilon):  s * (W x + b - mean) + shift  =  (s W) x + (s * (b - mean) + shift).
-The new weights are computed in double precision and rounded once.
+With s = scale / sqrt(var + epsilon):  s * (W x + b - mean) + shift  =  (s W) x + (s * (b - mean) + shift). The new
+weights are computed in double precision and rounded once.
 """
 
 from dataclasses import replace
@@ -15,26 +15,26 @@ from tilewright.graph.passes.def_use import is_standard, producers, use_counts
 
 def fold_batch_normalization(graph: Graph) -> Graph:
     """Folds inference BatchNormalization with constant parameters into a Conv, ConvTranspose or Gemm before it."""
-    made, counts = producers(graph), use_counts(graph)
+    producer_of, counts = producers(graph), use_counts(graph)
     constants = dict(graph.constants)
     replaced: dict[str, Node] = {}
-    dropped: set[str] = set()
+    folded_nodes: set[str] = set()
     for node in graph.nodes:
-        before = made.get(node.inputs[0]) if node.inputs else None
-        if before is None or counts[node.inputs[0]] != 1 or not _is_inference(node, constants):
+        producer = producer_of.get(node.inputs[0]) if node.inputs else None
+        if producer is None or counts[node.inputs[0]] != 1 or not _is_inference(node, constants):
             continue
         with np.errstate(all="ignore"):
-            folded = _folded_parameters(before, node, constants)
-        if folded is None:
+            parameters = _folded_parameters(producer, node, constants)
+        if parameters is None:
             continue
         weight, bias = f"{node.outputs[0]}.weight", f"{node.outputs[0]}.bias"
         if weight in constants or bias in constants:
             continue
-        constants[weight], constants[bias] = folded
-        inputs = (before.inputs[0], weight, bias)
-        replaced[before.name] = replace(before, inputs=inputs, outputs=node.outputs[:1])
-        dropped.add(node.name)
-    nodes = tuple(replaced.get(n.name, n) for n in graph.nodes if n.name not in dropped)
+        constants[weight], constants[bias] = parameters
+        inputs = (producer.inputs[0], weight, bias)
+        replaced[producer.name] = replace(producer, inputs=inputs, outputs=node.outputs[:1])
+        folded_nodes.add(node.name)
+    nodes = tuple(replaced.get(n.name, n) for n in graph.nodes if n.name not in folded_nodes)
     return graph.with_nodes(nodes, constants)
 
 
@@ -48,12 +48,12 @@ def _is_inference(node: Node, constants: dict[str, Array]) -> bool:
     )
 
 
-def _folded_parameters(before: Node, node: Node, constants: dict[str, Array]) -> tuple[Array, Array] | None:
-    """The new weight and bias, or None where the node before does not take them."""
-    if not is_standard(before, "Conv", "ConvTranspose", "Gemm") or len(before.outputs) != 1:
+def _folded_parameters(producer: Node, node: Node, constants: dict[str, Array]) -> tuple[Array, Array] | None:
+    """The new weight and bias, None where the producer cannot take them."""
+    if not is_standard(producer, "Conv", "ConvTranspose", "Gemm") or len(producer.outputs) != 1:
         return None
-    weight = constants.get(before.inputs[1])
-    old_bias = constants.get(before.inputs[2]) if len(before.inputs) > 2 and before.inputs[2] else np.zeros(())
+    weight = constants.get(producer.inputs[1])
+    old_bias = constants.get(producer.inputs[2]) if len(producer.inputs) > 2 and producer.inputs[2] else np.zeros(())
     if weight is None or old_bias is None or not np.issubdtype(weight.dtype, np.floating):
         return None
     scale, shift, mean, variance = (constants[v].astype(np.float64).reshape(-1) for v in node.inputs[1:5])
@@ -63,22 +63,23 @@ def _folded_parameters(before: Node, node: Node, constants: dict[str, Array]) ->
     epsilon = node.attributes.get("epsilon", 1e-5)
     factor = scale / np.sqrt(variance + (epsilon if isinstance(epsilon, float) else 1e-5))
     wide = weight.astype(np.float64)
-    if before.op_type == "Gemm":
-        pair = _folded_gemm_parameters(before, wide, old_bias, factor, mean, shift)
+    if producer.op_type == "Gemm":
+        pair = _folded_gemm_parameters(producer, wide, old_bias, factor, mean, shift)
         if pair is None:
             return None
-        new, bias = pair
+        scaled, bias = pair
     else:
-        if weight.ndim < 3 or output_channels(before, weight) != factor.size or old_bias.size not in (1, factor.size):
+        if weight.ndim < 3 or output_channels(producer, weight) != factor.size or old_bias.size not in (1, factor.size):
             return None
-        if before.op_type == "ConvTranspose" and (not wide.size or wide.shape[0] % (factor.size // wide.shape[1])):
+        if producer.op_type == "ConvTranspose" and (not wide.size or wide.shape[0] % (factor.size // wide.shape[1])):
             return None
-        new = _scale_weights(before, wide, factor)
+        scaled = _scale_weights(producer, wide, factor)
         bias = (old_bias.astype(np.float64) - mean) * factor + shift
-    return new.astype(weight.dtype), np.ascontiguousarray(bias.astype(weight.dtype))
+    return scaled.astype(weight.dtype), np.ascontiguousarray(bias.astype(weight.dtype))
 
 
 def _scale_weights(conv: Node, weight: Array, factor: Array) -> Array:
+    """The weights of a Conv or ConvTranspose times a factor per output channel."""
     tail = (1,) * (weight.ndim - 2)
     if conv.op_type == "Conv":
         return weight * factor.reshape(-1, 1, *tail)
@@ -91,6 +92,7 @@ def _scale_weights(conv: Node, weight: Array, factor: Array) -> Array:
 def _folded_gemm_parameters(
     gemm: Node, weight: Array, old_bias: Array, factor: Array, mean: Array, shift: Array
 ) -> tuple[Array, Array] | None:
+    """The new weight and bias of a Gemm, None where the factor does not fit its columns or its bias is not a row."""
     transposed = bool(gemm.attributes.get("transB", 0))
     count = weight.shape[0] if transposed else weight.shape[1]
     beta = gemm.attributes.get("beta", 1.0)

@@ -1,4 +1,4 @@
-"""Addition of a constant per channel after a convolution becomes the convolution's bias."""
+"""Graph pass: the addition of a constant per channel after a convolution becomes the convolution's bias."""
 
 from dataclasses import replace
 
@@ -6,32 +6,33 @@ import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.passes.def_use import is_standard, producers, use_counts
+from tilewright.graph.program import unique_name
 
 
 def fold_bias(graph: Graph) -> Graph:
     """`Add(Conv(x, w[, b]), c)` becomes `Conv(x, w, b + c)` for a constant c of shape [1, C, 1, ...]."""
-    made, counts = producers(graph), use_counts(graph)
+    producer_of, counts = producers(graph), use_counts(graph)
     constants = dict(graph.constants)
     replaced: dict[str, Node] = {}
-    dropped: set[str] = set()
+    folded_nodes: set[str] = set()
     for node in graph.nodes:
         if not is_standard(node, "Add"):
             continue
         for value, other in (node.inputs, node.inputs[::-1]):
-            conv = made.get(value)
+            conv = producer_of.get(value)
             if conv is None or not is_standard(conv, "Conv", "ConvTranspose") or counts[value] != 1:
                 continue
             conv = replaced.get(conv.name, conv)
             bias = _merged_bias(conv, constants.get(other), constants)
             if bias is not None:
-                name = _unique_name(f"{node.outputs[0]}.bias", constants)
+                name = unique_name(f"{node.outputs[0]}.bias", constants)
                 constants[name] = bias
                 merged = replace(conv, inputs=(*conv.inputs[:2], name), outputs=node.outputs)
                 replaced[conv.name] = merged
-                made[node.outputs[0]] = merged
-                dropped.add(node.name)
+                producer_of[node.outputs[0]] = merged
+                folded_nodes.add(node.name)
                 break
-    nodes = tuple(replaced.get(n.name, n) for n in graph.nodes if n.name not in dropped)
+    nodes = tuple(replaced.get(n.name, n) for n in graph.nodes if n.name not in folded_nodes)
     return graph.with_nodes(nodes, constants)
 
 
@@ -44,6 +45,7 @@ def output_channels(conv: Node, weight: Array) -> int:
 
 
 def _merged_bias(conv: Node, added: Array | None, constants: dict[str, Array]) -> Array | None:
+    """The sum of a convolution's bias and an added constant, None where the constant is not one value per channel."""
     weight = constants.get(conv.inputs[1])
     if weight is None or added is None or added.dtype != weight.dtype or weight.ndim < 3:
         return None
@@ -59,10 +61,3 @@ def _merged_bias(conv: Node, added: Array | None, constants: dict[str, Array]) -
         with np.errstate(all="ignore"):
             return old + bias
     return bias
-
-
-def _unique_name(hint: str, constants: dict[str, Array]) -> str:
-    name = hint
-    while name in constants:
-        name += "'"
-    return name

@@ -1,7 +1,7 @@
-"""Constant folding: nodes whose inputs are all constant are evaluated now.
+"""Graph pass: constant folding.
 
-A definition's stages are evaluated in NumPy; operators without a definition run on ONNX's reference evaluator. A result
-that would be much larger than what it is made from stays a computation, and so does one that takes long in NumPy:
+Stages of a definition are evaluated in NumPy; operators without a definition run on the dialect's reference evaluator.
+A result that would be much larger than its operands stays a computation, and so does one that takes long in NumPy:
 native code computes it once, when the model is loaded.
 """
 
@@ -16,11 +16,11 @@ from tilewright.graph.passes.def_use import RANDOM_OPERATORS
 from tilewright.ops.library import OPERATORS
 
 _MAX_REFERENCE_BYTES = 1 << 20
-"""Inputs and results of the reference evaluator may take this many bytes."""
+"""Limit on the operands, and on each result, of the reference evaluator."""
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replaces nodes on constants by their results."""
+    """Replaces nodes with constant operands by their results."""
     constants = dict(graph.constants)
     kept: list[Node] = []
     for node in graph.nodes:

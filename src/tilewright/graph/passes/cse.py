@@ -1,4 +1,4 @@
-"""Common subexpressions: nodes that compute the same are computed once; equal small constants are one."""
+"""Graph pass: common subexpression elimination of nodes and of small constants."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _MAX_COMPARED_BYTES = 1 << 10
 
 
 def eliminate_common_subexpressions(graph: Graph) -> Graph:
-    """Merges equal nodes; the first one stays. Nodes with sub-graphs, random nodes and outputs of the model stay."""
+    """Merges equal nodes into the first one. Nodes with sub-graphs, random nodes and outputs of the model stay."""
     alias = _merge_equal_constants(graph)
     first: dict[Any, Node] = {}
     kept: list[Node] = []
@@ -31,7 +31,13 @@ def eliminate_common_subexpressions(graph: Graph) -> Graph:
         if other is node:
             kept.append(node)
         else:
-            alias.update({mine: its for mine, its in zip(node.outputs, other.outputs, strict=True) if mine})
+            alias.update(
+                {
+                    duplicate: original
+                    for duplicate, original in zip(node.outputs, other.outputs, strict=True)
+                    if duplicate
+                }
+            )
     return with_aliases(graph, tuple(kept), alias)
 
 

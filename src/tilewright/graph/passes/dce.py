@@ -1,10 +1,10 @@
-"""Nodes and constants that no output needs."""
+"""Graph pass: dead code elimination."""
 
 from tilewright.graph.ir import Graph, Node
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """Removes what does not reach an output of the model."""
+    """Removes nodes and constants that no output of the model depends on."""
     needed = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):

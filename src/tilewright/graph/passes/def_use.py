@@ -1,4 +1,4 @@
-"""What passes ask about values: who produces them, who uses them; and renaming of inputs."""
+"""Def-use information for passes: producers and uses of values, and replacement of inputs."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -9,11 +9,11 @@ from tilewright.graph.ir import Graph, Node
 RANDOM_OPERATORS = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial", "Bernoulli"}
 )
-"""Operators whose results differ from call to call."""
+"""Operators whose results differ between calls."""
 
 
 def is_standard(node: Node, *names: str) -> bool:
-    """Whether a node is one of the standard operators of these names."""
+    """Whether a node is one of the named standard operators."""
     return node.domain == "" and node.op_type in names
 
 
@@ -23,12 +23,12 @@ def producers(graph: Graph) -> dict[str, Node]:
 
 
 def use_counts(graph: Graph) -> Counter[str]:
-    """How often each value is used, as an input or as an output of the model."""
+    """The number of uses of each value, as an input of a node or an output of the model."""
     return Counter([v for n in graph.nodes for v in n.inputs if v] + list(graph.outputs))
 
 
 def with_aliases(graph: Graph, nodes: tuple[Node, ...], alias: Mapping[str, str]) -> Graph:
-    """The graph over `nodes`, with inputs replaced by what they stand for."""
+    """The graph with the given nodes, whose inputs are replaced by their aliases."""
     if not alias:
         return graph.with_nodes(nodes)
 

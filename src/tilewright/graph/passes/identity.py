@@ -1,11 +1,11 @@
-"""Nodes that pass their input on: Identity, and Dropout in inference."""
+"""Graph pass: removal of identities (Identity, and Dropout in inference)."""
 
 from tilewright.graph.ir import Graph, Node
 from tilewright.graph.passes.def_use import is_standard, use_counts, with_aliases
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Removes Identity and inference Dropout; `f(Identity(x))` becomes `f(x)`. Outputs of the model keep their node."""
+    """Removes Identity and inference Dropout: `f(Identity(x))` becomes `f(x)`. Nodes of the model's outputs stay."""
     counts = use_counts(graph)
     alias: dict[str, str] = {}
     kept: list[Node] = []

@@ -1,1 +1,1 @@
-"""Fast convolution: the same sums from fewer multiplications, by minimal filtering."""
+"""Winograd convolution: the same sums from fewer multiplications, by minimal filtering."""

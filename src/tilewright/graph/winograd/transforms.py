@@ -1,13 +1,13 @@
-"""Minimal filtering after Toom and Cook: m outputs of a filter with r taps from m + r - 1 products.
+"""Toom-Cook transforms for minimal filtering: m outputs of a filter with r taps from m + r - 1 products.
 
-Polynomials are multiplied by their values at interpolation points, infinity among them; transposed, the same algorithm
+Polynomials are multiplied by way of their values at interpolation points, infinity among them; the transposed algorithm
 is a filter. Everything is exact over the rationals, generated from the points:
 
     y = A^T [(G g) * (B^T d)]     with d of m + r - 1 elements, g of r, y of m
 
 (Winograd, "Arithmetic Complexity of Computations", 1980; Lavin and Gray, "Fast Algorithms for Convolutional Neural
-Networks", Section 4; for errors Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution
-for Deep Neural Networks", Section 4.)
+Networks", Section 4; for errors Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd Convolution for
+Deep Neural Networks", Section 4.)
 """
 
 from collections.abc import Sequence
@@ -20,20 +20,20 @@ Matrix = tuple[tuple[Fraction, ...], ...]
 """A matrix of exact numbers, by rows."""
 
 POINTS = tuple(Fraction(x) for x in ("0", "1", "-1", "1/2", "-2", "2", "-1/2", "4", "-1/4"))
-"""Interpolation points in the order in which they are taken; infinity comes on top. Powers of two are exact in binary,
-and a point with its negative or its negated inverse keeps the matrices' elements small."""
+"""Interpolation points in the order in which they are used, in addition to infinity. Powers of two are exact in binary,
+and a point with its negative or its negated inverse keeps the elements of the matrices small."""
 
 
 @dataclass(frozen=True, slots=True)
 class MinimalFilter:
-    """F(m, r).
+    """The minimal filtering algorithm F(m, r).
 
     Attributes:
-        outputs: m.
+        tile_size: m.
         taps: r.
-        data: B^T, [m + r - 1, m + r - 1].
-        weights: G, [m + r - 1, r].
-        results: A^T, [m, m + r - 1].
+        input_transform: B^T, [m + r - 1, m + r - 1].
+        filter_transform: G, [m + r - 1, r].
+        output_transform: A^T, [m, m + r - 1].
     """
 
     tile_size: int
@@ -44,16 +44,16 @@ class MinimalFilter:
 
     @property
     def multiplications(self) -> int:
-        """Multiplications per tile; the elements that it reads are as many."""
+        """Multiplications per tile, which is also the number of elements that the tile reads."""
         return self.tile_size + self.taps - 1
 
     @property
     def error_growth(self) -> float:
-        """By how much rounding errors may grow beyond those of the direct sum, in one dimension.
+        """Upper bound of rounding errors over those of the direct sum, in one dimension.
 
         The largest over the outputs of sum_i |A^T| (|G| 1)(|B^T| 1), which bounds the sum of absolute values that are
-        added for inputs and weights of at most 1, over r, which bounds that of the direct sum. Nested over several
-        dimensions it is the product of theirs.
+        added for inputs and weights of at most 1, over r, which bounds that of the direct sum. For several nested
+        dimensions the factors multiply.
         """
         sums = [_l1_norm(g) * _l1_norm(b) for g, b in zip(self.filter_transform, self.input_transform, strict=True)]
         worst = max(

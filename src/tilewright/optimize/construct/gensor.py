@@ -126,17 +126,15 @@ class WalkBatch:
         """The steps of one walk, or the first ones."""
         labels = [a.label(self.space.problem) for a in self.actions]
         sizes = self.space.sizes(self.states[:, number])
-        moves: list[TrajectoryStep] = []
+        trajectory: list[TrajectoryStep] = []
         steps = len(self.chosen) if steps is None else steps
         for k in range(steps):
             probabilities = self.probabilities[k, number]
             possible = tuple((labels[j], float(probabilities[j])) for j in np.flatnonzero(probabilities))
-            moves.append(
-                TrajectoryStep(LEVELS[self.levels[k, number]], size_tuples(sizes[k]), labels[self.chosen[k, number]],
-                possible,
-                     bool(self.recorded[k, number]))
-            )  # fmt: skip
-        return Trajectory(self.space.problem, self.space.sketch, tuple(moves), size_tuples(sizes[steps]))
+            level, action = LEVELS[self.levels[k, number]], labels[self.chosen[k, number]]
+            recorded = bool(self.recorded[k, number])
+            trajectory.append(TrajectoryStep(level, size_tuples(sizes[k]), action, possible, recorded))
+        return Trajectory(self.space.problem, self.space.sketch, tuple(trajectory), size_tuples(sizes[steps]))
 
 
 def run_walks(space: SearchSpace, annealing: Annealing, seed: int) -> WalkBatch:
@@ -151,12 +149,12 @@ def run_walks(space: SearchSpace, annealing: Annealing, seed: int) -> WalkBatch:
     recorded = np.zeros((steps, count), np.bool_)
     visited = _VisitedStates(space, annealing, actions)
     for i in range(steps):
-        numbers = visited.ids(state, level)
-        p = visited.probabilities(numbers, i)
+        ids = visited.ids(state, level)
+        p = visited.probabilities(ids, i)
         pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
         pick = np.minimum(pick, len(actions) - 1)
         recorded[i] = rng.random(count) < record_probability(annealing.temperature(i))
-        state = visited.successors(numbers, pick)
+        state = visited.successors(ids, pick)
         level = np.where(pick == len(actions) - 1, np.maximum(level - 1, REGISTER), level)
         states.append(state)
         levels.append(level)

@@ -14,7 +14,7 @@ from tilewright.cost.analytical import cover_reductions, geomean_over_samples
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.rowwise import row_block_cycles, rowwise_time, rowwise_times
 from tilewright.cost.shape_family import ShapeFamily
-from tilewright.loops.ir import Block, Func, Seq, Stmt, blocks
+from tilewright.loops.ir import Block, Func, Seq, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import balanced_sizes, divisors
@@ -22,6 +22,7 @@ from tilewright.optimize.interface import Task
 from tilewright.optimize.rowwise import (
     ROW_INTERLEAVE,
     RowwisePlan,
+    accumulates_in_registers,
     epilogue,
     fits_stack,
     is_rowwise,
@@ -29,7 +30,7 @@ from tilewright.optimize.rowwise import (
     schedule_stages,
 )
 from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile, vectorizable_reduction_axis
-from tilewright.schedule.rewrite_tree import spatial_vars
+from tilewright.schedule.rewrite_tree import spatial_vars, top_statements
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
@@ -101,13 +102,13 @@ def rowwise_problem(task: Task) -> RowwiseProblem | None:
     for b in func_blocks:
         if b.name in covered or not b.iters:
             continue
-        accumulates = b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in func.allocs)
+        accumulates = accumulates_in_registers(func, b, rank)
         reader = epilogue(b, func_blocks) if accumulates else None
         if accumulates and b is not func_blocks[-1] and reader != func_blocks[-1].name:
             return None
         names = {b.name} | ({reader} if reader else set())
         covered |= names
-        statements = [x for x in _top_statements(func.body) if blocks(x)[0].name in names]
+        statements = [x for x in top_statements(func) if blocks(x)[0].name in names]
         stage_func = replace(func, body=statements[0] if len(statements) == 1 else Seq(tuple(statements)))
         problem = extract_problem(stage_func, task.constants, task.samples)
         if problem is None:
@@ -117,10 +118,6 @@ def rowwise_problem(task: Task) -> RowwiseProblem | None:
     if func_blocks[-1].name not in covered:
         return None
     return RowwiseProblem(func, rank, tuple(main_blocks), tuple(problems), frozenset(b.name for b in func.allocs))
-
-
-def _top_statements(body: Stmt) -> tuple[Stmt, ...]:
-    return body.stmts if isinstance(body, Seq) else (body,)
 
 
 def rows_per_block_options(kernel: RowwiseProblem) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Copies of operands without gaps: programs against the ones that skip elements."""
+"""Densified operands: programs with dense copies against programs with strided reads."""
 
 import numpy as np
 import pytest
@@ -38,7 +38,7 @@ def copied(program):
     known=st.booleans(),
     data=st.data(),
 )
-def test_the_same_sums(batch, sizes, strides, groups, known, data):
+def test_densified_sums_are_equal(batch, sizes, strides, groups, known, data):
     strides = strides[: len(sizes)]
     pads = data.draw(st.integers(0, 1))
     w = array(1, 4, 3, *[1] * len(sizes))
@@ -55,7 +55,7 @@ def test_the_same_sums(batch, sizes, strides, groups, known, data):
     partition(made)
 
 
-def test_only_what_is_read_is_copied_once():
+def test_copy_holds_each_read_element_once():
     program = program_of(convolution((1, 8, 9, 7), array(1, 4, 8, 1, 1), strides=[2, 3]))
     copy, total = (s for s in copied(program).steps if isinstance(s, Computation) and s.label.startswith("conv"))
     assert not copy.is_reduction
@@ -82,12 +82,12 @@ def test_symbolic_sizes():
         (array(1, 4, 8, 2, 2), {"dilations": [2, 2]}),
     ],
 )
-def test_what_skips_nothing_stays(weights, attributes):
+def test_dense_operands_are_not_copied(weights, attributes):
     program = program_of(convolution((1, 8, 9, 9), weights, **attributes))
     assert densify_operands(program, lambda *_: True) is program
 
 
-def test_it_stays_where_a_copy_is_not_worth_it():
+def test_no_copy_where_it_does_not_pay():
     program = program_of(convolution((1, 8, 9, 9), array(1, 4, 8, 1, 1), strides=[2, 2]))
     asked = []
     assert densify_operands(program, lambda one, others: bool(asked.append((one, others)))) is program
@@ -96,7 +96,7 @@ def test_it_stays_where_a_copy_is_not_worth_it():
     assert others[-1].output == one.output
 
 
-def test_two_sums_of_one_operand_have_a_copy_each():
+def test_two_sums_of_one_operand_get_two_copies():
     nodes = [helper.make_node("Conv", ["x", k], [f"y{k}"], name=k, strides=[2, 2]) for k in "uv"]
     constants = {k: array(1, 4, 8, 1, 1) for k in "uv"}
     outputs = [value(f"y{k}", [1, 4, 5, 5]) for k in "uv"]

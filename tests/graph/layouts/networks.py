@@ -1,4 +1,4 @@
-"""Small convolutional models, choices of layouts for them, and the check that a layout changes nothing but speed."""
+"""Small convolutional models, layout choices for them, and the check that layouts preserve results."""
 
 from collections.abc import Mapping
 

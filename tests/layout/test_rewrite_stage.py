@@ -1,4 +1,4 @@
-"""Computations over stored tensors equal the plain ones."""
+"""Computations over stored tensors match computations over row-major ones."""
 
 from dataclasses import replace
 
@@ -153,7 +153,7 @@ def test_overlapped_tiling_of_a_convolution(h, ht, stride):
         assert reads_once(check_same(c, chosen, sizes))
 
 
-def test_padding_is_zero_whatever_is_computed():
+def test_padding_is_zero_for_any_body():
     i, k = axis("i", 5), axis("k", 3)
     flags = buffer("X", 5, dtype=boolean)
     stage = Computation(buffer("Y", 5, dtype=boolean), (i,), (), unary("not", flags[i.var]))
@@ -163,7 +163,7 @@ def test_padding_is_zero_whatever_is_computed():
         check_same(stage, {"Y": Layout.of((5,)).unfold(0, 2, 2)})
 
 
-def test_bias_beside_its_weight_column():
+def test_bias_attached_to_its_weight_column():
     """ALT, Section 4.1.2: product and bias are read from one buffer."""
     c = matmul(N, 8, 5)
     weights = Layout.of((5, 8)).store_at("bias", (8,), 0).split(1, (2, 4)).reorder((1, 0, 2))
@@ -191,7 +191,7 @@ def test_view_of_a_stored_tensor_copies():
     assert str(copied) == "Y[i0, i1, i2] = X[i0, i2, i1 // 4, i1 % 4]  for i0 in N; i1 in 12; i2 in 5"
 
 
-def test_new_axes_have_names_of_their_own():
+def test_new_axes_have_unique_names():
     i, k = axis("h", 8), axis("h_i", 3)
     stage = Computation(buffer("Y", 8), (i,), (k,), buffer("X", 8, 3)[i.var, k.var], Reducer.SUM)
     changed = check_same(stage, {"Y": Layout.of((8,)).split(0, (2, 4))})

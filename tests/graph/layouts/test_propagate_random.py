@@ -1,12 +1,12 @@
-"""Random layouts for all operators of a network that has one of everything: it computes what it did."""
+"""Random layouts for all operators of a network preserve its results."""
 
 from functools import cache
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.graph.layouts.networks import Net, Primitives, blocked, feeds
 from tests.graph.running import program_of, run_program
-from tests.layout.networks import Net, Primitives, blocked, feeds
 
 from tilewright.expr.computation import Computation
 from tilewright.graph.layouts.plan import Choice, Variant, contraction_operands, contractions
@@ -72,7 +72,7 @@ def plans(draw: st.DrawFn) -> tuple[dict[str, Choice], Variant]:
 
 @settings(max_examples=60)
 @given(plans())
-def test_layouts_change_nothing_but_the_places_of_elements(plan):
+def test_layouts_preserve_results(plan):
     program, wanted = network()
     made = propagate(program, *plan)
     for got, want in zip(run_program(made.program, feeds(2, CHANNELS, 8, 8)), wanted, strict=True):

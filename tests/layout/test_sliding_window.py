@@ -36,7 +36,7 @@ def windows(draw):
 
 
 @given(windows())
-def test_eq1_is_right_where_its_precondition_holds(window):
+def test_eq1_holds_under_its_precondition(window):
     v, m, b, s, size = window
     if m > b or s != v * ((b - m) // v + 1):
         return
@@ -48,7 +48,7 @@ def test_eq1_is_right_where_its_precondition_holds(window):
             assert s * t + offset == v * i + r
 
 
-def test_eq1_leaves_its_tile_where_the_stride_is_another():
+def test_eq1_leaves_its_tile_for_other_strides():
     # three windows of 2 fit a tile of 4, but the next tile begins 2 later: window 3 would be at offset 1..2 of tile 1
     # by Eq. 1 with S = 3, and with S = 2 window 3*t drifts behind the tile
     assert eq1(1, 2, 4, 3, 3, 0) == (1, 0)
@@ -95,7 +95,7 @@ def test_symbolic_tiles():
     assert place(o * M + j + R, M + 2, M, M * 2 + 2, bounds) == (o, R + j)
 
 
-def test_general_form_where_the_precondition_fails():
+def test_general_form_without_the_precondition():
     bounds = Bounds().with_loop(I, as_expr(8)).with_loop(R, as_expr(3))
     x = I + R
     t = minimum(x // 3, 2)

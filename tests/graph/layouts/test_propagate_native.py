@@ -1,11 +1,11 @@
-"""Chosen layouts through the whole pipeline: native code with a plan computes what it computes without."""
+"""Layouts through the whole pipeline: native code with a plan matches native code without."""
 
 import numpy as np
 import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from tests.driver.models import array, model, value
-from tests.layout.networks import Net, blocked, feeds, rows, weight
+from tests.graph.layouts.networks import Net, blocked, feeds, rows, weight
 
 import tilewright
 from tilewright.driver import show

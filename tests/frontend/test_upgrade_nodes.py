@@ -1,4 +1,4 @@
-"""Early operator sets: what later versions say by inputs or by broadcasting was said by attributes."""
+"""Early operator sets: attributes for what later versions express by inputs or broadcasting."""
 
 import numpy as np
 import onnx
@@ -59,7 +59,7 @@ def test_logic_and_power_at_an_axis():
     np.testing.assert_allclose(run(node, 6, a, b), a ** b[:, None], rtol=1e-5)
 
 
-def test_operand_that_does_not_fit_behind_its_axis():
+def test_operand_that_does_not_fit_after_its_axis():
     node = helper.make_node("Add", ["x", "y"], ["z"], axis=2, broadcast=1)
     with pytest.raises(tilewright.ModelError, match="axis 2: 2 dimensions from there on exceed the rank 3"):
         run(node, 6, normal(2, 3, 4), normal(3, 4))
@@ -133,7 +133,7 @@ def test_power_mean_with_a_float_for_p():
     np.testing.assert_allclose(run(node, 1, x), expected, rtol=1e-5)
 
 
-def test_selu_with_the_constants_of_its_time():
+def test_selu_with_its_old_constants():
     x = normal(20)
     expected = np.where(x <= 0, 1.0507 * (1.6732 * np.exp(x) - 1.6732), 1.0507 * x)
     np.testing.assert_allclose(run(helper.make_node("Selu", ["x"], ["y"]), 1, x), expected, rtol=2e-6, atol=1e-6)
@@ -168,7 +168,7 @@ def test_scatter_is_scatter_elements(version):
     np.testing.assert_array_equal(model(x, index, updates), expected)
 
 
-def test_an_axis_without_broadcasting_says_nothing():
+def test_axis_without_broadcasting_has_no_effect():
     x, y = np.abs(normal(2, 3)) + 1, normal(2, 3)
     node = helper.make_node("Pow", ["x", "y"], ["z"], axis=0, broadcast=0)
     np.testing.assert_allclose(run(node, 6, x, y), x**y, rtol=1e-5)

@@ -107,7 +107,7 @@ def test_live_buffers_never_overlap(program, n, m):
     assert_nothing_live_is_overwritten(steps, plan, {"given": [*inputs, *constants], "outputs": outputs}, n, m)
 
 
-def test_an_overlap_would_be_noticed():
+def test_overlap_check_detects_overlaps():
     buffers, steps = chain(4, N)
     plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
     given = {"given": buffers[:1], "outputs": buffers[-1:]}
@@ -123,7 +123,7 @@ def chain(length: int, size: Expr | int):
     return buffers, [KernelAccess((a,), (b,)) for a, b in itertools.pairwise(buffers)]
 
 
-def test_a_chain_needs_two_slots():
+def test_linear_sequence_needs_two_slots():
     buffers, steps = chain(10, N * 100)
     plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
     assert len(plan.slots) == 2
@@ -131,7 +131,7 @@ def test_a_chain_needs_two_slots():
     assert plan.locations["b9"] == OutputLocation(0)
 
 
-def test_the_output_is_computed_in_place_through_views():
+def test_output_is_computed_in_place_through_views():
     x, a = buffer("x"), buffer("a")
     y = Buffer("y", (const(4), const(4)), float32)
     plan = plan_memory([KernelAccess((x,), (a,)), View(y, a)], [x], [y], ())
@@ -140,7 +140,7 @@ def test_the_output_is_computed_in_place_through_views():
     assert plan.total is const(0)
 
 
-def test_outputs_that_live_elsewhere_are_copied():
+def test_outputs_located_elsewhere_are_copied():
     x, w, a = buffer("x"), buffer("w"), buffer("a")
     v = Buffer("v", (const(16), const(1)), float32)
     plan = plan_memory([KernelAccess((x, w), (a,)), View(v, x)], [x], [x, w, v, a, a], [w])
@@ -148,7 +148,7 @@ def test_outputs_that_live_elsewhere_are_copied():
     assert plan.locations["a"] == OutputLocation(3)
 
 
-def test_sizes_that_are_never_the_largest_are_left_out():
+def test_dominated_sizes_are_dropped_from_the_maximum():
     small, large = buffer("small", N), buffer("large", N * 2)
     x, y = buffer("x", N), buffer("y", N)
     steps = [
@@ -161,17 +161,17 @@ def test_sizes_that_are_never_the_largest_are_left_out():
     assert {s.size for s in plan.slots} <= {byte_size(small), byte_size(large)}
 
 
-def test_reading_what_nobody_wrote():
+def test_read_before_write_is_an_error():
     with pytest.raises(InternalError, match="buffer 'a' is read before it is written"):
         plan_memory([KernelAccess((buffer("a"),), (buffer("b"),))], (), (), ())
 
 
-def test_writing_twice():
+def test_second_write_is_an_error():
     x = buffer("x")
     with pytest.raises(InternalError, match="buffer 'x' is written twice"):
         plan_memory([KernelAccess((x,), (x,))], [x], (), ())
 
 
-def test_an_output_that_nobody_writes():
+def test_unwritten_output_is_an_error():
     with pytest.raises(InternalError, match="output 'y' is written by no step"):
         plan_memory((), (), [buffer("y")], ())

@@ -1,4 +1,4 @@
-"""Groups of kernels that run slice by slice: which are cut, and that slices cover what whole kernels do."""
+"""Slicing of kernel groups: which groups are sliced, and that slices cover what whole kernels compute."""
 
 import numpy as np
 import onnx
@@ -46,7 +46,7 @@ def counts(kernels: list[Kernel]) -> list[int]:
     return [1 if k.slices is None else k.slices.count for k in kernels]
 
 
-def test_kernels_that_hand_on_more_than_caches_hold_are_cut() -> None:
+def test_kernels_with_large_intermediates_are_sliced() -> None:
     kernels = cut(attention(6, 200, 16, 220, 16), 500 << 10)
     # 6 heads hand on 2 x 1.06 MB, three slices of two heads 2 x 352 kB too much, six of one head 2 x 176 kB
     assert counts(kernels) == [6, 6, 6]
@@ -57,7 +57,7 @@ def test_kernels_that_hand_on_more_than_caches_hold_are_cut() -> None:
     assert kernels[1].stages[-1].axes[0].extent is const(200)
 
 
-def test_rows_of_one_head_are_cut_and_what_all_rows_read_is_not() -> None:
+def test_operands_common_to_all_slices_are_not_sliced() -> None:
     kernels = cut(attention(1, 1200, 16, 600, 16), 2 << 20)
     assert counts(kernels) == [3, 3, 3]
     assert [p.shape[0] for p in kernels[0].params] == [const(400), const(16), const(400)]
@@ -74,26 +74,26 @@ def test_rows_of_one_head_are_cut_and_what_all_rows_read_is_not() -> None:
     ],
     ids=["near", "operands", "constants", "small"],
 )
-def test_what_gains_nothing_stays_whole(model: onnx.ModelProto, request: pytest.FixtureRequest) -> None:
+def test_unprofitable_groups_are_not_sliced(model: onnx.ModelProto, request: pytest.FixtureRequest) -> None:
     near = 1 << 30 if "near" in request.node.name else 1 << 10
     assert [k.slices for k in cut(model, near)][-1] is None
 
 
-def test_results_that_somebody_else_reads_stay_whole() -> None:
+def test_results_with_other_readers_are_not_sliced() -> None:
     model = attention(6, 200, 16, 220, 16)
     model.graph.output.append(models.value("s", [6, 200, 220]))
     kernels = cut(model, 64 << 10)
     assert kernels[0].slices is None
 
 
-def test_a_dynamic_size_is_not_cut() -> None:
+def test_dynamic_sizes_are_not_sliced() -> None:
     model = attention(6, 200, 16, 220, 16)
     for v in (*model.graph.input, *model.graph.output):
         v.type.tensor_type.shape.dim[0].dim_param = "heads"
     assert set(counts(cut(model, 64 << 10))) == {1}
 
 
-def test_calls_go_slice_by_slice_on_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_receive_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
     made = make_compilation(attention(6, 200, 16, 220, 16), CompileOptions(target="x86-64-v3"))
     kernels = [u for u in made.units if isinstance(u, BoundKernel)]
@@ -110,7 +110,7 @@ def test_calls_go_slice_by_slice_on_parts_of_their_arguments(monkeypatch: pytest
     assert int(str(total)) < 2 * 6 * 200 * 220 * 4
 
 
-def test_operands_that_kernels_before_made_are_cut_where_they_lie(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operands_from_earlier_kernels_are_sliced_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
     model = attention(6, 200, 16, 220, 16)
     # t and v come from kernels of their own, and y goes to one
@@ -126,7 +126,7 @@ def test_operands_that_kernels_before_made_are_cut_where_they_lie(monkeypatch: p
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("sizes", [(3, 61, 7, 103, 5), (1, 96, 20, 151, 18), (4, 150, 1, 117, 20)])
-def test_slices_compute_what_the_model_says(
+def test_sliced_model_matches_the_reference(
     sizes: tuple[int, int, int, int, int], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-4)

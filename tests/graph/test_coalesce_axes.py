@@ -1,4 +1,4 @@
-"""Kernels in normal form: the same values, fewer axes, canonical names."""
+"""Canonical kernels: the same values, fewer axes, canonical names."""
 
 import numpy as np
 import pytest
@@ -36,29 +36,29 @@ def text(kernel: Kernel) -> str:
     return "\n".join([*map(str, kernel.stages), *params, kernel.label])
 
 
-def test_element_wise_becomes_one_axis(golden) -> None:
+def test_elementwise_axes_are_coalesced_to_one(golden) -> None:
     x, y = buffer("x", N, 3, 1, 7), buffer("y", N, 3, 1, 7)
     golden(text(check(pointwise(y, "abcd", maximum(x[a, b, c, d], 0.0)))))
 
 
-def test_a_broadcast_keeps_its_axis() -> None:
+def test_broadcast_axis_is_not_coalesced() -> None:
     x, bias, y = buffer("x", N, 3, 4, 7), buffer("bias", 1, 3, 1, 1), buffer("y", N, 3, 4, 7)
     kernel = check(pointwise(y, "abcd", x[a, b, c, d] + bias[const(0), b, const(0), const(0)]))
     assert [str(p) for p in kernel.params] == ["a0: float32[N, 3, 28]", "a1: float32[3]", "out: float32[N, 3, 28]"]
 
 
-def test_a_transposition_keeps_the_axes_apart() -> None:
+def test_transposed_axes_are_not_coalesced() -> None:
     x, y = buffer("x", 4, 7), buffer("y", 7, 4)
     assert [len(s.axes) for s in check(pointwise(y, "ab", x[b, a])).stages] == [2]
 
 
-def test_a_transposition_of_blocks_merges_inside_the_blocks() -> None:
+def test_transposed_blocks_are_coalesced_inside() -> None:
     x, y = buffer("x", 4, 5, 6, 7), buffer("y", 6, 7, 4, 5)
     kernel = check(pointwise(y, "abcd", x[c, d, a, b]))
     assert [str(p) for p in kernel.params] == ["a0: float32[20, 42]", "out: float32[42, 20]"]
 
 
-def test_a_row_of_another_length_keeps_the_axes_apart() -> None:
+def test_rows_of_another_length_prevent_coalescing() -> None:
     x, y = buffer("x", 4, 9), buffer("y", 4, 7)
     assert len(check(pointwise(y, "ab", x[a, b])).stages[0].axes) == 2
 
@@ -74,12 +74,12 @@ def test_a_row_of_another_length_keeps_the_axes_apart() -> None:
     ],
     ids=["condition", "value", "reversed", "one column", "used twice"],
 )
-def test_variables_that_are_used_otherwise_keep_the_axes_apart(body) -> None:
+def test_other_uses_of_a_variable_prevent_coalescing(body) -> None:
     x, y = buffer("x", 4, 7), buffer("y", 4, 7)
     assert len(check(pointwise(y, "ab", body(x))).stages[0].axes) == 2
 
 
-def test_gathered_rows_keep_the_axes_apart() -> None:
+def test_gathered_rows_prevent_coalescing() -> None:
     from tilewright.expr.dtype import int64
 
     x, index, y = buffer("x", 4, 7), buffer("index", 3, 7, dtype=int64), buffer("y", 3, 7)
@@ -87,24 +87,24 @@ def test_gathered_rows_keep_the_axes_apart() -> None:
     assert len(make_kernel([stage]).stages[0].axes) == 2
 
 
-def test_a_reduction_over_adjacent_axes_becomes_one(golden) -> None:
+def test_adjacent_reduction_axes_are_coalesced(golden) -> None:
     x, y = buffer("x", N, 3, 4, 7), buffer("y", N, 3)
     golden(text(check(reduced(y, "ab", axes("ij", (4, 7)), x[a, b, i, j]))))
 
 
-def test_reduced_axes_with_a_kept_one_between_stay_apart() -> None:
+def test_reduction_axes_around_a_spatial_axis_are_not_coalesced() -> None:
     x, y = buffer("x", 4, 3, 7), buffer("y", 3)
     assert len(check(reduced(y, "a", axes("ij", (4, 7)), x[i, a, j], Reducer.MAX)).stages[0].reduce_axes) == 2
 
 
-def test_reductions_of_one_element_keep_one_axis() -> None:
+def test_unit_reductions_keep_one_axis() -> None:
     x, y = buffer("x", 4, 1, 1), buffer("y", 4)
     assert str(check(reduced(y, "a", axes("ij", (1, 1)), x[a, i, j])).stages[0]) == (
         "out[i0] = sum(a0[i0] for r0 in 1)  for i0 in 4"
     )
 
 
-def test_a_pointwise_convolution_is_a_matrix_product(golden) -> None:
+def test_pointwise_convolution_becomes_a_matrix_product(golden) -> None:
     x, w, bias = buffer("x", N, 3, 4, 5), buffer("w", 8, 3, 1, 1), buffer("bias", 8)
     t, y = buffer("t", N, 8, 4, 5), buffer("y", N, 8, 4, 5)
     first = reduced(t, "abcd", axes("ijk", (3, 1, 1)), x[a, i, c + j, d + k] * w[b, i, j, k])
@@ -113,7 +113,7 @@ def test_a_pointwise_convolution_is_a_matrix_product(golden) -> None:
     golden(text(kernel))
 
 
-def test_stages_are_merged_alike() -> None:
+def test_all_stages_are_coalesced_alike() -> None:
     x, row = buffer("x", 4, 7, 3), buffer("row", 7)
     t, y = buffer("t", 4, 7), buffer("y", 4, 7)
     first = reduced(t, "ab", axes("i", (3,)), x[a, b, i])
@@ -134,14 +134,14 @@ def test_equal_kernels_of_different_layers_are_equal() -> None:
     assert one.arguments != two.arguments
 
 
-def test_an_input_that_is_read_twice_is_one_parameter() -> None:
+def test_input_read_twice_is_one_parameter() -> None:
     x, y = buffer("x", 4, 7), buffer("y", 4, 7)
     kernel = check(pointwise(y, "ab", x[a, b] * x[a, const(0)]))
     assert [x.name for x in kernel.arguments] == ["x", "y"]
 
 
 @pytest.mark.parametrize("kind", ["elementwise", "reduction", "gemm", "conv", "pool"])
-def test_meaning_is_kept(kind: str) -> None:
+def test_results_are_unchanged(kind: str) -> None:
     @settings(max_examples=30)
     @given(getattr(programs, kind)())
     def run(p: programs.Program) -> None:

@@ -1,7 +1,6 @@
-"""Chains that work row by row: which computations share a kernel, and that pairs of axes merge through all of them."""
+"""Row-wise fusion: which computations share a kernel, and coalescing of axes through all stages."""
 
-from tests.graph.kernels import N, axes, buffer, pointwise, program, reduced
-from tests.graph.test_partition import check
+from tests.graph.kernels import N, axes, buffer, check_partition, pointwise, program, reduced
 
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
@@ -33,23 +32,23 @@ def kernels(steps: list[Computation], *outputs: Buffer) -> list[str]:
 
 def test_a_softmax_is_one_kernel() -> None:
     steps, y = softmax(N, 7)
-    check(program(steps, [y]), "top (Reduce) + powers (Op) + total (Reduce) + y (Op)")
+    check_partition(program(steps, [y]), "top (Reduce) + powers (Op) + total (Reduce) + y (Op)")
 
 
-def test_results_that_others_need_end_a_chain() -> None:
+def test_results_with_other_readers_end_a_fusion_group() -> None:
     steps, y = softmax(N, 7)
     powers = steps[1].output
-    check(program(steps, [powers, y]), "top (Reduce) + powers (Op)", "total (Reduce) + y (Op)")
+    check_partition(program(steps, [powers, y]), "top (Reduce) + powers (Op)", "total (Reduce) + y (Op)")
 
 
-def test_few_long_rows_leave_work_for_threads() -> None:
+def test_few_long_rows_are_not_fused() -> None:
     steps, y = softmax(4, 40_000)
     assert len(kernels(steps, y)) == 4
     steps, y = softmax(1, 32_000)
     assert len(kernels(steps, y)) == 1
 
 
-def test_rows_of_unknown_or_great_length_are_not_handed_on() -> None:
+def test_rows_of_unknown_or_large_size_are_not_fused() -> None:
     columns = Symbol("C", 1, 4096)
     steps, y = softmax(64, columns)
     assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
@@ -64,31 +63,31 @@ def padded(channels: int, size: int) -> Computation:
     return pointwise(out, "abc", select(inside, unary("exp", x[a, b - 1, c - 1]), const(0, x.dtype)))
 
 
-def test_padding_goes_with_a_window_and_not_with_a_contraction() -> None:
+def test_padding_is_fused_with_windows_but_not_with_contractions() -> None:
     pad, taps = padded(8, 5), axes("pq", (3, 3))
     depthwise, out = buffer("w", 8, 3, 3), buffer("out", 8, 5, 5)
     window = reduced(out, "abc", taps, pad.output[a, b + p, c + q] * depthwise[a, p, q])
-    check(program([pad, window], [out]), "padded (Op) + out (Reduce)")
+    check_partition(program([pad, window], [out]), "padded (Op) + out (Reduce)")
     weights, whole = buffer("w", 8, 8, 3, 3), axes("ipq", (8, 3, 3))
     dense = reduced(out, "abc", whole, pad.output[i, b + p, c + q] * weights[a, i, p, q])
-    check(program([pad, dense], [out]), "padded (Op)", "out (Reduce)")
+    check_partition(program([pad, dense], [out]), "padded (Op)", "out (Reduce)")
 
 
-def test_elements_that_data_chooses_are_not_read_from_a_row() -> None:
+def test_data_dependent_indices_prevent_rowwise_fusion() -> None:
     steps, y = softmax(N, 7)
     chosen, which = buffer("chosen", N), buffer("which", N)
     steps = [*steps, pointwise(chosen, "a", y[a, cast(int64, which[a])])]
     assert kernels(steps, chosen)[-1] == "chosen (Op)"
 
 
-def test_axes_merge_through_all_stages() -> None:
+def test_axes_are_coalesced_through_all_stages() -> None:
     x, y, total = buffer("x", 3, 5, 4, 6), buffer("y", 3, 5, 4, 6), buffer("total", 3, 5)
     value = x[a, b, i, j]
     steps = [
         reduced(total, "ab", axes("ij", (4, 6)), value),
         pointwise(y, "abcd", x[a, b, c, Var("d")] - total[a, b]),
     ]
-    (kernel,) = check(program(steps, [y]), "total (Reduce) + y (Op)").units
+    (kernel,) = check_partition(program(steps, [y]), "total (Reduce) + y (Op)").units
     assert isinstance(kernel, Kernel)
     assert [[e.extent for e in (*s.axes, *s.reduce_axes)] for s in kernel.stages] == [
         [as_expr(15), as_expr(24)], [as_expr(15), as_expr(24)],

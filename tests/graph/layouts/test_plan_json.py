@@ -1,4 +1,4 @@
-"""Plans of layouts as JSON: round trips, every problem at once, the published schema, the command line."""
+"""Layout plans as JSON: round trips, all problems at once, the published schema, the command line."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from tilewright.graph.layouts.plan import Choice, Plan, Variant
 from tilewright.graph.layouts.plan_json import from_data, read_plan, schema, to_data
 from tilewright.layout.basic import Reorder, Split
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "layouts.schema.json"
+SCHEMA = Path(__file__).parents[3] / "docs" / "layouts.schema.json"
 BLOCKED = (Split(1, (2, 8)), Reorder((0, 1, 3, 4, 2)))
 
 
@@ -100,7 +100,7 @@ def test_all_problems_of_a_file_are_listed(tmp_path) -> None:
         assert line in text
 
 
-def test_all_impossible_numbers_of_a_file_are_listed() -> None:
+def test_all_invalid_numbers_of_a_file_are_listed() -> None:
     output = [
         ["split", -1, [2, 0]], ["split", 0, []], ["fuse", 0, 0], ["reorder", [0, 2]], ["pad", 1, -1, "N - 40"],
         ["unpad", 0, 0, -2], ["unfold", 0, 2, 4], ["fold", -1, 3, 0, -5], ["store_at", "b", [-3], 0],

@@ -1,4 +1,4 @@
-"""What constraints say about symbols."""
+"""Solutions of constraints on symbols."""
 
 import pytest
 from hypothesis import given
@@ -56,7 +56,7 @@ def test_symbols_are_replaced_in_inputs():
     assert [(s.name, s.lo, s.hi) for s in graph.symbols] == [("n", 1, 64)]
 
 
-def test_conditions_that_cannot_hold():
+def test_unsatisfiable_conditions():
     with pytest.raises(ModelError) as caught:
         refined((H // 2 * 3).equals(4), M.equals(70), N.equals(3), N.equals(4))
     assert [str(p) for p in caught.value.problems] == [
@@ -70,7 +70,7 @@ OPS = st.sampled_from(["le", "eq", "lt"])
 
 
 @given(st.integers(1, 7), st.integers(0, 40), st.integers(1, 50), st.integers(-3, 30), OPS)
-def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
+def test_solutions_keep_all_satisfying_sizes(factor, offset, divisor, bound, op):
     symbol = Symbol("s", 1, 60)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (symbol,))),), (), {}, (), (symbol,))
     size = (symbol * factor + offset) // divisor
@@ -97,7 +97,7 @@ def test_no_size_that_satisfies_is_lost(factor, offset, divisor, bound, op):
         ((2, MAX_SIZE), (1, 9), ("a", 2, 9)),
     ],
 )
-def test_a_declared_range_wins_over_an_assumed_one(first, second, expected):
+def test_declared_range_takes_precedence_over_a_default_one(first, second, expected):
     a, b = Symbol("a", *first), Symbol("b", *second)
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (a, b))),), (), {}, (), (a, b))
     mapping = solve_symbols(graph, [Constraint(a.equals(b), "sum")]).inputs

@@ -1,11 +1,10 @@
-"""Where layouts go in a program, where conversions are, and that the program computes what it did."""
+"""Layout propagation: where layouts and conversions go, and that results are preserved."""
 
 import numpy as np
 import pytest
 from onnx import helper
 from tests.driver.models import array, model, value
-from tests.graph.running import program_of
-from tests.layout.networks import (
+from tests.graph.layouts.networks import (
     Net,
     blocked,
     feeds,
@@ -16,6 +15,7 @@ from tests.layout.networks import (
     step_of,
     weight,
 )
+from tests.graph.running import program_of
 
 from tilewright.errors import LayoutError
 from tilewright.graph.layouts.dataflow import Reason
@@ -44,7 +44,7 @@ def two_convs(relu: bool = True, kernel: int = 1, bias: bool = True):
 # Constraint 1: element-wise operators take a layout over
 
 
-def test_a_propagated_activation_stays_in_the_loop_nest_of_its_convolution(golden):
+def test_propagated_activation_is_fused_with_its_convolution(golden):
     made = placed(conv_relu_pool(), {"conv": Choice(rows(12))})
     assert made.runtime_conversions == ()
     (kernel,) = [k for k in kernels_of(made) if "relu" in k.label]
@@ -60,7 +60,7 @@ def test_without_propagation_activation_and_convolution_are_two_kernels():
     assert not any("conv" in k.label and "relu" in k.label for k in kernels_of(made))
 
 
-def test_a_bias_is_read_where_its_channel_is():
+def test_bias_is_read_at_its_channel():
     made = placed(conv_relu_pool(), {"conv": Choice(EIGHT)})
     assert str(step_of(made, "conv_y_2").body) == "conv_y_1[i0, i1_o, i2, i3, i1_i] + b_conv[i1_i + i1_o * 8]"
 
@@ -79,7 +79,7 @@ def test_a_residual_block_has_one_layout():
     assert [k.label for k in kernels_of(made) if "relu2" in k.label] == ["second (Conv) + relu2 (Relu)"]
 
 
-def test_of_two_producers_the_first_tuned_one_wins():
+def test_first_choice_takes_precedence():
     net = Net()
     a, b = net.conv("x", "left", 16), net.conv("x", "right", 16)
     source = net.model(net.op("GlobalAveragePool", net.op("Add", a, b, name="add"), name="mean"))
@@ -89,7 +89,7 @@ def test_of_two_producers_the_first_tuned_one_wins():
     assert placed(source, dict((left, right))).runtime_conversions == ()
 
 
-def test_all_consumers_receive_a_layout():
+def test_layout_propagates_to_all_consumers():
     net = Net()
     a = net.conv("x", "conv", 16)
     r, s = net.op("Relu", a, name="relu"), net.op("Sigmoid", a, name="sigmoid")
@@ -99,7 +99,7 @@ def test_all_consumers_receive_a_layout():
     assert made.runtime_conversions == ()
 
 
-def test_an_operand_of_an_addition_follows_the_sum():
+def test_layout_propagates_to_operands_of_an_addition():
     net = Net()
     skip = net.op("MaxPool", net.conv("x", "stem", 16), name="pool", kernel_shape=[1, 1])
     y = net.op("Add", net.conv(skip, "conv", 16), skip, name="add")
@@ -152,7 +152,7 @@ def test_tiles_that_overlap_are_converted_where_others_read_the_tensor():
     assert made.runtime_conversions == ()
 
 
-def test_padded_channels_are_read_but_not_copied():
+def test_padded_channels_are_read_but_not_propagated():
     net = Net()
     y = net.op("Relu", net.conv("x", "conv", 10), name="relu")
     choice = Choice((Pad(1, 0, 6), *EIGHT))
@@ -187,7 +187,7 @@ def test_simple_operators_between_two_convolutions_convert():
     assert shape_of(made, "pool_y") == "n, 4, 5, 5, 4"
 
 
-def test_two_readers_that_want_the_same_share_one_conversion():
+def test_equal_requests_share_one_conversion():
     net = Net()
     y = net.op("Relu", net.conv("x", "first", 16), name="relu")
     ends = [net.op("GlobalAveragePool", net.conv(y, n, 16, 1), name=f"mean_{n}") for n in ("a", "b", "c")]
@@ -196,7 +196,7 @@ def test_two_readers_that_want_the_same_share_one_conversion():
     assert conversion.readers == ("a (Conv)", "b (Conv)")
 
 
-def test_an_operator_without_a_choice_reads_what_it_is_given_and_writes_row_by_row():
+def test_operator_without_a_choice_writes_row_major():
     made = placed(two_convs(), {"first": Choice(EIGHT)})
     assert made.runtime_conversions == ()
     made = placed(two_convs(relu=False, bias=False), {"second": Choice(None, (EIGHT,))})
@@ -235,7 +235,7 @@ def test_readers_of_an_output_read_the_operators_own_result():
     assert [c.reason for c in made.runtime_conversions] == [Reason.OUTPUT]
 
 
-def test_views_see_their_source_row_by_row():
+def test_sources_of_views_are_row_major():
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"], name="matmul"),
         helper.make_node("Reshape", ["m", "s"], ["v"], name="reshape"),
@@ -256,7 +256,7 @@ def test_views_see_their_source_row_by_row():
 # Constants
 
 
-def test_weights_are_transformed_offline():
+def test_weights_are_transformed_at_compile_time():
     net = Net(16)
     source = net.model(net.op("Relu", net.conv("x", "conv", 16)))
     made = placed(source, {"conv": Choice(EIGHT, (None, weight(16, 16, 8)))}, x=feeds(2, 16))
@@ -276,7 +276,7 @@ def shared_weights():
     return model(nodes, [value("x", ["n", 8])], [value("y", ["n", 8])], {"w": array(1, 8, 8)})
 
 
-def test_weights_that_two_operators_want_differently_are_stored_twice():
+def test_conflicting_weight_layouts_are_stored_twice():
     program = program_of(shared_weights())
     first, second = contractions(program)
     wanted = (Split(0, (2, 4)),)
@@ -287,7 +287,7 @@ def test_weights_that_two_operators_want_differently_are_stored_twice():
     assert sorted(d.shape for d in made.program.constants.values()) == [(2, 4, 8), (8, 8)]
 
 
-def test_weights_that_are_computed_from_constants_are_transformed_offline():
+def test_weights_computed_from_constants_are_transformed_at_compile_time():
     nodes = [
         helper.make_node("Exp", ["w"], ["e"], name="exp"),
         helper.make_node("MatMul", ["x", "e"], ["m"], name="matmul"),
@@ -300,7 +300,7 @@ def test_weights_that_are_computed_from_constants_are_transformed_offline():
     assert [d.shape for d in made.program.constants.values()] == [(2, 4, 8)]
 
 
-def test_a_bias_is_stored_beside_its_weights():
+def test_bias_is_stored_with_its_weights():
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"], name="matmul"),
         helper.make_node("Add", ["m", "bias"], ["y"], name="add"),
@@ -329,7 +329,7 @@ def test_forward_and_backward_propagation_share_one_layout(second):
         assert [s.operator for s in backward.overridden] == ([] if second is EIGHT else ["first (Conv)"])
 
 
-def test_a_layout_that_expands_is_not_shared():
+def test_expanding_layouts_are_not_shared():
     choices = {"first": Choice(EIGHT), "second": Choice(None, ((Unfold(2, 4, 2),),))}
     for variant in (Variant.FULL, Variant.ADJACENT, Variant.BACKWARD):
         made = placed(two_convs(relu=False, bias=False), choices, variant)

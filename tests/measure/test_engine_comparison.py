@@ -140,7 +140,7 @@ def test_a_process_answers_every_block(tmp_path: Path) -> None:
 
 
 def test_long_blocks_are_told_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_process, "block", lambda call, seconds: [1.0] * 25_000)
+    monkeypatch.setattr(engine_process, "time_block", lambda call, seconds: [1.0] * 25_000)
     answer = served({"engine": CANARY, "threads": 1}, {"seconds": 1})[1]
     assert len(answer["calls"]) == 8334
 

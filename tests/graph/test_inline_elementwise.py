@@ -27,7 +27,7 @@ def check(p: Program, *left: str) -> Program:
     return result
 
 
-def test_a_chain_becomes_one() -> None:
+def test_dependent_elementwise_steps_become_one() -> None:
     steps = [
         pointwise(s, "ab", unary("neg", x[a, b])),
         pointwise(t, "ab", s[a, b] * w[a, b]),
@@ -38,7 +38,7 @@ def test_a_chain_becomes_one() -> None:
     assert result.steps[0].label == "y (Op)"
 
 
-def test_users_that_become_one_use_what_they_share_once() -> None:
+def test_users_merged_into_one_allow_inlining() -> None:
     steps = [
         pointwise(s, "ab", x[a, b] + w[a, b]),
         pointwise(t, "ab", s[a, b] + 3.0),
@@ -49,18 +49,18 @@ def test_users_that_become_one_use_what_they_share_once() -> None:
     assert str(result.steps[0]) == "y[a, b] = (x[a, b] + w[a, b]) * tanh(x[a, b] + w[a, b] + 3.0)  for a in N; b in 7"
 
 
-def test_axes_of_the_same_name_are_not_confused() -> None:
+def test_equal_axis_names_are_not_confused() -> None:
     steps = [pointwise(s, "ab", x[a, b] - 2.0), pointwise(y, "ba", s[b, a] + s[b, 6 - a] * w[b, a])]
     result = check(program(steps, [y]), "y")
     assert str(result.steps[0].body) == "x[b, a] - 2.0 + (x[b, a * (-1) + 6] - 2.0) * w[b, a]"
 
 
-def test_an_output_stays() -> None:
+def test_outputs_are_not_inlined() -> None:
     steps = [pointwise(s, "ab", x[a, b] + 1.0), pointwise(y, "ab", s[a, b] * 2.0)]
     check(program(steps, [s, y]), "s", "y")
 
 
-def test_what_a_view_or_a_fallback_reads_stays() -> None:
+def test_operands_of_views_and_fallbacks_are_not_inlined() -> None:
     flat = buffer("flat", N * 7)
     steps = [
         pointwise(s, "ab", x[a, b] + 1.0),
@@ -73,7 +73,7 @@ def test_what_a_view_or_a_fallback_reads_stays() -> None:
     assert inline_elementwise(p).steps == p.steps
 
 
-def test_a_reduction_is_never_repeated() -> None:
+def test_reductions_are_not_inlined() -> None:
     r = buffer("r", N)
     steps = [
         reduced(r, "a", axes("i", (7,)), x[a, i], Reducer.MAX),
@@ -83,7 +83,7 @@ def test_a_reduction_is_never_repeated() -> None:
     check(program(steps, [y]), "r", "y")
 
 
-def test_a_reduction_takes_over_what_it_alone_reads_once() -> None:
+def test_producer_with_one_read_is_inlined_into_a_reduction() -> None:
     r, q = buffer("r", N), buffer("q", N)
     steps = [pointwise(s, "ab", unary("exp", x[a, b])), reduced(r, "a", axes("i", (7,)), s[a, i])]
     result = inline_elementwise(program(steps, [r]))
@@ -93,7 +93,7 @@ def test_a_reduction_takes_over_what_it_alone_reads_once() -> None:
     assert len(inline_elementwise(program(steps, [r, q])).steps) == 3
 
 
-def test_an_expensive_body_is_not_repeated() -> None:
+def test_expensive_bodies_are_not_duplicated() -> None:
     steps = [
         pointwise(s, "ab", x[a, b] * x[a, b] + w[a, b]),
         pointwise(y, "ab", s[a, b] * s[a, 6 - b]),
@@ -101,7 +101,7 @@ def test_an_expensive_body_is_not_repeated() -> None:
     check(program(steps, [y]), "s", "y")
 
 
-def test_a_cheap_body_is_repeated() -> None:
+def test_cheap_bodies_are_duplicated() -> None:
     steps = [
         pointwise(s, "ab", x[a, b] + 1.0),
         pointwise(y, "ab", s[a, b] * s[a, 6 - b]),
@@ -110,7 +110,7 @@ def test_a_cheap_body_is_repeated() -> None:
     check(program(steps, [y, z]), "y", "z")
 
 
-def test_operands_of_contractions_stay_tensors() -> None:
+def test_operands_of_contractions_are_not_inlined() -> None:
     g, m = buffer("g", N, 5), buffer("m", 7, 5)
     steps = [
         pointwise(s, "ab", maximum(x[a, b], 0.0)),
@@ -129,7 +129,7 @@ def test_guarded_reads_stay_guarded() -> None:
     check(program(steps, [padded]), "padded")
 
 
-def test_what_padding_or_a_slice_alone_reads_is_computed_there() -> None:
+def test_producer_is_inlined_into_padding_and_slices() -> None:
     padded, part = buffer("padded", N + 2, 9), buffer("part", 3, N)
     inside = conjunction(a >= 1, a < N + 1, b >= 1, b < 8)
     value = unary("exp", x[a, b]) + w[a, b]
@@ -138,7 +138,7 @@ def test_what_padding_or_a_slice_alone_reads_is_computed_there() -> None:
     check(program([pointwise(s, "ab", value), pointwise(part, "ab", s[b, 5 - 2 * a])], [part]), "part")
 
 
-def test_what_several_points_read_is_not_repeated() -> None:
+def test_repeated_reads_prevent_inlining() -> None:
     spread, diagonal = buffer("spread", N, 7, 2), buffer("diagonal", 3, 4)
     value = unary("exp", x[a, b]) + w[a, b]
     steps = [pointwise(s, "ab", value), pointwise(spread, "abi", s[a, b] + 1.0)]
@@ -147,7 +147,7 @@ def test_what_several_points_read_is_not_repeated() -> None:
     check(program(steps, [diagonal]), "s", "diagonal")
 
 
-def test_padding_leaves_a_reduction_what_it_computes_at_its_end() -> None:
+def test_reduction_epilogue_is_not_inlined_into_padding() -> None:
     m, bias, padded = buffer("m", 7, 7), buffer("bias", 7), buffer("padded", N, 9)
     steps = [
         reduced(s, "ab", axes("i", (7,)), x[a, i] * m[i, b]),
@@ -157,7 +157,7 @@ def test_padding_leaves_a_reduction_what_it_computes_at_its_end() -> None:
     check(program(steps, [padded]), "s", "t", "padded")
 
 
-def test_indices_are_inlined_too() -> None:
+def test_indices_are_inlined() -> None:
     index, rows = buffer("index", N, dtype=int64), buffer("rows", N, 7)
     steps = [
         pointwise(index, "a", (N - 1) - a),
@@ -167,7 +167,7 @@ def test_indices_are_inlined_too() -> None:
     assert str(result.steps[0].body) == "x[N - a - 1, b]"
 
 
-def test_expressions_do_not_grow_without_end() -> None:
+def test_expression_size_is_limited() -> None:
     steps = []
     here = x
     for k in range(12):
@@ -209,7 +209,7 @@ def test_scalars_keep_their_type_and_value() -> None:
         np.testing.assert_array_equal(outputs_of(inline_scalars(p), {}, {})[0], np.full(3, data))
 
 
-def test_is_product_and_is_cheap() -> None:
+def test_product_operands_and_is_cheap() -> None:
     assert product_operands(x[a, i] * w[b, i])
     assert not product_operands(x[a, i] * x[a, i])
     assert not product_operands(x[a, i] + w[b, i])

@@ -1,0 +1,43 @@
+"""Where the zoo's models come from: installed packages, exported torch networks, and graphs written here."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+from onnx import ModelProto
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """An ONNX file shipped inside an installed Python package."""
+
+    package: str
+    path: str
+
+    def locate(self) -> Path:
+        """Return the file's path; raises FileNotFoundError with the package to install."""
+        spec = find_spec(self.package)
+        if spec is None or spec.origin is None:
+            raise FileNotFoundError(f"the package {self.package} is not installed; install the bench extra")
+        return Path(spec.origin).parent / self.path
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedNetwork:
+    """A torch network of `networks.py`, exported with `torch.onnx.export`.
+
+    `dynamic` maps each input to its symbolic dimensions, {axis: name}; the sizes used while tracing are `example`.
+    """
+
+    network: str
+    outputs: tuple[str, ...]
+    example: Mapping[str, int]
+    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict[str, Mapping[int, str]])
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltGraph:
+    """A graph that a function of this package writes node by node."""
+
+    build: Callable[[], ModelProto]
