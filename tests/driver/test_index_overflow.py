@@ -4,15 +4,18 @@ NumPy computes from the arrays, not from the simplified expressions, so it also 
 """
 
 from collections.abc import Callable
-from hypothesis import given, settings, strategies as st
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.expr.wrapping import STEPS, Step, followed, leaves, values
 from tests.frontend.onnx_models import add_initializer, model
+
+import tilewright as tw
 from tilewright.errors import ShapeError, VerifyError
 from tilewright.expr.nodes import Expr
 from tilewright.loops.interpreter import interpret
-import numpy as np
-import pytest
-import tilewright as tw
 
 VALUES = values()
 COUNT = len(VALUES["i"])
