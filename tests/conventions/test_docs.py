@@ -1,0 +1,42 @@
+"""Documentation: links lead to files, and the glossary is sorted and names what exists."""
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.conventions.source import ROOT, identifiers
+
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")])
+GLOSSARY = ROOT / "docs" / "glossary.md"
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def _links(page: Path) -> list[tuple[str, Path]]:
+    found = LINK.findall(page.read_text())
+    return [(text, page.parent / target) for text, target in found if "://" not in target]
+
+
+def _entries() -> list[str]:
+    rows = [line for line in GLOSSARY.read_text().splitlines() if line.startswith("| ")]
+    return [row.split("|")[1].strip() for row in rows[1:]]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    assert [str(target) for _, target in _links(page) if not target.exists()] == []
+
+
+def test_glossary_is_sorted_and_has_one_entry_per_term() -> None:
+    terms = [re.sub(r"[`*]", "", term).lower() for term in _entries()]
+    assert len(terms) > 50
+    assert terms == sorted(set(terms))
+
+
+def test_identifiers_of_the_glossary_are_defined_in_the_linked_file() -> None:
+    linked = [(text.strip("`"), path) for text, path in _links(GLOSSARY) if text.startswith("`") and "." not in text]
+    assert len(linked) > 20
+    assert [
+        f"{name} in {path.name}"
+        for name, path in linked
+        if path.suffix == ".py" and name not in {word for _, word in identifiers(path.read_text())}
+    ] == []
