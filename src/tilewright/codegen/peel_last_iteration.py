@@ -1,4 +1,7 @@
-"""Last-iteration peeling: conditions on lanes that hold in all iterations of a loop but the last."""
+"""Last-iteration peeling: conditions on lanes that hold in all iterations of a loop but the last.
+
+`function_emitter.py` writes the loop and the copy of its last iteration from them.
+"""
 
 from collections.abc import Iterable
 

@@ -368,7 +368,7 @@ def next_backoff(
 
 
 def load_fields(b: ir.IRBuilder, context: ir.Value, kind: ir.LiteralStructType) -> list[ir.Value]:
-    """The fields of a structure."""
+    """Loads of all fields of the structure of type `kind` that `context` points to, in order."""
     return [b.load(b.gep(context, [I32(0), I32(i)], source_etype=kind), typ=element)
             for i, element in enumerate(kind.elements)]  # fmt: skip
 

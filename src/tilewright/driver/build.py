@@ -41,7 +41,8 @@ class Build:
 
 
 def make_build(options: CompileOptions, target: Target) -> Build:
-    """The build choices that the options make for a target, with direct convolutions.
+    """Resolves the options for a target: optimizer and machine. The convolution algorithm is the default, direct;
+    `choose_conv_algorithm` decides it later.
 
     Raises:
         OptionError: there is no optimizer of that name, or a machine is given and the optimizer reads no machine.

@@ -139,13 +139,14 @@ def make_compilation(
     progress: Progress | None = None,
     expose_intermediates: bool = False,
 ) -> Compilation:
-    """A model on every level down to scheduled loops and memory plans; errors as for `compile_model`.
+    """Compiles a model up to scheduled loops and memory plans, without object code, and returns every
+    intermediate form; errors as for `compile_model`.
 
     Args:
         model: a path, the bytes of a file, or a ModelProto.
         options: which code to generate.
         progress: called as the compilation proceeds.
-        expose_intermediates: make the results of all kernels outputs; the kernels are the same as without.
+        expose_intermediates: make the result of every kernel an output of the model; the kernels stay the same.
     """
     report = progress or _ignore_progress
     shapes = options.shapes

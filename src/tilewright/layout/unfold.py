@@ -66,7 +66,7 @@ class Unfold(Primitive):
         yield from _gap_problems(self.tile, self.stride)
 
     def shape(self, shape: Shape) -> Shape:
-        """D replaced by T, B."""
+        """The shape after unfolding: dimension `dim` becomes two, tiles and elements per tile."""
         self.check(shape)
         k = self.dim
         return (*shape[:k], tile_count(shape[k], self.tile, self.stride), as_expr(self.tile), *shape[k + 1 :])
@@ -158,7 +158,7 @@ class Fold(Primitive):
         yield from _gap_problems(self.tile, self.stride)
 
     def shape(self, shape: Shape) -> Shape:
-        """T, B replaced by D."""
+        """The shape after folding: dimensions `dim` (tiles) and `dim` + 1 (elements per tile) become one of `size`."""
         self.check(shape)
         return (*shape[: self.dim], as_expr(self.size), *shape[self.dim + 2 :])
 

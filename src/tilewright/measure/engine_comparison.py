@@ -193,7 +193,8 @@ def undisturbed_blocks(blocks: Sequence[TimedBlock]) -> list[TimedBlock]:
 
 
 def comparison_result(names: Sequence[str], blocks: Sequence[TimedBlock], others: float) -> ComparisonResult:
-    """The result of blocks, at least one per engine."""
+    """Summary of timed blocks, at least one per engine. Disturbed blocks of an engine count only where it has no
+    undisturbed one."""
     counting = undisturbed_blocks(blocks)
     engines: dict[str, EngineTimes] = {}
     for name in names:

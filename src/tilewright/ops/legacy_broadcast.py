@@ -23,7 +23,8 @@ def align_operand(d: Definition, a: Operand, b: Operand) -> Operand:
 
 
 def align_slope(d: Definition, x: Operand, slope: Operand) -> Operand:
-    """PRelu's slope before version 7: one for all elements, or one per channel (dimension 1 of `x`)."""
+    """PRelu's slope, reshaped to broadcast with `x`. Before opset 7 a vector of slopes has one per channel (dimension
+    1 of `x`); all other slopes are returned as they are."""
     if d.opset >= 7 or slope.rank != 1 or is_one(slope.shape[0]) or x.rank < 2:
         return slope
     return _align_at(d, x, slope, 1)

@@ -27,10 +27,10 @@ def _madvise() -> "ctypes._NamedFuncPointer | None":  # pyright: ignore[reportPr
 
 
 def populate(address: int, size: int) -> None:
-    """Maps memory that is going to be written; its content is unchanged.
+    """Prefaults the pages of a memory range that will be written; their content is unchanged.
 
     Args:
-        address: of the first byte; partial pages at both ends are mapped, too.
+        address: of the first byte; partial pages at both ends are prefaulted, too.
         size: in bytes.
     """
     start, length = _whole_pages(address, size)
@@ -42,7 +42,7 @@ def populate(address: int, size: int) -> None:
 
 
 def populate_read(address: int, size: int) -> None:
-    """Maps memory that is going to be read, such as a file's."""
+    """Prefaults the pages of a memory range that will be read, such as a mapped file."""
     start, length = _whole_pages(address, size)
     call = _madvise()
     if call is not None and length:

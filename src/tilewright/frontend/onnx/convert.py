@@ -116,9 +116,10 @@ def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | No
 def initializer_values(
     graph: onnx.GraphProto, folders: tuple[str, ...], problems: list[Problem]
 ) -> Iterator[tuple[str, Array | onnx.NodeProto]]:
-    """Names with arrays; a Constant node where only the reference evaluator has the element type.
+    """Yields the name of each initializer with its array, or with a Constant node for the reference evaluator where
+    its element type has no native code.
 
-    Problems of defective initializers are appended to `problems`; the initializer is left out.
+    A defective initializer is left out and its problem appended to `problems`.
     """
     for tensor in graph.initializer:
         if not has_native_type(tensor):

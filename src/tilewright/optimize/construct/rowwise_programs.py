@@ -80,8 +80,8 @@ class RowwiseProblem:
         return tuple(zip(*(p.samples for p in self.problems), strict=True)) if is_uniform else ()
 
     @property
-    def ends_in_windows(self) -> bool:
-        """Whether the last stage has many results per row, each a reduction."""
+    def ends_in_wide_reduction(self) -> bool:
+        """Whether the last stage is a reduction with several results per row, such as pooling or a matrix product."""
         last = self.blocks[-1]
         return last.init is not None and len(spatial_vars(last)) > self.outer_rank
 
@@ -128,7 +128,7 @@ def rows_per_block_options(kernel: RowwiseProblem) -> tuple[int, ...]:
         return (1,)
     outer = prod(a.extent for a in kernel.problems[-1].axes[: kernel.outer_rank - 1])
     max_rows = max(1, axis.extent * outer // MIN_ROW_BLOCKS)
-    max_rows = max_rows if kernel.ends_in_windows else min(max_rows, ROW_INTERLEAVE)
+    max_rows = max_rows if kernel.ends_in_wide_reduction else min(max_rows, ROW_INTERLEAVE)
     return tuple(k for k in divisors(axis.extent) if k <= max_rows)
 
 
