@@ -100,7 +100,7 @@ def _peers(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
-    """The result of a duel and its circumstances, for `--json`."""
+    """The result of a comparison and its circumstances, for `--json`."""
     versions = {name: __version__ if name == "tilewright" else version(name) for name in result.engines}
     data: dict[str, Any] = {
         "engines": {
