@@ -109,7 +109,7 @@ def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
             for name, s in result.engines.items()
         },
         "canary": {"best_s": result.canary_best, "worst_s": result.canary_worst,
-        "limit": engine_comparison.MAX_CANARY_SLOWDOWN},
+                   "limit": engine_comparison.MAX_CANARY_SLOWDOWN},
         "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": result.others},
     }  # fmt: skip
     best = result.best_peer()
