@@ -104,7 +104,7 @@ def random_view(view: np.ndarray, buffer: Buffer, rng: np.random.Generator) -> n
 
 
 def measure(native: NativeFunctions, name: str, sizes: Sequence[int], rounds: int) -> tuple[float, float, float]:
-    """Nanoseconds of one function with room, and the ratios of `Finding`."""
+    """Nanoseconds of one function with room, and the ratios of `Slowdown`."""
     func, rng = native.funcs[name], np.random.default_rng(5)
     known: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
     shapes = [tuple(literal_value(substitute(n, known)) for n in b.shape) for b in func.params]

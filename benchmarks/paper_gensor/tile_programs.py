@@ -18,7 +18,7 @@ from tilewright.tile.lower import lower_program
 from tilewright.tile.program import LEVELS, Sketch, TileProgram
 
 Genes = tuple[int, ...]
-"""What a program is told by: here the numbers of its space and form, and its sizes, level by level."""
+"""Identity of a program: here the numbers of its space and sketch, and its sizes, level by level."""
 
 MAX_STEPS = 40
 """Edges that a random program is away from the start at most."""

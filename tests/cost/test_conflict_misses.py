@@ -1,4 +1,4 @@
-"""Crowding of rows in the sets of a cache, against counting lines set by set."""
+"""Conflict misses of rows that alias to few sets of a cache, against counting lines set by set."""
 
 from collections import Counter
 from itertools import product

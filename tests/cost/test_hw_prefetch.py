@@ -1,4 +1,4 @@
-"""What hardware follows: pages are followed from one register tile to the next as long as they are few."""
+"""Hardware prefetcher: pages are tracked from one register tile to the next as long as they are few."""
 
 import numpy as np
 import pytest

@@ -151,7 +151,7 @@ def test_batched_shape_samples_equal_single_ones(kind: Callable[..., Problem]) -
 def test_batched_candidates_equal_single_ones(kind: Callable[..., Problem]) -> None:
     for seed in range(6):
         rng = np.random.default_rng([seed])
-        # a power of two everywhere: rows crowd in few sets, and even a register tile may not fit
+        # a power of two everywhere: rows alias to few sets, and even a register tile may not fit
         problem = replace(kind(tuple(int(n) for n in rng.choice((4, 32, 64, 512), 4)), frozenset()), samples=())
         sketch = some_forms(problem)[0]
         sizes = some_sizes(SearchSpace.of(problem, sketch, MACHINE), rng)
@@ -163,7 +163,7 @@ def test_batched_candidates_equal_single_ones(kind: Callable[..., Problem]) -> N
 def test_conflicts_of_one_shape_do_not_affect_others(
     kind: Callable[..., Problem], lane: int, tile: tuple[int, ...]
 ) -> None:
-    """Rows of 1024 elements crowd in few sets, those of 1000 and 1040 do not, whatever is scored beside them."""
+    """Rows of 1024 elements alias to few sets, those of 1000 and 1040 do not, whatever else is in the batch."""
     symbols = frozenset({lane})
 
     def at(n: int) -> Problem:
@@ -177,7 +177,7 @@ def test_conflicts_of_one_shape_do_not_affect_others(
 
 
 def test_loops_of_other_candidates_do_not_count() -> None:
-    # results of 32 planes crowd in few sets, so that not even a register tile's stay; one of two has a loop in it
+    # results of 32 planes alias to few sets, so that not even a register tile's stay; one of two has a loop in it
     sizes_of = axes((64, 112, 112, 3, 7, 7), frozenset(), 3)
     x = operand("x", (3, 230, 230), unit(6, 3)[0], (0, 2, 0, 0, 1, 0), (0, 0, 2, 0, 0, 1))
     w = operand("w", (64, 3, 7, 7), *unit(6, 0, 3, 4, 5))

@@ -1,4 +1,4 @@
-"""How work is shared out: what waiting for the last task adds, which is no more than what cores differ by."""
+"""Parallel time: waiting for the last task adds no more than the variation of core speeds."""
 
 import numpy as np
 import pytest

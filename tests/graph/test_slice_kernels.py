@@ -36,7 +36,7 @@ def attention(heads: int, m: int, k: int, n: int, h: int, constant: bool = False
 
 
 def cut(model: onnx.ModelProto, near: int) -> list[Kernel]:
-    """The model's kernels where a slice may hand on so many bytes."""
+    """The model's kernels where intermediates of a slice have at most `near` bytes."""
     program = lower_graph(simplify_graph(load_onnx(model)))
     parts = partition(program)
     return [u for u in slice_kernels(parts.units, parts.program, near) if isinstance(u, Kernel)]
@@ -68,7 +68,7 @@ def test_operands_common_to_all_slices_are_not_sliced() -> None:
     "model",
     [
         attention(6, 200, 16, 220, 16),  # all of it is near
-        attention(6, 200, 400, 220, 16),  # operands are as large as what is handed on
+        attention(6, 200, 400, 220, 16),  # operands are as large as the intermediates
         attention(6, 200, 16, 220, 16, constant=True),  # constants are packed as wholes
         attention(7, 10, 8, 40, 8),  # slices would have nothing to do
     ],
@@ -104,7 +104,7 @@ def test_calls_receive_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch)
     assert [x.offset for x in inputs] == [k * 200 * 16 * 4 for k in range(6)]
     outputs = [x for c in calls for x in c.args if isinstance(x, OutputLocation)]
     assert [x.offset for x in outputs] == [k * 200 * 16 * 4 for k in range(6)]
-    # what is handed on lies at the same places in all slices
+    # intermediates have the same locations in all slices
     assert len({x for c in calls for x in c.args if isinstance(x, WorkspaceLocation)}) == 2
     total = result.segments[0].memory.total
     assert int(str(total)) < 2 * 6 * 200 * 220 * 4

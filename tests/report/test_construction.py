@@ -1,4 +1,4 @@
-"""How kernels were constructed: as text, as data, and as a picture of states."""
+"""Reports of construction: as text, as data, and as a picture of states."""
 
 import json
 from collections.abc import Callable

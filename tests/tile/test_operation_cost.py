@@ -1,4 +1,4 @@
-"""What operations count as, in both of the figures that estimates use."""
+"""Costs of scalar operations, in both of the figures that estimates use."""
 
 from typing import get_args
 

@@ -100,7 +100,7 @@ def _peers(options: argparse.Namespace) -> tuple[str, ...]:
 
 
 def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
-    """The result of a duel and its circumstances, for `--json`."""
+    """The result of a comparison and its circumstances, for `--json`."""
     versions = {name: __version__ if name == "tilewright" else version(name) for name in result.engines}
     data: dict[str, Any] = {
         "engines": {
@@ -109,7 +109,7 @@ def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
             for name, s in result.engines.items()
         },
         "canary": {"best_s": result.canary_best, "worst_s": result.canary_worst,
-        "limit": engine_comparison.MAX_CANARY_SLOWDOWN},
+                   "limit": engine_comparison.MAX_CANARY_SLOWDOWN},
         "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": result.others},
     }  # fmt: skip
     best = result.best_peer()

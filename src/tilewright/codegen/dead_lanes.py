@@ -1,8 +1,8 @@
 """Dead lanes: register buffers whose masked-off lanes are never read, so stores need no blend.
 
 A masked store to a private buffer loads the vector, blends, and stores it whole. In an accumulation that keeps the old
-vector live beside the new one from tile to tile, and a tile that just fits the registers is spilled. Where nothing
-reads the masked-off lanes, the blend is superfluous.
+vector live together with the new one from tile to tile, and a tile that just fits the registers is spilled. Where
+nothing reads the masked-off lanes, the blend is superfluous.
 """
 
 from collections import Counter

@@ -238,7 +238,7 @@ def _is_parallel_profitable(f: _SizeFunction, call: KernelCall, threads: ir.Valu
 
 
 def _required_grains(f: _SizeFunction, threads: ir.Value) -> ir.Value:
-    """1 + log2(threads), rounded up: the parallel grains that pay for so many threads."""
+    """1 + log2(threads), rounded up: the parallel grains that pay for `threads` threads."""
     leading_zeros = call_intrinsic(f.builder, "ctlz.i64", I64, [f.builder.sub(threads, I64(1)), I1(0)])
     return f.builder.sub(I64(65), leading_zeros)
 

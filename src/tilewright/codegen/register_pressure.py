@@ -31,7 +31,7 @@ def has_register_pressure(loop: For, nested_blocks: Iterable[NestedBlock], scope
 
 
 def memory_resident_tiles(func: Func, target: Target) -> frozenset[str]:
-    """Names of the stack buffers that must stay in memory: large ones beside a large register buffer.
+    """Names of the stack buffers that must stay in memory: large ones next to a large register buffer.
 
     A K-blocked reduction adds the partial sums of a block, in registers, to such a buffer. LLVM would promote both, and
     spill the sums of the innermost loop rather than the values that are live across it.

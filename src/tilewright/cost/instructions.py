@@ -28,7 +28,7 @@ K_BLOCK_CYCLES = 12.0
 """Per vector of partial sums of a K-blocked reduction: zeroed first, moved to the results at the end."""
 
 LOAD_FMA_CONTENTION = 0.15
-"""Cycles per load beside multiply-adds that saturate their pipes: cores lower their clock as more units work."""
+"""Cycles per load next to multiply-adds that saturate their pipes: cores lower their clock as more units work."""
 
 LOOP_CYCLES = 4.0
 """Entering and leaving a loop over steps."""

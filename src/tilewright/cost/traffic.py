@@ -29,7 +29,7 @@ slower than the shared cache."""
 
 @dataclass(frozen=True, slots=True)
 class _Accesses:
-    """What the formulas need of a batch's accesses, beside their footprints.
+    """Inputs of the traffic formulas per access of a batch, other than the footprints.
 
     Attributes:
         operands: the accesses.

@@ -45,7 +45,7 @@ def thread_count(argument: int | None = None, environ: Mapping[str, str] | None 
 
 
 def _check_limit(count: int, where: str, environ: Mapping[str, str] | None) -> int:
-    """The number itself, if the system allows this process so many threads."""
+    """The number itself, if the system allows this process that number of threads."""
     grant = thread_limit(environ) if count > 1 else None
     if grant is not None and count > grant.threads:
         what = f"expected at most {grant.threads} threads, got {count}: this process has {grant.reason}"

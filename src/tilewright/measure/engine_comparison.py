@@ -76,9 +76,9 @@ class EngineTimes:
     Attributes:
         median: median over the blocks that count of their medians.
         spread: distance between the quartiles of these medians, relative to `median`.
-        least: the fastest call of these blocks.
+        fastest: the fastest call of these blocks.
         calls: number of calls in these blocks.
-        quiet: number of blocks that count. If there are none, all blocks count and this is 0.
+        undisturbed: number of blocks that count. If there are none, all blocks count and this is 0.
         blocks: number of all blocks.
     """
 

@@ -33,7 +33,7 @@ class _Sampling:
     Attributes:
         mode: "nearest", "linear" or "cubic".
         padding: the value outside of the image: zeros, border or reflection.
-        corners: whether -1 and 1 are the middles of the outermost elements, not their outer edges.
+        align_corners: whether -1 and 1 are the middles of the outermost elements, not their outer edges.
     """
 
     mode: str

@@ -30,7 +30,7 @@ class Window:
         before: padding before the input; negative values crop.
         after: padding after the input.
         output: number of windows.
-        padded: sizes of the padded input; windows never leave it.
+        padded_sizes: sizes of the padded input; windows never leave it.
     """
 
     sizes: tuple[Expr, ...]

@@ -83,21 +83,21 @@ class Construction:
 
     @property
     def problem(self) -> Problem | None:
-        """What was constructed; None without a program."""
+        """The problem of the best program; None without a program."""
         return self.programs[0].program.problem if self.programs else None
 
     @property
     def sketches(self) -> tuple[tuple[Problem, Sketch], ...]:
-        """One form per space that was looked at, and of what: the best program may be a chain's, with other axes. Loop
-        orders of one space share their states."""
+        """A problem and a sketch per searched space: the best program may be row-wise, with other axes. Loop orders of
+        one space share their states."""
         return (
             () if self.constructed is None else tuple((p.space.problem, p.space.sketch) for p in self.constructed.paths)
         )
 
     @property
     def trajectory(self) -> Trajectory | None:
-        """The way to the best program: a walk, or greedy growth, and the descent behind it, where the optimizer has
-        one."""
+        """The trajectory to the best program: a walk or greedy growth, then local search; None if the optimizer has
+        none."""
         return None if self.constructed is None else self.constructed.trajectory()
 
     @property

@@ -29,7 +29,7 @@ def tile(
         names: of the outer loops, then of the inner ones.
         tail: as of `split`. Tail.MASK masks the last loop and guards the others. Tail.REMAINDER leaves a nest for
             every loop: it covers the remainder of that loop, the whole tiles of those before it in `loops`, and all of
-            those behind it.
+            those after it.
 
     Legality: as of `split` for each loop and, for more than one, of `reorder`.
 

@@ -199,7 +199,7 @@ def _is_unbounded(p: Polynomial, bounds: Bounds) -> bool:
 
 
 def is_trivially_non_negative(e: Expr, bounds: Bounds = NO_BOUNDS) -> bool:
-    """Whether an int64 expression >= 0 is proved by the fast prover, as simplification asks it."""
+    """Whether an int64 expression >= 0 is proved by the fast prover, which simplification uses."""
     return has_no_wrap(e, bounds) and _is_trivial(e, bounds)
 
 

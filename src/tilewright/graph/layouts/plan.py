@@ -33,7 +33,7 @@ class Variant(StrEnum):
     """ALT-FP: a complex operator reads what the one before it writes, whatever it would have chosen."""
 
     BACKWARD = "backward"
-    """ALT-BP: a complex operator writes what the one behind it reads, whatever it would have chosen."""
+    """ALT-BP: a complex operator writes the layout that the next one reads, whatever it would have chosen."""
 
 
 @dataclass(frozen=True, slots=True)
