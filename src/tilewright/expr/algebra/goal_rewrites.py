@@ -75,7 +75,7 @@ def cancel_remainders(p: Polynomial, bounds: Bounds) -> Polynomial:
 
     y is x or congruent to it modulo d; the two quotients then cancel.
     """
-    atoms = {a for m in p for a in m if isinstance(a, Binary) and is_interpretable(a, bounds)}
+    atoms = list(dict.fromkeys(a for m in p for a in m if isinstance(a, Binary) and is_interpretable(a, bounds)))
     remainders = {a: quotient_of(a) for a in atoms if a.op == "mod"}
     quotients = [*(a for a in atoms if a.op == "floordiv"), *remainders.values()]
     for monomial, k in p.items():
