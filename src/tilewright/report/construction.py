@@ -102,7 +102,7 @@ class Construction:
 
     @property
     def growth_path(self) -> GrowthPath | None:
-        """The greedy growth of the best program's form."""
+        """The greedy growth of the best program's sketch."""
         if self.constructed is None or not self.programs:
             return None
         program = self.programs[0].program
@@ -259,7 +259,7 @@ def _axis(problem: Problem, axis: int) -> str:
 
 
 def sketch_text(problem: Problem, sketch: Sketch) -> str:
-    """A form in a line."""
+    """A sketch in a line."""
     packed = ", ".join(problem.operands[k].buffer for k, _ in sketch.packed)
     cut = "" if sketch.k_block_axis is None else f", {problem.axes[sketch.k_block_axis].name} may be cut"
     return f"{sketch.lanes} lanes along {problem.axes[sketch.lane].name}{cut}" + (
