@@ -1,0 +1,94 @@
+"""Programs whose times were measured, from the recorded results of benchmarks."""
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.tile.problems import matrix_product
+
+from tilewright.machine.model import Machine
+from tilewright.machine.shipped import machine_named
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.program import Sketch, TileProgram
+
+AXIS = re.compile(r"(?P<name>\w+)(?P<flags>[|+]*) \d+: (?P<l2>\d+) > (?P<l1>\d+) > (?P<register>\d+)")
+
+
+@dataclass(frozen=True)
+class MeasuredPrograms:
+    """Programs of one operator, the fastest first.
+
+    Attributes:
+        reason: why the slower ones are slower.
+        source: where the times are recorded.
+        machine: the description of the machine that measured them, or of the most similar one.
+        microseconds: the measured times.
+        programs: what was measured.
+    """
+
+    reason: str
+    source: str
+    machine: Machine
+    microseconds: tuple[float, ...]
+    programs: tuple[TileProgram, ...]
+
+
+def column_sums(rows: int, columns: int) -> Problem:
+    """y[j] = the sum of x[k, j] over k"""
+    axes = (Axis("j", columns, True, False), Axis("k", rows, True, True))
+    matrix = Operand("x", 4, False, (rows, columns), ((0, 1), (1, 0)), False)
+    total = Operand("y", 4, False, (columns,), ((1, 0),), True)
+    return Problem("y", "y", axes, (matrix,), (total,), 1, 32, is_plain_sum=True)
+
+
+def transposition(rows: int, columns: int) -> Problem:
+    """y[i, j] = x[j, i], where y has so many rows"""
+    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    read = Operand("x", 4, False, (columns, rows), ((0, 1), (1, 0)), False)
+    written = Operand("y", 4, False, (rows, columns), ((1, 0), (0, 1)), True)
+    return Problem("y", "y", axes, (read, written), (), 1, 32)
+
+
+OPERATORS = {
+    "gemm_m512_k512_n512": matrix_product(512, 512, 512),
+    "reducesum_columns_1024x1024": column_sums(1024, 1024),
+    "transpose_1024x1024": transposition(1024, 1024),
+    "transpose_nhwc_256x56x56": transposition(3136, 256),
+}
+"""The problems, by the names of operators in benchmarks."""
+
+
+def program_of(problem: Problem, text: str, lanes: int) -> TileProgram:
+    """The program of a text such as `v_i0 512: 8 > 8 > 8; v_i1| 512: 64 > 64 > 16; order v_i0 v_i1; packed a1`: extent
+    and tiles of every axis, from L2 inwards, `|` at the lane axis. The operands of a product are packed along its rows
+    (a0) or columns (a1)."""
+    axes, _, rest = text.partition("; order ")
+    found = [match for part in axes.split("; ") if (match := AXIS.fullmatch(part))]
+    assert len(found) == len(problem.axes), text
+    order, _, packed = rest.partition("; packed ")
+    names = [match["name"] for match in found]
+    lane = next(k for k, match in enumerate(found) if "|" in match["flags"])
+    sketch = Sketch(
+        lane,
+        lanes,
+        tuple(names.index(name) for name in order.split()),
+        next(iter(problem.reduce), None),
+        tuple((int(k), int(k)) for k in re.findall(r"a(\d)", packed)),
+    )
+    return TileProgram(
+        problem, sketch, tuple(tuple(int(m[level]) for m in found) for level in ("register", "l1", "l2"))
+    )
+
+
+def measured_programs() -> list[MeasuredPrograms]:
+    """All that `measured_programs.json` holds."""
+    result = []
+    for entry in json.loads(Path(__file__).with_suffix(".json").read_text()):
+        machine = machine_named(entry["machine"]["description"]).with_cores(entry["machine"]["cores"])
+        problem, lanes = OPERATORS[entry["operator"]], machine.vector_bits // 32
+        programs = tuple(program_of(problem, x["program"], lanes) for x in entry["programs"])
+        times = tuple(x["us"] for x in entry["programs"])
+        result.append(MeasuredPrograms(entry["reason"], entry["source"], machine, times, programs))
+    return result
