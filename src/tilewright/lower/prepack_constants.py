@@ -123,12 +123,12 @@ def _as_computation(nest: Stmt, constants: set[str]) -> Computation | None:
 
 def _accessed_buffers(body: Stmt) -> set[str]:
     """Names of the buffers that statements read or write."""
-    found: set[str] = set()
+    buffers: set[str] = set()
     for s, _ in walk_statements(body):
-        found |= {n.buffer.name for e in _expressions(s) for n in post_order(e) if isinstance(n, Load)}
+        buffers |= {n.buffer.name for e in _expressions(s) for n in post_order(e) if isinstance(n, Load)}
         if isinstance(s, Block):
-            found |= {x.buffer.name for x in (s.body, s.init) if x is not None}
-    return found
+            buffers |= {x.buffer.name for x in (s.body, s.init) if x is not None}
+    return buffers
 
 
 def _expressions(s: Stmt) -> list[Expr]:
@@ -137,18 +137,18 @@ def _expressions(s: Stmt) -> list[Expr]:
             return [s.extent, *s.prefetches]
         case Block():
             stores = [x for x in (s.body, s.init) if x is not None]
-            own = [e for x in stores for e in (*x.indices, x.value)]
-            return [s.predicate, *own, *(e for i in s.iters for e in (i.extent, i.binding))]
+            in_stores = [e for x in stores for e in (*x.indices, x.value)]
+            return [s.predicate, *in_stores, *(e for i in s.iters for e in (i.extent, i.binding))]
         case Seq():
             return []
 
 
 def _used_variables(func: Func) -> set[Var]:
-    found: set[Var] = set()
+    variables: set[Var] = set()
     for s, _ in walk_statements(func.body):
         for e in _expressions(s):
-            found |= free_vars(e)
+            variables |= free_vars(e)
     for b in (*func.params, *func.allocs):
         for n in b.shape:
-            found |= free_vars(n)
-    return found
+            variables |= free_vars(n)
+    return variables
