@@ -1,11 +1,35 @@
 """The model ranks programs as measurements did; by which factor they differ is not its promise."""
 
-from itertools import pairwise
+from collections.abc import Hashable, Mapping
+from itertools import combinations, pairwise
+from typing import TypeVar
 
+import numpy as np
 import pytest
-from tests.cost.measured_programs import MeasuredPrograms, measured_programs
+from tests.cost.measured_programs import MeasuredPrograms, column_sums, measured_programs, transposition
+from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import program_time
+from tilewright.machine.shipped import machine_named
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.program import Sketch, TileProgram
+
+K = TypeVar("K", bound=Hashable)
+
+ZEN3 = machine_named("milan").with_cores(1)
+XEON = machine_named("sapphire-rapids").with_cores(1)
+"""The most similar description: records name AVX-512, 2 MiB of L2 and 105 or 480 MiB of L3."""
+
+
+def misranked(measured: Mapping[K, float], predicted: Mapping[K, float]) -> list[tuple[K, K]]:
+    """The pairs of programs of which the model does not predict the one to be faster that was; those that were equally
+    fast are in any order."""
+    return [
+        (a, b)
+        for a, b in combinations(measured, 2)
+        if measured[a] != measured[b] and (measured[a] < measured[b]) != (predicted[a] < predicted[b])
+    ]
 
 
 @pytest.mark.parametrize("measured", measured_programs(), ids=lambda x: x.reason.replace(" ", "_"))
@@ -13,3 +37,108 @@ def test_programs_are_ranked_as_measured(measured: MeasuredPrograms) -> None:
     assert all(faster < slower for faster, slower in pairwise(measured.microseconds))
     predicted = [program_time(program, measured.machine) for program in measured.programs]
     assert all(faster < slower for faster, slower in pairwise(predicted)), (measured.source, predicted)
+
+
+def test_k_blocks_of_more_pages_than_are_prefetched() -> None:
+    """16 x 4096 x 4096 with the matrix in place, by rows of a K-block."""
+    measured_ms = {32: 10.0, 64: 36.0}  # docs/cost-model.md, MAX_PREFETCH_PAGES; one core of a Xeon
+    sketch, problem = Sketch(0, 16, (0, 1), 2, ((0, 0),)), matrix_product(16, 4096, 4096)
+    predicted = {
+        rows: program_time(TileProgram(problem, sketch, ((16, 16, 1), (16, 512, rows), (16, 512, 4096))), XEON)
+        for rows in measured_ms
+    }
+    assert not misranked(measured_ms, predicted)
+
+
+def test_transpositions_in_blocks_of_more_pages_than_are_prefetched() -> None:
+    """1024 x 1024, by rows of a block."""
+    measured = {32: 0.8, 64: 1.0}  # docs/cost-model.md, UNPREFETCHED_PENALTY; ratio of medians of hundreds of programs
+    problem, sketch = transposition(1024, 1024), Sketch(1, 16, (0, 1), None)
+    predicted = {
+        rows: program_time(TileProgram(problem, sketch, ((4, 16), (256, rows), (1024, rows))), XEON)
+        for rows in measured
+    }
+    assert not misranked(measured, predicted)
+
+
+@pytest.mark.parametrize("height", [2, 3, 4, 7])
+def test_rows_that_are_not_whole_lines_are_stored_one_by_one(height: int) -> None:
+    """Transposition of 4001 x 7770, by rows of a register tile."""
+    # docs/cost-model.md, SPLIT_STORE_RAMP_BYTES; one core of a Xeon
+    measured_ms = {1: 63.0, 2: 73.0, 3: 82.0, 4: 87.0, 7: 118.0}
+    problem, sketch = transposition(7770, 4001), Sketch(1, 16, (0, 1), None)
+    predicted = {
+        rows: program_time(TileProgram(problem, sketch, ((rows, 16), (rows, 4001), (7770, 4001))), XEON)
+        for rows in (1, height)
+    }
+    assert not misranked({rows: measured_ms[rows] for rows in (1, height)}, predicted)
+
+
+def test_transpositions_of_aliased_rows() -> None:
+    """1024 rows of so many elements each, by rows that are read at a time; nanoseconds per element."""
+    # docs/cost-model.md, MAX_CONFLICT_PENALTY; one core of Zen 3
+    aliased = {(1024, 16): 0.8, (1024, 32): 2.0, (1024, 64): 3.5, (1024, 128): 3.5}
+    spread = {(1040, 16): 0.3, (1040, 32): 0.3, (1040, 64): 0.3}
+
+    def predicted(columns: int, rows: int) -> float:
+        axes, index = (Axis("i", 1024, True, False), Axis("j", 1024, True, False)), ((1, 0), (0, 1))
+        source = Operand("x", 4, False, (1024, columns), index[::-1], False)
+        problem = Problem("y", "y", axes, (source, Operand("y", 4, False, (1024, columns), index, True)), (), 1, 32)
+        return program_time(TileProgram(problem, Sketch(1, 8, (1, 0), None), ((8, rows), (8, rows), (16, rows))), ZEN3)
+
+    measured = aliased | spread
+    assert not misranked(measured, {case: predicted(*case) for case in measured})
+
+
+def test_sums_over_aliased_rows() -> None:
+    """Sums over 1024 rows, by (elements of a row, lanes of a register tile, rows of a block)."""
+    # docs/cost-model.md, REFETCH_FACTOR; one core of Zen 3
+    one_line = {(1024, 16, 8): 62.0, (1024, 16, 16): 82.0, (1024, 16, 32): 136.0, (1024, 16, 64): 151.0}
+    # the slowest of all blocks
+    others = {(1024, 64, 32): 71.0, (1040, 16, 32): 73.0}
+
+    def predicted(columns: int, lanes: int, rows: int) -> float:
+        sizes = ((lanes, 1), (columns, rows), (columns, 1024))
+        return program_time(TileProgram(column_sums(1024, columns), Sketch(0, 8, (0,), 1), sizes), ZEN3)
+
+    assert not misranked(one_line, {case: predicted(*case) for case in one_line})
+    for case, us in others.items():
+        same_block = (1024, 16, 32)
+        assert not misranked(
+            {case: us, same_block: one_line[same_block]}, {x: predicted(*x) for x in (case, same_block)}
+        )
+
+
+def test_rows_of_a_window_share_loads() -> None:
+    """Depthwise convolutions of 144 planes of 56 x 56, windows of 3 x 3, by rows of a register tile of 16 columns."""
+    measured_us = {7: 169.0, 1: 187.0}  # docs/decisions/0014; last tile peeled, one core of Zen 3
+    axes = (Axis("c", 144, True, False), Axis("y", 56, True, False), Axis("x", 56, True, False),
+            Axis("p", 3, True, True), Axis("q", 3, True, True))  # fmt: skip
+    moved = ((1, 0, 0, 0, 0), (0, 1, 0, 1, 0), (0, 0, 1, 0, 1))
+    image = Operand("x", 4, False, (144, 58, 58), moved, False)
+    weights = Operand("w", 4, True, (144, 3, 3), ((1, 0, 0, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1)), False)
+    made = Operand("y", 4, False, (144, 56, 56), tuple(tuple(row) for row in np.eye(5, dtype=int)[:3].tolist()), True)
+    problem, sketch = Problem("y", "y", axes, (image, weights), (made,), 1, 32), Sketch(2, 8, (0, 1, 2), None)
+    predicted = {}
+    for rows in measured_us:
+        register = (1, rows, 16, 3, 3)
+        predicted[rows] = program_time(TileProgram(problem, sketch, (register, register, (144, 56, 56, 3, 3))), ZEN3)
+    assert not misranked(measured_us, predicted)
+
+
+@pytest.mark.parametrize("channels", [64, 256])
+def test_many_streams_of_stores(channels: int) -> None:
+    """A 1x1 convolution of 128 images of 28 x 28, by (streams, elements) that a register tile writes. Their number of
+    channels is not recorded."""
+    measured_ms = {(8, 48): 150.0, (24, 16): 430.0}  # docs/cost-model.md, MAX_WRITE_STREAMS; one core of a Xeon
+    axes = (Axis("b", 128, True, False), Axis("c", channels, True, False), Axis("s", 784, True, False),
+            Axis("k", channels, True, True))  # fmt: skip
+    weights = Operand("w", 4, True, (channels, channels), ((0, 1, 0, 0), (0, 0, 0, 1)), False)
+    read = Operand("x", 4, False, (128, channels, 784), ((1, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)), False)
+    made = Operand("y", 4, False, (128, channels, 784), ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)), True)
+    problem, sketch = Problem("y", "y", axes, (weights, read), (made,), 1, 32), Sketch(2, 16, (0, 1, 2), 3)
+    predicted = {}
+    for tile in measured_ms:
+        sizes = ((1, *tile, 1), (1, *tile, channels), (1, channels, 784, channels))
+        predicted[tile] = program_time(TileProgram(problem, sketch, sizes), XEON)
+    assert not misranked(measured_ms, predicted)
