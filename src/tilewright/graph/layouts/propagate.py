@@ -1,5 +1,7 @@
 """Layout propagation: a few chosen layouts extended to a program whose tensors fit each other (ALT, Section 4.2).
 
+Example:
+
     result = propagate(program, {"conv1": Choice(output=(Split(1, (4, 16)), Reorder((0, 1, 3, 4, 2))))})
     result.program    # computations over stored tensors, to be partitioned as usual
     print(result)     # the layout of each tensor and the conversions, with their reasons
