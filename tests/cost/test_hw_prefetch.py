@@ -93,6 +93,14 @@ def test_taller_tiles_store_longer_segments() -> None:
     assert stores(28, 16) > stores(28, 48)
 
 
+def test_stores_of_many_streams_are_ranked_as_measured() -> None:
+    """A 1x1 convolution of 128 images of 28 x 28, by (streams, elements of each) that a register tile writes."""
+    measured_ms = {(8, 48): 150.0, (24, 16): 430.0}  # docs/cost-model.md, MAX_WRITE_STREAMS; one core of a Xeon
+    predicted = {tile: stores(*tile) for tile in measured_ms}
+    assert sorted(predicted, key=predicted.__getitem__) == sorted(measured_ms, key=measured_ms.__getitem__)
+    assert len(set(predicted.values())) == 2
+
+
 def moved(
     rows: int, columns: int, read: tuple[int, int], sketch: Sketch, sizes: tuple[tuple[int, int], ...]
 ) -> tuple[float, float]:

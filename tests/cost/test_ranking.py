@@ -124,21 +124,3 @@ def test_rows_of_a_window_share_loads() -> None:
         register = (1, rows, 16, 3, 3)
         predicted[rows] = program_time(TileProgram(problem, sketch, (register, register, (144, 56, 56, 3, 3))), ZEN3)
     assert not misranked(measured_us, predicted)
-
-
-@pytest.mark.parametrize("channels", [64, 256])
-def test_many_streams_of_stores(channels: int) -> None:
-    """A 1x1 convolution of 128 images of 28 x 28, by (streams, elements) that a register tile writes. Their number of
-    channels is not recorded."""
-    measured_ms = {(8, 48): 150.0, (24, 16): 430.0}  # docs/cost-model.md, MAX_WRITE_STREAMS; one core of a Xeon
-    axes = (Axis("b", 128, True, False), Axis("c", channels, True, False), Axis("s", 784, True, False),
-            Axis("k", channels, True, True))  # fmt: skip
-    weights = Operand("w", 4, True, (channels, channels), ((0, 1, 0, 0), (0, 0, 0, 1)), False)
-    read = Operand("x", 4, False, (128, channels, 784), ((1, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0)), False)
-    made = Operand("y", 4, False, (128, channels, 784), ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)), True)
-    problem, sketch = Problem("y", "y", axes, (weights, read), (made,), 1, 32), Sketch(2, 16, (0, 1, 2), 3)
-    predicted = {}
-    for tile in measured_ms:
-        sizes = ((1, *tile, 1), (1, *tile, channels), (1, channels, 784, channels))
-        predicted[tile] = program_time(TileProgram(problem, sketch, sizes), XEON)
-    assert not misranked(measured_ms, predicted)
