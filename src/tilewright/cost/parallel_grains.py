@@ -9,8 +9,9 @@ grain.
 """
 
 from functools import reduce
-from operator import add, mul
+from operator import add
 
+from tilewright.cost.block_work import is_contraction, iteration_count
 from tilewright.expr.nodes import Binary, Expr, Load, const
 from tilewright.expr.operations import maximum
 from tilewright.loops.ir import Block, Func, IterKind, blocks
@@ -42,7 +43,9 @@ def parallel_grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
     """
     lanes = max(1, machine.vector_bits // 32)
     work = reduce(
-        add, (_point_count(b) * _instruction_count(b, 1 if vectorized else lanes) for b in blocks(func.body)), const(0)
+        add,
+        (iteration_count(b) * _instruction_count(b, 1 if vectorized else lanes) for b in blocks(func.body)),
+        const(0),
     )
     written = {b.body.buffer.name for b in blocks(func.body)}
     # a line is read before it is written
@@ -51,10 +54,6 @@ def parallel_grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
     instructions = max(1, int(grain * machine.ghz * INSTRUCTIONS_PER_CYCLE * lanes))
     bytes_ = max(1, int(grain * machine.levels[min(1, len(machine.levels) - 1)].core_gbs))
     return maximum(work // instructions, moved // bytes_)
-
-
-def _point_count(block: Block) -> Expr:
-    return reduce(mul, (i.extent for i in block.iters), const(1))
 
 
 def _instruction_count(block: Block, lanes: int) -> int:
@@ -66,11 +65,11 @@ def _instruction_count(block: Block, lanes: int) -> int:
     target, nodes = block.body.buffer, computed_nodes(block.body.value, conditions=True)
     is_reduction = any(i.kind is IterKind.REDUCE for i in block.iters)
     accumulator = {e for e in nodes if is_reduction and isinstance(e, Load) and e.buffer == target}
-    is_contraction = is_reduction and sum(isinstance(e, Load) for e in nodes) - len(accumulator) > 1
-    count = sum(_instruction_cost(e, is_contraction) for e in nodes if e not in accumulator)
+    in_contraction = is_contraction(block, nodes)
+    count = sum(_instruction_cost(e, in_contraction) for e in nodes if e not in accumulator)
     return (count if is_reduction else count + 1) * lanes * max(1, target.dtype.bytes // 4)
 
 
-def _instruction_cost(e: Expr, is_contraction: bool) -> int:
+def _instruction_cost(e: Expr, in_contraction: bool) -> int:
     is_free = isinstance(e, Load) or (isinstance(e, Binary) and e.op == "mul")
-    return 0 if is_contraction and is_free else operation_cost(e).latency
+    return 0 if in_contraction and is_free else operation_cost(e).latency

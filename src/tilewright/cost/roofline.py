@@ -7,13 +7,12 @@ nearest level that still holds what was touched since the operand's last use: an
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import mul
 
+from tilewright.cost.block_work import is_contraction, iteration_count
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Unary, Var, const
+from tilewright.expr.nodes import Binary, Const, Expr, Unary, Var
 from tilewright.expr.traversal import loads
-from tilewright.loops.ir import Block, Func, IterKind, blocks
+from tilewright.loops.ir import Func, blocks
 from tilewright.machine.model import Level, Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 
@@ -83,9 +82,9 @@ def count_operations(func: Func, values: Values) -> OperationCounts:
     """
     flops, instructions = 0.0, dict[int, float]()
     for block in blocks(func.body):
-        points, dtype = size_value(_point_count(block), values), block.body.buffer.dtype
+        points, dtype = size_value(iteration_count(block), values), block.body.buffer.dtype
         nodes = computed_nodes(block.body.value, conditions=False)
-        if _is_contraction(block, nodes):
+        if is_contraction(block, nodes):
             per_point, slots = 2.0, 1.0
         else:
             operations = [e for e in nodes if isinstance(e, Unary | Binary) and e.dtype.kind != "b"]
@@ -106,7 +105,7 @@ def touched_bytes(func: Func, values: Values) -> dict[str, float]:
     """
     touched: dict[str, float] = {}
     for block in blocks(func.body):
-        points = size_value(_point_count(block), values)
+        points = size_value(iteration_count(block), values)
         stores = [s for s in (block.init, block.body) if s is not None]
         loaded = [e.buffer.name for s in stores for e in loads(s.value)]
         for name in (*loaded, block.body.buffer.name):
@@ -178,19 +177,7 @@ def roofline_bound(
     return RooflineBound(us, by, compute, memory, sum(t.bytes for t, _ in operands))
 
 
-def _point_count(block: Block) -> Expr:
-    return reduce(mul, (i.extent for i in block.iters), const(1))
-
-
 def _fused_products(nodes: Sequence[Expr]) -> int:
     """Maximum number of products that become part of a multiply-add."""
     names = [e.op for e in nodes if isinstance(e, Binary)]
     return min(names.count("mul"), names.count("add") + names.count("sub"))
-
-
-def _is_contraction(block: Block, nodes: Sequence[Expr]) -> bool:
-    """Whether a block adds up products of elements."""
-    target = block.body.buffer
-    is_reduction = any(i.kind is IterKind.REDUCE for i in block.iters)
-    operands = [e for e in nodes if isinstance(e, Load) and e.buffer != target]
-    return is_reduction and len(operands) > 1

@@ -12,12 +12,10 @@ from dataclasses import replace
 
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Expr, Var
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.nodes import Expr
 from tilewright.graph.ir import Graph
 from tilewright.graph.lower_nodes import NodeLowering
-from tilewright.graph.program import Fallback, Program, Step, step_outputs
+from tilewright.graph.program import Fallback, Program, eliminate_dead_steps, step_outputs
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
 
 _MAX_LISTED = 8
@@ -60,7 +58,7 @@ def lower_graph(graph: Graph) -> Program:
 
 def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
     outputs = tuple((name, lowering.operands[name].buffer) for name in graph.outputs)
-    steps = _eliminate_dead_steps(lowering.steps, {b.name for _, b in outputs})
+    steps = eliminate_dead_steps(lowering.steps, {b.name for _, b in outputs})
     used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
     live = used | {b.name for s in steps for b in step_outputs(s)}
     data_symbols = tuple(v for s in steps if isinstance(s, Fallback) for v in s.data_symbols)
@@ -77,21 +75,6 @@ def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
         symbol_names=graph.symbol_names,
         values={name: o.buffer for name, o in lowering.operands.items() if o.buffer.name in live},
     )
-
-
-def _eliminate_dead_steps(steps: list[Step], live: set[str]) -> list[Step]:
-    """The steps whose results, or whose results' sizes, the live buffers depend on, in order."""
-    live = set(live)
-    sizes: set[Var] = set()
-    kept: list[Step] = []
-    for step in reversed(steps):
-        defines_size = isinstance(step, Fallback) and not sizes.isdisjoint(step.data_symbols)
-        if defines_size or any(b.name in live for b in step_outputs(step)):
-            kept.append(step)
-            live |= {b.name for b in step.inputs}
-            sizes |= {v for b in (*step_outputs(step), *step.inputs) for n in b.shape for v in free_vars(n)}
-            sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
-    return kept[::-1]
 
 
 def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:

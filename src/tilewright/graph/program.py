@@ -1,10 +1,11 @@
 """The program IR: a model as tensor expressions, ready to be partitioned, scheduled and planned."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.expr.computation import Stage
+from tilewright.expr.computation import Computation, Stage
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.ir import Array, Node
 
 
@@ -90,3 +91,18 @@ class Program:
         """The names of all buffers."""
         used = (b.name for s in self.steps for b in (*s.inputs, *step_outputs(s)))
         return frozenset((*used, *self.constants, *(b.name for b in self.inputs)))
+
+
+def eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
+    """The steps whose results, or whose results' sizes, the live buffers depend on, in order."""
+    live = set(live)
+    sizes: set[Var] = set()
+    kept: list[Step] = []
+    for step in reversed(steps):
+        defines_size = isinstance(step, Fallback) and not sizes.isdisjoint(step.data_symbols)
+        if defines_size or any(b.name in live for b in step_outputs(step)):
+            kept.append(step)
+            live |= {b.name for b in step.inputs}
+            sizes |= {v for b in (*step_outputs(step), *step.inputs) for n in b.shape for v in free_vars(n)}
+            sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
+    return kept[::-1]

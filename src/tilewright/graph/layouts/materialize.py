@@ -9,7 +9,7 @@ from tilewright.expr.traversal import replace_loads
 from tilewright.graph.layouts.assign import ConversionRequest, is_same_layout
 from tilewright.graph.layouts.dataflow import Dataflow, Reason
 from tilewright.graph.layouts.plan import LayoutRequest, step_title
-from tilewright.graph.program import Fallback, Program, Step, step_outputs
+from tilewright.graph.program import Fallback, Program, Step, eliminate_dead_steps
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import Array
 from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
@@ -134,7 +134,7 @@ def insert_conversions(
 def materialize_layouts(program: Program, layouts: Mapping[str, Layout]) -> Program:
     """The program over stored tensors: every step rewritten, constants transformed, dead steps dropped."""
     steps = [s if isinstance(s, Fallback) else rewrite_stage(s, layouts) for s in program.steps]
-    live = _eliminate_dead_steps(steps, {b.name for _, b in program.outputs})
+    live = eliminate_dead_steps(steps, {b.name for _, b in program.outputs})
     used = {b.name for s in live for b in s.inputs} | {b.name for _, b in program.outputs}
     constants = {
         name: _transform_constant(name, program.constants, layouts) for name in program.constants if name in used
@@ -167,14 +167,3 @@ def _redirect_loads(step: Step, buffers: Mapping[str, Buffer]) -> Step:
 
 def _transform_constant(name: str, constants: Mapping[str, Array], layouts: Mapping[str, Layout]) -> Array:
     return layouts[name].transform(constants[name], constants) if name in layouts else constants[name]
-
-
-def _eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
-    """The steps whose results the live buffers depend on, in order."""
-    live = set(live)
-    result: list[Step] = []
-    for step in reversed(steps):
-        if any(b.name in live for b in step_outputs(step)):
-            result.append(step)
-            live |= {b.name for b in step.inputs}
-    return result[::-1]
