@@ -130,7 +130,7 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
     origin, target = unit.compiled.origin, Target.parse(way.target)
     bound = list(zip(unit.kernel.params, unit.kernel.arguments, strict=True))
     fixed = frozenset(p.name for p, b in bound if b.name in compilation.program.constants)
-    schedule = guarded("construct", lambda: way.constructor().optimize(Task(origin, fixed, target)))
+    schedule = guarded("construct", lambda: way.constructor().optimize(Task(origin, fixed, target, unit.kernel.fusion)))
     if schedule is not None:
         guarded("verify", lambda: verify(schedule.func))
     func = unit.compiled.scheduled if schedule is None else schedule.func

@@ -72,7 +72,7 @@ def scheduled(
     func = lower_to_loops("kernel", kernel.stages, kernel.params, tuple(program.sizes))
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     fixed = frozenset(p.name for p, a in pairs if a.name in program.constants)
-    task = Task(func, fixed, Target.parse(target))
+    task = Task(func, fixed, Target.parse(target), kernel.fusion)
     schedule = (optimizer or Rule()).optimize(task)
     assert schedule is not None or any_kind, f"{optimizer} does not apply"
     schedule = schedule or Rule().optimize(task)

@@ -10,6 +10,7 @@ from tilewright.errors import InternalError, ScheduleError, UnsupportedError, Ve
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.graph.fusion import Fusion
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
@@ -43,6 +44,7 @@ class CompiledKernel:
         prepacked: the computations of compile time; their outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
+        fusion: how the computations of `origin` are fused.
         parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
         samples: sizes of its symbols that the optimizer scheduled for.
     """
@@ -56,6 +58,7 @@ class CompiledKernel:
     prepacked: tuple[Computation, ...]
     scratch: tuple[Buffer, ...]
     constants: frozenset[str]
+    fusion: Fusion
     parallel_grains: Expr | None
     samples: ShapeSamples | None = None
 
@@ -159,7 +162,7 @@ def compile_kernels(
         key = lowered[k].key
         if key not in compiled:
             name = _function_name(len(compiled), unit.label)
-            task = Task(replace(lowered[k].origin, name=name), key[1], target, largest[key])
+            task = Task(replace(lowered[k].origin, name=name), key[1], target, unit.fusion, largest[key])
             compiled[key] = _compile_kernel(task, machine, optimizers, unit.label)
         bound.append(BoundKernel(unit, compiled[key], lowered[k].sizes))
     return tuple(bound)
@@ -252,6 +255,7 @@ def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer
             prepacked.prepacked,
             prepacked.scratch,
             constants,
+            task.fusion,
             _parallel_grains(origin, prepacked.func, machine),
             task.samples,
         )

@@ -13,6 +13,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
+from tilewright.graph.fusion import fusion_of
 from tilewright.graph.kernel import Kernel
 from tilewright.ops.definition import is_one
 
@@ -34,7 +35,8 @@ def make_kernel(stages: Sequence[Computation], outputs: Collection[Buffer] = ())
     params = tuple(inputs[names[b].name] for b in originals)
     labels = dict.fromkeys(s.label for s in stages if s.label)
     result_params = [new.output for s, new in zip(stages, coalesced, strict=True) if s.output in results]
-    return Kernel(tuple(coalesced), (*params, *result_params), (*originals, *results), " + ".join(labels))
+    fusion = fusion_of(coalesced, {b.name for b in result_params})
+    return Kernel(tuple(coalesced), (*params, *result_params), (*originals, *results), fusion, " + ".join(labels))
 
 
 def _canonical_names(stages: Sequence[Computation], results: Sequence[Buffer]) -> dict[Buffer, Buffer]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Buffer
+from tilewright.graph.fusion import Fusion
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Kernel:
             others its intermediates.
         params: the kernel's buffers in the order of its parameters, inputs first.
         arguments: the program's buffers that are passed for `params`.
+        fusion: how the stages are fused.
         label: the user's names of the nodes that it computes.
         slices: how the kernel's group is sliced; stages and parameters are those of one slice then. None where the
             kernel runs as a whole.
@@ -39,6 +41,7 @@ class Kernel:
     stages: tuple[Computation, ...]
     params: tuple[Buffer, ...]
     arguments: tuple[Buffer, ...]
+    fusion: Fusion
     label: str
     slices: Slices | None = None
     sliced_params: frozenset[str] = frozenset()

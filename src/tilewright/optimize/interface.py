@@ -5,6 +5,7 @@ from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 from tilewright.errors import OptionError
+from tilewright.graph.fusion import Fusion
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
@@ -20,12 +21,14 @@ class Task:
         func: the untransformed loops.
         constants: names of parameters whose data is known at compile time, so that their layout is free.
         target: the target of code generation.
+        fusion: how the computations of the function, its blocks, are fused.
         samples: shape samples of the function's symbols; by default those of the symbols' ranges.
     """
 
     func: Func
     constants: frozenset[str]
     target: Target
+    fusion: Fusion
     samples: ShapeSamples | None = None
 
 

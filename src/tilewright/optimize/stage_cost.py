@@ -106,7 +106,7 @@ def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = 
         constant_params = frozenset(p.name for p, b in pairs if b.name in constants)
         key = (show(func), constant_params)
         if key not in estimates:
-            task = Task(func, constant_params, target, ShapeSamples.of(symbols, ranges))
+            task = Task(func, constant_params, target, kernel.fusion, ShapeSamples.of(symbols, ranges))
             best = _best_time(Roller(machine), task)
             if best is not None and best > max(MIN_SEARCH_NS, MAX_PEAK_TIME_RATIO * _peak_time(stage, machine, ranges)):
                 best = min(best, _best_time(Gensor(machine), task) or best)
