@@ -42,10 +42,10 @@ class StageRole(StrEnum):
     """It reduces nothing."""
 
     ROW_REDUCTION = "row reduction"
-    """It reduces a row to one value, which is an intermediate."""
+    """It reduces a row to one value: an intermediate, or one of several results of the kernel."""
 
     REGISTER_REDUCTION = "register reduction"
-    """It reduces to several values per row, or to results of the kernel, and accumulates in registers."""
+    """It reduces to several values per row, or to the only result of the kernel, and accumulates in registers."""
 
     EPILOGUE = "epilogue"
     """Element-wise, and the only reader of a register reduction, which it stores the results of."""
@@ -108,7 +108,7 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
             result.append(FusedStage(StageRole.EPILOGUE))
         elif not s.is_reduction:
             result.append(FusedStage(StageRole.ELEMENTWISE))
-        elif len(s.axes) > rank or s.output.name in outputs:
+        elif len(s.axes) > rank or (s.output.name in outputs and len(outputs) == 1):
             epilogue = None if s.output.name in outputs else _epilogue(stages, k)
             epilogues |= set() if epilogue is None else {epilogue}
             result.append(FusedStage(StageRole.REGISTER_REDUCTION, epilogue))
