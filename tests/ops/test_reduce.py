@@ -228,6 +228,17 @@ def test_contrib_compositions():
     for count in (4, 5):
         check("SkipLayerNormalization", rows[:count], {"epsilon": 1e-5}, domain="com.microsoft", opset=17,
               reference="ort", rtol=2e-5, atol=5e-6)  # fmt: skip
+        check("SkipLayerNormalization", rows[:count], {"epsilon": 1e-5}, domain="com.microsoft", opset=17,
+              outputs=4, reference=skip_layer_normalization, rtol=2e-5, atol=5e-6)  # fmt: skip
+
+
+def skip_layer_normalization(x, skip, gamma, beta, bias=0.0):
+    """All four results; ONNX Runtime does not compute the statistics."""
+    total = (x + skip + bias).astype(np.float64)
+    mean, var = total.mean(-1, keepdims=True), total.var(-1, keepdims=True)
+    inverse = 1 / np.sqrt(var + 1e-5)
+    result = (total - mean) * inverse * gamma + beta
+    return [a.astype(np.float32) for a in (result, mean, inverse, total)]
 
 
 @pytest.mark.parametrize(

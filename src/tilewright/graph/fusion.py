@@ -9,14 +9,18 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tilewright.expr.computation import Computation, iteration_space_size
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.expr.pattern import reads_elementwise
-from tilewright.expr.traversal import loads
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.ops.definition import is_one
 
 MAX_INTERMEDIATE_BYTES = 192 << 10
 """Bytes of intermediates of one row; they are on the stacks of threads, in the caches next to the cores. The rest of
 the stack (`loops.stack_size.MAX_STACK_BYTES`) is for partial sums and copies of results."""
+
+
+MIN_ROW_RESULTS = 64
+"""Results of a row that are worth vectors of their own: a few vectors of any target."""
 
 
 class FusionPattern(StrEnum):
@@ -86,7 +90,7 @@ def fusion_of(stages: Sequence[Computation], outputs: Collection[str]) -> Fusion
         stages: in order of execution.
         outputs: names of the buffers that the kernel writes for others; all other results are intermediates.
     """
-    rank = shared_outer_axes(stages)
+    rank = row_rank(stages, [s.output for s in stages if s.output.name in outputs])
     return Fusion(_pattern(stages, outputs, rank), rank, _roles(stages, outputs, rank))
 
 
@@ -109,7 +113,7 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
         elif not s.is_reduction:
             result.append(FusedStage(StageRole.ELEMENTWISE))
         elif len(s.axes) > rank or (s.output.name in outputs and len(outputs) == 1):
-            epilogue = None if s.output.name in outputs else _epilogue(stages, k)
+            epilogue = None if s.output.name in outputs else epilogue_of(stages, k)
             epilogues |= set() if epilogue is None else {epilogue}
             result.append(FusedStage(StageRole.REGISTER_REDUCTION, epilogue))
         else:
@@ -117,7 +121,7 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
     return tuple(result)
 
 
-def _epilogue(stages: Sequence[Computation], reduction: int) -> int | None:
+def epilogue_of(stages: Sequence[Computation], reduction: int) -> int | None:
     """Position of the only reader of a reduction's results, if it reads them element by element."""
     output = stages[reduction].output
     readers = [k for k, s in enumerate(stages) if output in s.inputs]
@@ -132,6 +136,37 @@ def _is_elementwise_reader(reader: Computation, producer: Computation) -> bool:
 def has_elementwise_epilogue(stages: Sequence[Computation]) -> bool:
     """Whether the last stage reads the results of the reduction before it at its own indices."""
     return len(stages) > 1 and stages[-2].is_reduction and _is_elementwise_reader(stages[-1], stages[-2])
+
+
+def row_rank(stages: Sequence[Computation], outputs: Collection[Buffer]) -> int:
+    """The number of leading axes that are rows.
+
+    All shared ones, unless every stage of a kernel with several outputs would have one result per row and its operands
+    are not contiguous along the reductions, as those of windows: then rows are long enough for vectors of results.
+
+    Args:
+        stages: in order of execution.
+        outputs: the results that are stored.
+    """
+    rank = shared_outer_axes(stages)
+    if len(outputs) < 2 or not all(is_one(row_size(s, rank)) for s in stages):
+        return rank
+    if all(_is_contiguous_reduction(s) for s in stages if s.is_reduction):
+        return rank
+    while rank > 1 and _is_below(row_size(stages[-1], rank), MIN_ROW_RESULTS):
+        rank -= 1
+    return rank
+
+
+def _is_contiguous_reduction(s: Computation) -> bool:
+    """Whether the last index of a load moves along the reduction alone."""
+    axes, reduced = ({a.var for a in group} for group in (s.axes, s.reduce_axes))
+    used = [free_vars(x.indices[-1]) for x in loads(s.body) if x.indices]
+    return any(v & reduced and not v & axes for v in used)
+
+
+def _is_below(size: Expr, limit: int) -> bool:
+    return isinstance(size, Const) and size.value < limit
 
 
 def shared_outer_axes(stages: Sequence[Computation]) -> int:

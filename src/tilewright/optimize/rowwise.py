@@ -131,7 +131,7 @@ def _move_into_rows(
     if find_block(s.func, stage.block)[0].body.buffer in s.func.outputs:
         own = list(s.loops(stage.block)[: len(rows)])
         if rows and rows_per_block > 1:
-            outer, inner = s.split(own[-1], rows_per_block)
+            inner = s.split(own[-1], rows_per_block)[1]
             row_loops = [*rows, inner]
         if rows:
             s.do("compute_with", stage.block, rows[-1])
