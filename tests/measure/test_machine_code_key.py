@@ -58,7 +58,7 @@ def test_every_figure_of_a_machine_counts() -> None:
 def test_keys_are_those_of_the_task_however_it_came() -> None:
     travelled = task_json.loads(task_json.dumps(TASK))
     assert machine_code_key(travelled, machine_named("zen5"), TRACE, generator_version()) == KEY
-    renamed = Task(replace(TASK.func, name="other"), TASK.constants, TASK.target)
+    renamed = Task(replace(TASK.func, name="other"), TASK.constants, TASK.target, TASK.fusion)
     assert machine_code_key(renamed, MACHINE, TRACE) == KEY
 
 

@@ -103,7 +103,7 @@ def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = 
         func: Func = lower_to_loops("stage", kernel.stages, kernel.params, symbols)
         pairs = zip(kernel.params, kernel.arguments, strict=True)
         constant_params = frozenset(p.name for p, b in pairs if b.name in constants)
-        task = Task(func, constant_params, target, ShapeSamples.of(symbols, ranges))
+        task = Task(func, constant_params, target, kernel.fusion, ShapeSamples.of(symbols, ranges))
         key = task.hash
         if key not in estimates:
             best = _best_time(Roller(machine), task)
