@@ -1,9 +1,11 @@
 """Kernels of a partitioned program, before a schedule is chosen."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from tilewright.expr.computation import Computation
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, Load
+from tilewright.expr.traversal import replace_loads
 from tilewright.graph.fusion import Fusion
 
 
@@ -73,3 +75,23 @@ class Kernel:
     @property
     def _written_names(self) -> frozenset[str]:
         return frozenset(s.output.name for s in self.stages)
+
+def with_renamed_params(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
+    """The kernel with other names of its parameters.
+
+    Args:
+        kernel: the kernel.
+        names: the new name of every parameter.
+    """
+    if all(old == new for old, new in names.items()):
+        return kernel
+
+    def renamed(b: Buffer) -> Buffer:
+        return b.renamed(names.get(b.name, b.name))
+
+    def load(x: Load) -> Load:
+        return Load(renamed(x.buffer), x.indices)
+
+    stages = tuple(replace(s, output=renamed(s.output), body=replace_loads(s.body, load)) for s in kernel.stages)
+    sliced = frozenset(names[n] for n in kernel.sliced_params)
+    return replace(kernel, stages=stages, params=tuple(map(renamed, kernel.params)), sliced_params=sliced)
