@@ -23,6 +23,7 @@ from tilewright.graph.fusion import (
     intermediate_bytes,
     row_rank,
     row_size,
+    share_iteration_space,
 )
 from tilewright.graph.memory_plan import representative_size
 from tilewright.graph.program import Fallback, Program, Step, step_outputs
@@ -55,7 +56,7 @@ MAX_SERIAL_ROW_POINTS = 1 << 15
 """Iterations of such a short row."""
 
 MIN_SAVED_FRACTION = 1 / 8
-"""Least share of the bytes that two kernels read and write which fusion saves where it shrinks no intermediate."""
+"""Least share of the bytes of one of two kernels that fusion saves where it adds an output."""
 
 
 def fuse_rowwise(groups: Sequence[FusionGroup], program: Program) -> list[FusedGroup]:
@@ -69,22 +70,22 @@ def fuse_rowwise(groups: Sequence[FusionGroup], program: Program) -> list[FusedG
         The groups in the order of their last computations. Other readers of a merged producer wait for the whole group.
     """
     state = _Groups(groups, program)
-    for k in range(len(groups) - 2, -1, -1):
-        j = min((j for j in state.readers_of(k) if j > k), default=None)
-        if j is not None:
-            state.merge_if_profitable(k, j)
+    while state.merge_into_readers():
+        pass
     state.merge_siblings()
     return [FusedGroup(stages, tuple(state.outputs(stages))) for stages in state.merged.values()]
 
 
 def can_fuse_rowwise(stages: FusionGroup, outputs: Collection[Buffer]) -> bool:
-    """Whether stages may run in one loop over rows.
+    """Whether stages may run in one loop over rows, or element-wise ones in one nest.
 
     Args:
         stages: in order of execution.
         outputs: the results that are stored, among them the last one.
     """
-    if not any(s.is_reduction for s in stages) or any(pattern_of(s) is Pattern.CONTRACTION for s in stages):
+    if not any(s.is_reduction for s in stages):
+        return share_iteration_space(stages) and len(outputs) == len(stages)
+    if any(pattern_of(s) is Pattern.CONTRACTION for s in stages):
         return False
     rank = row_rank(stages, outputs)
     if rank == 0 or any(_is_wide_intermediate(stages, k, rank, outputs) for k in range(len(stages))):
@@ -124,10 +125,13 @@ class _Groups:
             for b in dict.fromkeys(step.inputs):
                 self._readers.setdefault(b, []).append(step)
 
-    def readers_of(self, k: int) -> set[int]:
-        """The other groups that read results of a group."""
-        readers = {self._index(r) for s in self.merged[k] for r in self._readers.get(s.output, ())}
-        return readers - {k, -1}
+    def merge_into_readers(self) -> bool:
+        """Merges groups into ones that read their results, the first where that pays; whether there were any."""
+        count = len(self.merged)
+        for k in sorted(self.merged, reverse=True):
+            readers = {self._index(r) for s in self.merged[k] for r in self._readers.get(s.output, ())} - {k, -1}
+            next((j for j in sorted(readers) if self.merge_if_profitable(k, j)), None)
+        return len(self.merged) < count
 
     def merge_siblings(self) -> None:
         """Merges groups that read a common buffer, each into the next one."""
@@ -138,13 +142,19 @@ class _Groups:
                 later = later if self.merge_if_profitable(k, later) else k
 
     def merge_if_profitable(self, k: int, j: int) -> bool:
-        """Merges group k into the later group j where they may run row by row and that saves enough; whether it did."""
+        """Merges group k into group j, which runs after it, where they may run row by row and that saves enough;
+        whether it did."""
         stages = (*self.merged[k], *self.merged[j])
         outputs = self.outputs(stages)
         if len(stages) > MAX_STAGES or not can_fuse_rowwise(stages, outputs):
             return False
         if len(outputs) > len(self.outputs(self.merged[j])):
-            if self._is_reached_outside(k, j) or self._is_reached_outside(j, k) or self._is_split_by_fallback(k, j):
+            if (
+                self._reads(k, j)
+                or self._is_reached_outside(k, j)
+                or self._is_reached_outside(j, k)
+                or self._is_split_by_fallback(k, j)
+            ):
                 return False
             if not self._saves_enough(k, j, row_rank(stages, outputs)):
                 return False
@@ -165,6 +175,11 @@ class _Groups:
             return any(not isinstance(r, Computation) or r.output not in inside for r in self._readers.get(b, ()))
 
         return [s.output for s in stages if s.output.name in self._pinned or is_read(s.output)]
+
+    def _reads(self, k: int, j: int) -> bool:
+        """Whether group k reads results of group j."""
+        written = {s.output for s in self.merged[j]}
+        return any(not written.isdisjoint(s.inputs) for s in self.merged[k])
 
     def _is_reached_outside(self, start: int, end: int) -> bool:
         """Whether results of one group reach another one through steps of neither."""
@@ -189,7 +204,8 @@ class _Groups:
         return any(first < position < last for position in self._fallbacks)
 
     def _saves_enough(self, k: int, j: int, rank: int) -> bool:
-        """Whether rows that both groups use are a good part of what they read and write, at representative sizes.
+        """Whether rows that both groups use are a good part of what one of them reads and writes, at representative
+        sizes.
 
         They are saved where one row, or what a row of results needs, stays in the caches next to a core.
         """
@@ -198,7 +214,7 @@ class _Groups:
         shared = [b for b in first if b in second and _is_read_by_rows(b, (*self.merged[k], *self.merged[j]), rank)]
         sizes = (representative_size(b.size * b.dtype.bytes) for b in shared)
         saved = sum(n for n in sizes if n <= MAX_INTERMEDIATE_BYTES * rows)
-        return saved >= MIN_SAVED_FRACTION * (sum(first.values()) + sum(second.values()))
+        return saved >= MIN_SAVED_FRACTION * min(sum(first.values()), sum(second.values()))
 
 
 def _touched_bytes(stages: FusionGroup, outputs: Collection[Buffer]) -> dict[Buffer, int]:

@@ -19,7 +19,7 @@ MAX_INTERMEDIATE_BYTES = 192 << 10
 the stack (`loops.stack_size.MAX_STACK_BYTES`) is for partial sums and copies of results."""
 
 
-MIN_ROW_RESULTS = 64
+MIN_ROW_RESULTS = 32
 """Results of a row that are worth vectors of their own: a few vectors of any target."""
 
 
@@ -27,7 +27,7 @@ class FusionPattern(StrEnum):
     """How the computations of a kernel belong together."""
 
     ELEMENTWISE = "element-wise"
-    """One computation without a reduction."""
+    """Computations without reductions over one iteration space, each of which is a result of the kernel."""
 
     REDUCTION = "reduction"
     """One reduction, alone or with an element-wise epilogue."""
@@ -97,6 +97,8 @@ def fusion_of(stages: Sequence[Computation], outputs: Collection[str]) -> Fusion
 def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> FusionPattern:
     if len(stages) == 1:
         return FusionPattern.REDUCTION if stages[0].is_reduction else FusionPattern.ELEMENTWISE
+    if share_iteration_space(stages) and all(s.output.name in outputs for s in stages):
+        return FusionPattern.ELEMENTWISE
     if len(stages) == 2 and stages[0].output.name not in outputs and has_elementwise_epilogue(stages):
         return FusionPattern.REDUCTION
     bytes_ = intermediate_bytes([s for s in stages if s.output.name not in outputs], rank)
@@ -136,6 +138,13 @@ def _is_elementwise_reader(reader: Computation, producer: Computation) -> bool:
 def has_elementwise_epilogue(stages: Sequence[Computation]) -> bool:
     """Whether the last stage reads the results of the reduction before it at its own indices."""
     return len(stages) > 1 and stages[-2].is_reduction and _is_elementwise_reader(stages[-1], stages[-2])
+
+
+def share_iteration_space(stages: Sequence[Computation]) -> bool:
+    """Whether stages without reductions have the same axes, and read each other's results at their own indices."""
+    rank = len(stages[0].axes)
+    is_elementwise = all(len(s.axes) == rank and not s.is_reduction for s in stages)
+    return is_elementwise and shared_outer_axes(stages) == rank
 
 
 def row_rank(stages: Sequence[Computation], outputs: Collection[Buffer]) -> int:
