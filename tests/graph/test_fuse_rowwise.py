@@ -163,6 +163,21 @@ def test_siblings_of_which_one_needs_the_other_through_a_third_are_no_kernel() -
     assert not any({"s", "m"} <= set(written) for written in outputs_of_each(result))
 
 
+def test_reductions_along_rows_of_columns_are_not_fused() -> None:
+    """Vectors of columns are added up; columns one by one would be read element by element."""
+    x, s, m = buffer("x", 40, 40), buffer("s", 40), buffer("m", 40)
+    over = axes("i", [40])
+    steps = [reduced(s, "a", over, x[i, a]), reduced(m, "a", over, x[i, a], Reducer.MAX)]
+    check_partition(program(steps, [s, m]), "s (Reduce)", "m (Reduce)")
+    # in a batch, its elements are the rows
+    x, s, m = buffer("x", 40, 30, 40), buffer("s", 40, 40), buffer("m", 40, 40)
+    over = axes("i", [30])
+    steps = [reduced(s, "ab", over, x[a, i, b]), reduced(m, "ab", over, x[a, i, b], Reducer.MAX)]
+    (kernel,) = check_partition(program(steps, [s, m])).units
+    assert isinstance(kernel, Kernel)
+    assert kernel.fusion.outer_rank == 1
+
+
 def test_other_rows_of_an_operand_are_nothing_in_common() -> None:
     x, s, m = buffer("x", 40, 40), buffer("s", 40), buffer("m", 40)
     steps = [

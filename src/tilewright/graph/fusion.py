@@ -151,7 +151,8 @@ def row_rank(stages: Sequence[Computation], outputs: Collection[Buffer]) -> int:
     """The number of leading axes that are rows.
 
     All shared ones, unless every stage of a kernel with several outputs would have one result per row and its operands
-    are not contiguous along the reductions, as those of windows: then rows are long enough for vectors of results.
+    are not contiguous along the reductions, as those of windows: then rows are long enough for vectors of results, and
+    0 where there are no such rows.
 
     Args:
         stages: in order of execution.
@@ -162,7 +163,7 @@ def row_rank(stages: Sequence[Computation], outputs: Collection[Buffer]) -> int:
         return rank
     if all(_is_contiguous_reduction(s) for s in stages if s.is_reduction):
         return rank
-    while rank > 1 and _is_below(row_size(stages[-1], rank), MIN_ROW_RESULTS):
+    while rank > 0 and _is_below(row_size(stages[-1], rank), MIN_ROW_RESULTS):
         rank -= 1
     return rank
 

@@ -7,6 +7,7 @@ row by row (`fuse_rowwise.py`).
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.errors import InternalError
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.pattern import is_same_element, product_operands
@@ -66,6 +67,9 @@ def _in_order_of_execution(units: Sequence[Unit]) -> tuple[Unit, ...]:
             waiting.remove(ready)
             ordered.append(ready)
             missing.difference_update(b.name for b in _writes(ready))
+    if waiting:
+        names = ", ".join(b.name for u in waiting for b in _writes(u))
+        raise InternalError(f"the computations of {names} need each other's results", where="partition")
     return tuple(ordered)
 
 
