@@ -1,0 +1,287 @@
+"""Lowering of tile trees to schedules: the one path from tile programs to loops, through schedule primitives only.
+
+Statements are placed from the last to the first, since a producer's loops follow from what its consumers need:
+
+- The last statement of a nest keeps its own loops: they are split by the steps of the tree and reordered (`split`,
+  `reorder`).
+- Every other statement is moved into the innermost loop around it that is there already (`compute_at`); what is left of
+  its loops is split and reordered in turn.
+- Where an axis is partitioned, the last statement's loop is cut (`peel`), and every part gets copies of the statements
+  inside of it (`clone_producer`).
+- Reductions are initialised in front of the outermost of their loops (`decompose_reduction`).
+- Loops become parallel when everything has its place.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.nodes import Expr
+from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.ir import Func, LoopKind, blocks
+from tilewright.schedule.rewrite_tree import find_block
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.tails import Tail
+from tilewright.tile.peel_tails import peel_tail
+from tilewright.tile.schedule_helpers import (
+    apply_and_get_blocks,
+    buffer_of,
+    loop_extent,
+    make_lanes_contiguous,
+)
+from tilewright.tile.statements import Statement, apply_staging, new_statement, statements_of
+from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes
+
+Statements = Mapping[str, Statement]
+"""Statements by name; in a part of a partition they are copies of those outside."""
+
+_PRIMITIVES = {LoopKind.UNROLLED: "unroll", LoopKind.VECTORIZED: "vectorize", LoopKind.VTHREAD: "virtual_thread"}
+"""Primitives that mark loops of a kind; parallel loops are marked at the end."""
+
+
+def lower_tree(tree: TileTree, func: Func) -> Schedule:
+    """The schedule of a tree.
+
+    Args:
+        tree: the tree.
+        func: the kernel's untransformed loops.
+
+    Raises:
+        ScheduleError: the tree does not fit the kernel, or one of its steps is not legal for these loops.
+    """
+    s = Schedule(func)
+    original = statements_of(func)
+    iters = {b.name: b.iters for b in blocks(func.body)}
+    extents = {a.axis: i.extent for x in original.values() for a, i in zip(x.axes, iters[x.block], strict=True)}
+    lowering = _Lowering(s, extents)
+    statements = apply_staging(s, tree.staging, original)
+    for node in reversed(tree.body):
+        lowering.lower(node, statements, None)
+    for loop in lowering.parallel:
+        s.do("parallel", loop)
+    return s
+
+
+@dataclass(slots=True)
+class _Spine:
+    """The loops around the last statement of a nest, down to it or to a partition.
+
+    Attributes:
+        loops: outermost first.
+        end: what is inside of the innermost one at last.
+        names: of the loops in the schedule.
+    """
+
+    loops: list[Loop]
+    end: Compute | Partition
+    names: list[str] = field(default_factory=list[str])
+
+
+@dataclass(slots=True)
+class _Lowering:
+    """Lowering in progress.
+
+    Attributes:
+        s: the schedule.
+        extents: points of every axis of the kernel.
+        placed: names of the loops that have their place.
+        parallel: names of the loops that will be parallel.
+    """
+
+    s: Schedule
+    extents: Mapping[str, Expr]
+    placed: set[str] = field(default_factory=set[str])
+    parallel: list[str] = field(default_factory=list[str])
+
+    def lower(self, node: Node, statements: Statements, enclosing: str | None, is_placed: bool = False) -> None:
+        """Lowers a node, after everything that is executed later.
+
+        Args:
+            node: the node.
+            statements: those that are visible.
+            enclosing: the loop around it.
+            is_placed: whether its last statement is inside of that loop already.
+        """
+        spine = _spine(node)
+        last = statements[computes(node)[-1].statement]
+        if enclosing is not None and not is_placed:
+            self.s.do("compute_at", last.block, enclosing)
+        if isinstance(spine.end, Compute):
+            self._store(last, spine.end)
+        self._place_loops(last, spine)
+        if isinstance(spine.end, Partition):
+            self._lower_parts(spine.end, statements, spine.names[-1] if spine.names else enclosing)
+        else:
+            self._initialise(last, spine, statements)
+        for loop, name in reversed(list(zip(spine.loops, spine.names, strict=True))):
+            for child in reversed(loop.body[:-1]):
+                self.lower(child, statements, name)
+        self._peel_tails(last, spine, statements)
+
+    def _store(self, statement: Statement, compute: Compute) -> None:
+        """Gives the buffer that a statement writes its scope and its layout."""
+        if compute.scope is not None:
+            self.s.do("set_scope", buffer_of(self.s, statement.block), compute.scope)
+        if compute.lane_axis is not None:
+            position = statement.position(compute.lane_axis, 1)
+            if position is None:
+                what = f"statement {compute.statement!r} has no axis {compute.lane_axis!r}"
+                raise ScheduleError(what, where="tile tree")
+            make_lanes_contiguous(self.s, statement.block, position)
+
+    def _place_loops(self, statement: Statement, spine: _Spine) -> None:
+        """Splits a statement's own loops by the steps of the spine and brings them into its order."""
+        own_loops = self._own_loops(statement)
+        steps: dict[int, list[Loop]] = {}
+        for loop in spine.loops:
+            position = statement.position(loop.axis, loop.step)
+            if position is None or position not in own_loops:
+                raise ScheduleError(_no_loop_message(statement, loop), where="tile tree")
+            steps.setdefault(position, []).append(loop)
+        names: dict[int, str] = {}
+        remaining = dict(own_loops)
+        for position, name in own_loops.items():
+            if position not in steps:
+                continue
+            is_open = isinstance(spine.end, Partition) and steps[position][-1].step > statement.axes[position].unit
+            new_names = self._split(name, steps[position], statement.axes[position].unit, is_open)
+            names |= {id(loop): n for loop, n in zip(steps[position], new_names, strict=False)}
+            if is_open:
+                remaining[position] = new_names[-1]
+            else:
+                del remaining[position]
+        spine.names = [names[id(loop)] for loop in spine.loops]
+        inner = list(remaining.values())
+        if isinstance(spine.end, Partition):
+            first = statement.position(spine.end.axis, 1)
+            if first is None or first not in remaining:
+                raise ScheduleError(f"no loop over {spine.end.axis!r} is left to partition", where="tile tree")
+            inner = [remaining[first], *(x for x in inner if x != remaining[first])]
+        elif inner:
+            left = ", ".join(statement.axes[k].axis for k in remaining)
+            raise ScheduleError(f"the tree has no loop over {left} around {statement.block!r}", where="tile tree")
+        self._reorder(statement, [*spine.names, *inner])
+        self.placed |= set(spine.names)
+        self.parallel += [n for x, n in zip(spine.loops, spine.names, strict=True) if x.kind is LoopKind.PARALLEL]
+
+    def _own_loops(self, statement: Statement) -> dict[int, str]:
+        """The loop of every iteration variable of a statement that has one that is not placed yet."""
+        node, enclosing = find_block(self.s.func, statement.block)
+        own = [x.var for x in enclosing if x.var.name not in self.placed]
+        loops: dict[int, str] = {}
+        for k, i in enumerate(node.iters):
+            used = free_vars(i.binding)
+            loop = next((v.name for v in own if v in used), None)
+            if loop is not None:
+                loops[k] = loop
+        return loops
+
+    def _split(self, loop: str, tiles: Sequence[Loop], unit: int, is_open: bool) -> list[str]:
+        """Splits a loop by steps, outermost first; the names of the loops, with that of the rest where it is open."""
+        steps = [t.step // unit for t in tiles]
+        if not is_open and steps[-1] != 1:
+            what = f"the innermost loop over {tiles[-1].axis!r} has steps of {tiles[-1].step} points, expected {unit}"
+            raise ScheduleError(what, where="tile tree")
+        inner: list[str] = []
+        factors = [*steps, 1] if is_open else steps
+        for outer_step, step in zip(factors[-2::-1], factors[:0:-1], strict=True):
+            if outer_step % step:
+                what = f"steps of {outer_step} points along {tiles[-1].axis!r} are no multiple of {step}"
+                raise ScheduleError(what, where="tile tree")
+            loop, last = self.s.split(loop, outer_step // step)
+            inner.insert(0, last)
+        return [loop, *inner]
+
+    def _reorder(self, statement: Statement, order: Sequence[str]) -> None:
+        current = [x for x in self.s.loops(statement.block) if x in order]
+        if list(order) != current:
+            self.s.do("reorder", tuple(order))
+
+    def _initialise(self, statement: Statement, spine: _Spine, statements: Statements) -> None:
+        """Separates the initialisation of a reduction, and marks the loops of both."""
+        loops = list(zip(spine.loops, spine.names, strict=True))
+        reduce = [k for k, x in enumerate(spine.loops) if statement.reduces(x.axis, x.step)]
+        init_loops: list[tuple[Loop, str]] = []
+        if reduce and find_block(self.s.func, statement.block)[0].init is not None:
+            init = self.s.decompose_reduction(statement.block, spine.names[reduce[0]])
+            spatial = [x for k, x in enumerate(spine.loops) if k > reduce[0] and k not in reduce]
+            names = [x for x in self.s.loops(init) if x not in self.placed]
+            init_loops = list(zip(spatial, names, strict=True))
+            self.placed |= set(names)
+        for loop, name in loops:
+            for p in loop.prefetches:
+                self.s.do("prefetch", name, buffer_of(self.s, statements[p.copy].block), p.distance)
+        for loop, name in (*loops, *init_loops):
+            if loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.VTHREAD):
+                self.s.do(_PRIMITIVES[loop.kind], name)
+
+    def _peel_tails(self, statement: Statement, spine: _Spine, statements: Statements) -> None:
+        """Peels the partial last iterations of the loops that ask for it."""
+        for loop, name in zip(spine.loops, spine.names, strict=True):
+            if loop.tail is not Tail.REMAINDER:
+                continue
+            inner = [statements[c.statement] for c in computes(*loop.body) if statements[c.statement] is not statement]
+            partial_sums = [
+                (x.block, k)
+                for x in inner
+                for k, a in enumerate(x.axes)
+                if a.is_reduction and a.axis == loop.axis and a.unit < loop.step
+            ]
+            peel_tail(self.s, name, self.extents[loop.axis], loop.step, partial_sums)
+
+    def _lower_parts(
+        self, partition: Partition, statements: Statements, enclosing: str | None
+    ) -> None:
+        """Cuts the loop of the last statement into the ranges of the parts, and lowers each with its own copies."""
+        inside = [c.statement for c in computes(*partition.parts[0].body)]
+        added = {new_statement(x) for x in partition.parts[0].staging}
+        inside = [x for x in inside if x not in added]
+        last, producers = inside[-1], inside[:-1]
+        current, parts = statements, [statements]
+        for part in partition.parts[:-1]:
+            position = current[last].position(partition.axis, 1) or 0
+            loop = self._own_loops(current[last])[position]
+            extent = loop_extent(self.s, loop)
+            (consumer,) = apply_and_get_blocks(self.s, "peel", loop, extent // part.tile * part.tile)
+            copies = {last: replace(current[last], block=consumer)}
+            for name in reversed(producers):
+                reader = self._reader(current[name], copies.values())
+                copies[name] = replace(current[name], block=self.s.clone_producer(current[name].block, reader))
+            current = {**current, **copies}
+            parts.append(current)
+        for part, mapping in zip(partition.parts, parts, strict=True):
+            staged = apply_staging(self.s, part.staging, mapping)
+            for node in reversed(part.body):
+                self.lower(node, staged, enclosing, is_placed=node is part.body[-1])
+
+    def _reader(self, producer: Statement, copies: Iterable[Statement]) -> str:
+        """The one block among the copies that reads what a statement writes.
+
+        Raises:
+            ScheduleError: there is none, or there are several.
+        """
+        buffer = find_block(self.s.func, producer.block)[0].body.buffer
+        readers = [
+            c.block for c in copies
+            if any(x.buffer == buffer for x in loads(find_block(self.s.func, c.block)[0].body.value))
+        ]  # fmt: skip
+        if len(readers) != 1:
+            what = f"{len(readers)} statements inside of a partition read {buffer.name!r}, expected one"
+            raise ScheduleError(what, where="tile tree")
+        return readers[0]
+
+
+def _spine(node: Node) -> _Spine:
+    loops: list[Loop] = []
+    while isinstance(node, Loop):
+        loops.append(node)
+        node = node.body[-1]
+    return _Spine(loops, node)
+
+
+def _no_loop_message(statement: Statement, loop: Loop) -> str:
+    axes = ", ".join(dict.fromkeys(a.axis for a in statement.axes))
+    return (
+        f"no loop of {statement.block!r} is left for the tree's loop over {loop.axis!r} in steps of {loop.step}: "
+        f"its axes are {axes}, and an axis of which a single point is needed has no loop"
+    )
