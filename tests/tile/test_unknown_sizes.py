@@ -162,10 +162,10 @@ def check_all_sizes(origin: Func, made: Func, seed: int, images: Var = B) -> Non
     rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
         sizes = {R: n, C: 3 * n, images: 1 + n % 3}
-        feeds = {p.name: data_for(p, sizes, rng) for p in origin.params[:-1]}
+        feeds = {p.name: data_for(p, sizes, rng) for p in origin.inputs}
         results: list[np.ndarray] = []
         for f in (origin, made):
-            out = f.params[-1]
+            out = f.outputs[-1]
             result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
             interpret(f, {**feeds, out.name: result}, sizes, seed=3)
             results.append(result)
