@@ -1,8 +1,8 @@
 """Trees of elementwise work and data movement; nothing is staged.
 
-    parallel L2 tiles
-      L1 tiles
-        register tiles: rows outside, lanes innermost
+parallel L2 tiles
+  L1 tiles
+    register tiles: rows outside, lanes innermost
 """
 
 from tilewright.loops.ir import Func, LoopKind

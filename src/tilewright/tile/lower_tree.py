@@ -22,6 +22,7 @@ from tilewright.loops.ir import Func, LoopKind, blocks
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tails import Tail
+from tilewright.tile.lower_online import lower_online
 from tilewright.tile.peel_tails import peel_tail
 from tilewright.tile.schedule_helpers import (
     apply_and_get_blocks,
@@ -53,7 +54,7 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
     original = statements_of(func)
     iters = {b.name: b.iters for b in blocks(func.body)}
     extents = {a.axis: i.extent for x in original.values() for a, i in zip(x.axes, iters[x.block], strict=True)}
-    lowering = _Lowering(s, extents)
+    lowering = TreeLowering(s, extents)
     statements = apply_staging(s, tree.staging, original)
     for node in reversed(tree.body):
         lowering.lower(node, statements, None)
@@ -62,23 +63,16 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
     return s
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Spine:
-    """The loops around the last statement of a nest, down to it or to a partition.
+    """The loops around the last statement of a nest, outermost first, down to it or to a partition."""
 
-    Attributes:
-        loops: outermost first.
-        end: what is inside of the innermost one at last.
-        names: of the loops in the schedule.
-    """
-
-    loops: list[Loop]
+    loops: tuple[Loop, ...]
     end: Compute | Partition
-    names: list[str] = field(default_factory=list[str])
 
 
 @dataclass(slots=True)
-class _Lowering:
+class TreeLowering:
     """Lowering in progress.
 
     Attributes:
@@ -102,23 +96,35 @@ class _Lowering:
             enclosing: the loop around it.
             is_placed: whether its last statement is inside of that loop already.
         """
+        if any(c.online for c in computes(node)):
+            lower_online(self, node, statements)
+            return
         spine = _spine(node)
         last = statements[computes(node)[-1].statement]
         if enclosing is not None and not is_placed:
             self.s.do("compute_at", last.block, enclosing)
         if isinstance(spine.end, Compute):
-            self._store(last, spine.end)
-        self._place_loops(last, spine)
-        if isinstance(spine.end, Partition):
-            self._lower_parts(spine.end, statements, spine.names[-1] if spine.names else enclosing)
+            self.store(last, spine.end)
+            names = self.lower_nest(last, spine.loops, statements)
         else:
-            self._initialise(last, spine, statements)
-        for loop, name in reversed(list(zip(spine.loops, spine.names, strict=True))):
+            names = self._place_loops(last, spine.loops, spine.end)
+            self._lower_parts(spine.end, statements, names[-1] if names else enclosing)
+        self.lower_producers(spine.loops, names, statements)
+        self._peel_tails(last, spine.loops, names, statements)
+
+    def lower_nest(self, statement: Statement, loops: Sequence[Loop], statements: Statements) -> list[str]:
+        """Places, initialises and marks the loops of a statement that has its place; returns their names."""
+        names = self._place_loops(statement, loops)
+        self._initialise(statement, list(zip(loops, names, strict=True)), statements)
+        return names
+
+    def lower_producers(self, loops: Sequence[Loop], names: Sequence[str], statements: Statements) -> None:
+        """Lowers what the loops of a nest hold besides its last statement, from the last to the first."""
+        for loop, name in reversed(list(zip(loops, names, strict=True))):
             for child in reversed(loop.body[:-1]):
                 self.lower(child, statements, name)
-        self._peel_tails(last, spine, statements)
 
-    def _store(self, statement: Statement, compute: Compute) -> None:
+    def store(self, statement: Statement, compute: Compute) -> None:
         """Gives the buffer that a statement writes its scope and its layout."""
         if compute.scope is not None:
             self.s.do("set_scope", buffer_of(self.s, statement.block), compute.scope)
@@ -129,40 +135,33 @@ class _Lowering:
                 raise ScheduleError(what, where="tile tree")
             make_lanes_contiguous(self.s, statement.block, position)
 
-    def _place_loops(self, statement: Statement, spine: _Spine) -> None:
-        """Splits a statement's own loops by the steps of the spine and brings them into its order."""
+    def _place_loops(
+        self, statement: Statement, loops: Sequence[Loop], partition: Partition | None = None
+    ) -> list[str]:
+        """Splits a statement's own loops by the steps of the tree and brings them into its order; returns their names.
+
+        Loops inside of a partition are left for its parts.
+        """
         own_loops = self._own_loops(statement)
         steps: dict[int, list[Loop]] = {}
-        for loop in spine.loops:
+        for loop in loops:
             position = statement.position(loop.axis, loop.step)
             if position is None or position not in own_loops:
                 raise ScheduleError(_no_loop_message(statement, loop), where="tile tree")
             steps.setdefault(position, []).append(loop)
         names: dict[int, str] = {}
-        remaining = dict(own_loops)
-        for position, name in own_loops.items():
-            if position not in steps:
-                continue
-            is_open = isinstance(spine.end, Partition) and steps[position][-1].step > statement.axes[position].unit
-            new_names = self._split(name, steps[position], statement.axes[position].unit, is_open)
-            names |= {id(loop): n for loop, n in zip(steps[position], new_names, strict=False)}
+        for position, tiles in steps.items():
+            unit = statement.axes[position].unit
+            is_open = partition is not None and tiles[-1].step > unit
+            split_names = self._split(own_loops.pop(position), tiles, unit, is_open)
             if is_open:
-                remaining[position] = new_names[-1]
-            else:
-                del remaining[position]
-        spine.names = [names[id(loop)] for loop in spine.loops]
-        inner = list(remaining.values())
-        if isinstance(spine.end, Partition):
-            first = statement.position(spine.end.axis, 1)
-            if first is None or first not in remaining:
-                raise ScheduleError(f"no loop over {spine.end.axis!r} is left to partition", where="tile tree")
-            inner = [remaining[first], *(x for x in inner if x != remaining[first])]
-        elif inner:
-            left = ", ".join(statement.axes[k].axis for k in remaining)
-            raise ScheduleError(f"the tree has no loop over {left} around {statement.block!r}", where="tile tree")
-        self._reorder(statement, [*spine.names, *inner])
-        self.placed |= set(spine.names)
-        self.parallel += [n for x, n in zip(spine.loops, spine.names, strict=True) if x.kind is LoopKind.PARALLEL]
+                own_loops[position] = split_names.pop()
+            names |= {id(loop): n for loop, n in zip(tiles, split_names, strict=True)}
+        placed = [names[id(loop)] for loop in loops]
+        self._reorder(statement, [*placed, *_left_to_parts(statement, own_loops, partition)])
+        self.placed |= set(placed)
+        self.parallel += [n for x, n in zip(loops, placed, strict=True) if x.kind is LoopKind.PARALLEL]
+        return placed
 
     def _own_loops(self, statement: Statement) -> dict[int, str]:
         """The loop of every iteration variable of a statement that has one that is not placed yet."""
@@ -193,18 +192,24 @@ class _Lowering:
         return [loop, *inner]
 
     def _reorder(self, statement: Statement, order: Sequence[str]) -> None:
+        """Brings loops around a statement into an order."""
         current = [x for x in self.s.loops(statement.block) if x in order]
         if list(order) != current:
             self.s.do("reorder", tuple(order))
 
-    def _initialise(self, statement: Statement, spine: _Spine, statements: Statements) -> None:
-        """Separates the initialisation of a reduction, and marks the loops of both."""
-        loops = list(zip(spine.loops, spine.names, strict=True))
-        reduce = [k for k, x in enumerate(spine.loops) if statement.reduces(x.axis, x.step)]
+    def _initialise(self, statement: Statement, loops: Sequence[tuple[Loop, str]], statements: Statements) -> None:
+        """Separates the initialisation of a reduction, and marks the loops of both.
+
+        Args:
+            statement: the statement.
+            loops: its own loops with their names.
+            statements: those that are visible.
+        """
+        reduce = [k for k, (x, _) in enumerate(loops) if statement.reduces(x.axis, x.step)]
         init_loops: list[tuple[Loop, str]] = []
         if reduce and find_block(self.s.func, statement.block)[0].init is not None:
-            init = self.s.decompose_reduction(statement.block, spine.names[reduce[0]])
-            spatial = [x for k, x in enumerate(spine.loops) if k > reduce[0] and k not in reduce]
+            init = self.s.decompose_reduction(statement.block, loops[reduce[0]][1])
+            spatial = [x for k, (x, _) in enumerate(loops) if k > reduce[0] and k not in reduce]
             names = [x for x in self.s.loops(init) if x not in self.placed]
             init_loops = list(zip(spatial, names, strict=True))
             self.placed |= set(names)
@@ -212,12 +217,24 @@ class _Lowering:
             for p in loop.prefetches:
                 self.s.do("prefetch", name, buffer_of(self.s, statements[p.copy].block), p.distance)
         for loop, name in (*loops, *init_loops):
-            if loop.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED, LoopKind.VTHREAD):
+            if loop.kind in _PRIMITIVES:
                 self.s.do(_PRIMITIVES[loop.kind], name)
 
-    def _peel_tails(self, statement: Statement, spine: _Spine, statements: Statements) -> None:
+    def vectorize_lanes(self, statement: Statement, lane_axis: str | None) -> None:
+        """Vectorises the loop over the lane axis, innermost; the other loops of a statement stay serial."""
+        own_loops = self._own_loops(statement)
+        position = None if lane_axis is None else statement.position(lane_axis, 1)
+        self.placed |= set(own_loops.values())
+        if position in own_loops:
+            lanes = own_loops.pop(position)
+            self._reorder(statement, [*own_loops.values(), lanes])
+            self.s.do("vectorize", lanes)
+
+    def _peel_tails(
+        self, statement: Statement, loops: Sequence[Loop], names: Sequence[str], statements: Statements
+    ) -> None:
         """Peels the partial last iterations of the loops that ask for it."""
-        for loop, name in zip(spine.loops, spine.names, strict=True):
+        for loop, name in zip(loops, names, strict=True):
             if loop.tail is not Tail.REMAINDER:
                 continue
             inner = [statements[c.statement] for c in computes(*loop.body) if statements[c.statement] is not statement]
@@ -229,9 +246,7 @@ class _Lowering:
             ]
             peel_tail(self.s, name, self.extents[loop.axis], loop.step, partial_sums)
 
-    def _lower_parts(
-        self, partition: Partition, statements: Statements, enclosing: str | None
-    ) -> None:
+    def _lower_parts(self, partition: Partition, statements: Statements, enclosing: str | None) -> None:
         """Cuts the loop of the last statement into the ranges of the parts, and lowers each with its own copies."""
         inside = [c.statement for c in computes(*partition.parts[0].body)]
         added = {new_statement(x) for x in partition.parts[0].staging}
@@ -276,7 +291,24 @@ def _spine(node: Node) -> _Spine:
     while isinstance(node, Loop):
         loops.append(node)
         node = node.body[-1]
-    return _Spine(loops, node)
+    return _Spine(tuple(loops), node)
+
+
+def _left_to_parts(statement: Statement, own_loops: Mapping[int, str], partition: Partition | None) -> list[str]:
+    """The loops that are left for the parts of a partition, that over the partitioned axis first.
+
+    Raises:
+        ScheduleError: loops are left where there is no partition, or none over its axis.
+    """
+    if partition is None:
+        if own_loops:
+            left = ", ".join(statement.axes[k].axis for k in own_loops)
+            raise ScheduleError(f"the tree has no loop over {left} around {statement.block!r}", where="tile tree")
+        return []
+    first = statement.position(partition.axis, 1)
+    if first is None or first not in own_loops:
+        raise ScheduleError(f"no loop over {partition.axis!r} is left to partition", where="tile tree")
+    return [own_loops[first], *(x for k, x in own_loops.items() if k != first)]
 
 
 def _no_loop_message(statement: Statement, loop: Loop) -> str:

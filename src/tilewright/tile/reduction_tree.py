@@ -1,11 +1,11 @@
 """Trees of reductions with an epilogue: register tiles in L1 and L2 tiles, K-blocks, packed operands, remainders.
 
-    parallel L2 tiles
-      L1 tiles
-        K-blocks of the reduction                   # where the reduction is K-blocked
-          register tiles: accumulators += ..        # in registers, over the points of the K-block
-                          partial sums += accumulators
-        register tiles: the epilogue
+parallel L2 tiles
+  L1 tiles
+    K-blocks of the reduction                   # where the reduction is K-blocked
+      register tiles: accumulators += ..        # in registers, over the points of the K-block
+                      partial sums += accumulators
+    register tiles: the epilogue
 """
 
 from collections.abc import Sequence
@@ -130,8 +130,7 @@ class _Reduction:
         variables = [i.var for i in self.node.iters]
         operands = [x for x in loads(self.node.body.value) if x.buffer != self.node.body.buffer]
         return tuple(
-            frozenset(k for k, v in enumerate(variables) if any(v in free_vars(i) for i in x.indices))
-            for x in operands
+            frozenset(k for k, v in enumerate(variables) if any(v in free_vars(i) for i in x.indices)) for x in operands
         )
 
     @cached_property

@@ -15,7 +15,7 @@ from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.schedule_helpers import apply_and_get_blocks
-from tilewright.tile.tree import CacheRead, CacheWrite, Pack, RFactor, Staging
+from tilewright.tile.tree import CacheRead, CacheWrite, Inline, Pack, RFactor, Staging
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +96,25 @@ def _shared_vars(reader: Block, writers: Mapping[Buffer, Block]) -> dict[Var, Va
             continue
         for d, written in enumerate(writer.body.indices):
             index = reads[0].indices[d]
-            is_plain = isinstance(index, Var) and all(x.indices[d] is index for x in reads)
-            if is_plain and isinstance(written, Var) and index in extents:
+            if not (isinstance(index, Var) and isinstance(written, Var) and index in extents):
+                continue
+            if all(x.indices[d] is index for x in reads):
                 extent = next((i.extent for i in writer.iters if i.var is written), None)
                 if extent is extents[index]:
                     shared.setdefault(index, written)
     return shared
 
 
-def new_statement(stage: Staging) -> str:
-    """The name of the statement that staging adds."""
+def new_statement(stage: Staging) -> str | None:
+    """The name of the statement that staging adds, if it adds one."""
+    if isinstance(stage, Inline):
+        return None
     return stage.partial if isinstance(stage, RFactor) else stage.copy
 
 
-def apply_staging(s: Schedule, staging: tuple[Staging, ...], statements: dict[str, Statement]) -> dict[str, Statement]:
+def apply_staging(
+    s: Schedule, staging: tuple[Staging, ...], statements: Mapping[str, Statement]
+) -> dict[str, Statement]:
     """Applies staging to a schedule; returns the statements with the new ones.
 
     Raises:
@@ -119,18 +124,21 @@ def apply_staging(s: Schedule, staging: tuple[Staging, ...], statements: dict[st
     for stage in staging:
         if stage.statement not in statements:
             raise ScheduleError(f"there is no statement {stage.statement!r}", where="tile tree")
-        new = new_statement(stage)
-        if new in statements:
-            raise ScheduleError(f"there are two statements {new!r}", where="tile tree")
+        if new_statement(stage) in statements:
+            raise ScheduleError(f"there are two statements {new_statement(stage)!r}", where="tile tree")
         statement = statements[stage.statement]
-        if isinstance(stage, RFactor):
-            statements[stage.statement], statements[new] = _split_reduction(s, stage, statement)
-        elif isinstance(stage, CacheWrite):
-            statements[new] = _cache_write(s, statement)
-        elif isinstance(stage, Pack):
-            statements[new] = _pack(s, stage, statement)
-        else:
-            statements[new] = _cache_read(s, stage, statement)
+        match stage:
+            case RFactor():
+                statements[stage.statement], statements[stage.partial] = _split_reduction(s, stage, statement)
+            case CacheWrite():
+                statements[stage.copy] = _cache_write(s, statement)
+            case Pack():
+                statements[stage.copy] = _pack(s, stage, statement)
+            case CacheRead():
+                statements[stage.copy] = _cache_read(s, stage, statement)
+            case Inline():
+                s.do("inline", statement.block)
+                del statements[stage.statement]
     return statements
 
 
@@ -145,16 +153,12 @@ def _split_reduction(s: Schedule, stage: RFactor, statement: Statement) -> tuple
     if stage.size % unit:
         raise ScheduleError(f"expected partial sums of multiples of {unit} points, got {stage.size}", where="tile tree")
     factor = stage.size // unit
-    (block,) = apply_and_get_blocks(
-        s, "rfactor", statement.block, reduce.index(position), factor, None, stage.lanes
-    )
+    (block,) = apply_and_get_blocks(s, "rfactor", statement.block, reduce.index(position), factor, None, stage.lanes)
     combined = stage.size if not stage.lanes else unit
     inside = unit if not stage.lanes else stage.size
     spatial = tuple(a for a in statement.axes if not a.is_reduction)
     total = Statement(statement.block, (*spatial, StatementAxis(stage.axis, combined, True)))
-    reductions = tuple(
-        StatementAxis(stage.axis, inside, True) if k == position else statement.axes[k] for k in reduce
-    )
+    reductions = tuple(StatementAxis(stage.axis, inside, True) if k == position else statement.axes[k] for k in reduce)
     return total, Statement(block, (*spatial, StatementAxis(stage.axis, combined, False), *reductions))
 
 

@@ -183,7 +183,18 @@ class CacheRead:
     order: tuple[int, ...] = ()
 
 
-Staging = CacheWrite | RFactor | Pack | CacheRead
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """An element-wise statement is substituted into all its readers (`inline`), and is none any more.
+
+    Attributes:
+        statement: the statement.
+    """
+
+    statement: str
+
+
+Staging = CacheWrite | RFactor | Pack | CacheRead | Inline
 
 
 @dataclass(frozen=True, slots=True)
