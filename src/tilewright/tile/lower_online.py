@@ -68,12 +68,17 @@ class _OnlineNest:
         """The parts of a nest.
 
         Raises:
-            ScheduleError: there is no reduction that the sums could depend on.
+            ScheduleError: there is no reduction that the sums could depend on, or they are not in its loop.
         """
         chunks, reduction = _chunk_loop(node, statements)
         loops = _loops_around(node, reduction)
         depth = next(k for k, x in enumerate(loops) if x is chunks)
         sums = tuple(x for x in chunks.body if computes(x)[-1].online)
+        fused = [computes(x)[-1] for x in sums]
+        for c in computes(node):
+            if c.online and not (c in fused and statements[c.statement].reduces(chunks.axis, chunks.step)):
+                what = f"statement {c.statement!r} is online, but no sum along {chunks.axis!r} directly in that loop"
+                raise ScheduleError(what, where="tile tree")
         consumers: list[tuple[Node, Loop]] = []
         for loop, inner in reversed(list(pairwise(loops[: depth + 1]))):
             position = next(k for k, x in enumerate(loop.body) if x is inner)
@@ -102,6 +107,8 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
         s.do("reverse_compute_at", statements[computes(child)[-1].statement].block, place)
     running = [nest.reduction, *(computes(x)[-1] for x in nest.sums)]
     _store_running_results(lowering, statements, running, added, names[depth - 1] if depth else None)
+    for child, _ in nest.consumers:
+        lowering.store(statements[computes(child)[-1].statement], computes(child)[-1])
     placed = [*nest.sums, *(x for x, _ in nest.consumers)]
     for child in placed:
         compute = computes(child)[-1]

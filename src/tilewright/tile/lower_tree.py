@@ -16,12 +16,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, const
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Func, LoopKind, blocks
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tails import Tail
+from tilewright.tile.check_tree import check_tree
 from tilewright.tile.lower_online import lower_online
 from tilewright.tile.peel_tails import peel_tail
 from tilewright.tile.schedule_helpers import (
@@ -31,7 +32,7 @@ from tilewright.tile.schedule_helpers import (
     make_lanes_contiguous,
 )
 from tilewright.tile.statements import Statement, apply_staging, new_statement, statements_of
-from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes
+from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes, walk_tree
 
 Statements = Mapping[str, Statement]
 """Statements by name; in a part of a partition they are copies of those outside."""
@@ -48,19 +49,36 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
         func: the kernel's untransformed loops.
 
     Raises:
-        ScheduleError: the tree does not fit the kernel, or one of its steps is not legal for these loops.
+        TreeError: the tree does not fit the kernel; lists every problem.
+        ScheduleError: one of its steps is not legal for these loops.
     """
+    check_tree(tree, func)
     s = Schedule(func)
     original = statements_of(func)
-    iters = {b.name: b.iters for b in blocks(func.body)}
-    extents = {a.axis: i.extent for x in original.values() for a, i in zip(x.axes, iters[x.block], strict=True)}
-    lowering = TreeLowering(s, extents)
+    lowering = TreeLowering(s, _points(tree, _extents(func, original)))
     statements = apply_staging(s, tree.staging, original)
     for node in reversed(tree.body):
         lowering.lower(node, statements, None)
     for loop in lowering.parallel:
         s.do("parallel", loop)
     return s
+
+
+def _extents(func: Func, statements: Statements) -> Mapping[str, Expr]:
+    """The points of every axis of a kernel."""
+    iters = {b.name: b.iters for b in blocks(func.body)}
+    pairs = (pair for x in statements.values() for pair in zip(x.axes, iters[x.block], strict=True))
+    return {a.axis: i.extent for a, i in pairs}
+
+
+def _points(tree: TileTree, extents: Mapping[str, Expr]) -> Mapping[int, Expr]:
+    """The points that every loop over one of the kernel's axes covers, by its identity."""
+    points: dict[int, Expr] = {}
+    for node, enclosing in walk_tree(tree.body):
+        if isinstance(node, Loop) and node.axis in extents:
+            outer = next((x for x in reversed(enclosing) if isinstance(x, Loop) and x.axis == node.axis), None)
+            points[id(node)] = extents[node.axis] if outer is None else const(outer.step)
+    return points
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +95,14 @@ class TreeLowering:
 
     Attributes:
         s: the schedule.
-        extents: points of every axis of the kernel.
+        points: points that a loop covers, by the loop's identity: those of its axis, or of a tile of the loop over the
+            axis around it.
         placed: names of the loops that have their place.
         parallel: names of the loops that will be parallel.
     """
 
     s: Schedule
-    extents: Mapping[str, Expr]
+    points: Mapping[int, Expr]
     placed: set[str] = field(default_factory=set[str])
     parallel: list[str] = field(default_factory=list[str])
 
@@ -244,7 +263,7 @@ class TreeLowering:
                 for k, a in enumerate(x.axes)
                 if a.is_reduction and a.axis == loop.axis and a.unit < loop.step
             ]
-            peel_tail(self.s, name, self.extents[loop.axis], loop.step, partial_sums)
+            peel_tail(self.s, name, self.points[id(loop)], loop.step, partial_sums)
 
     def _lower_parts(self, partition: Partition, statements: Statements, enclosing: str | None) -> None:
         """Cuts the loop of the last statement into the ranges of the parts, and lowers each with its own copies."""
