@@ -7,7 +7,6 @@ are data movement: their operands and results travel to and from the shared cach
 
 from collections.abc import Callable, Sequence
 
-from tilewright.cost.instructions import SCATTER_CYCLES
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars, loads
@@ -135,7 +134,7 @@ def data_movement_time(stage: Computation, machine: Machine, ranges: Ranges | No
     bytes_moved = read + 2 * written
     total = bytes_moved / source.gbs(machine.cores) + machine.sync_us * 1e3
     if _is_transpose(stage):
-        total += _elements(stage.output, ranges) * SCATTER_CYCLES / (machine.ghz * machine.cores)
+        total += _elements(stage.output, ranges) * machine.cost.scatter_cycles / (machine.ghz * machine.cores)
     return total
 
 

@@ -252,7 +252,7 @@ def _mean_time(
         times.append(
             rowwise_time(RowwiseProgram(_row_blocking(kernel, problems, rows_per_block), tuple(stages)), machine).total
         )
-    return geomean_over_samples(np.array(times))
+    return geomean_over_samples(np.array(times), machine.cost)
 
 
 def _row_blocking(kernel: RowwiseProblem, problems: Sequence[Problem], rows_per_block: int) -> RowBlocking:
