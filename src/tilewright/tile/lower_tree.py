@@ -15,10 +15,11 @@ Statements are placed from the last to the first, since a producer's loops follo
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.errors import ScheduleError
+from tilewright.errors import Problem, ScheduleError, TreeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.ir import Func, LoopKind, blocks
+from tilewright.loops.block_context import BlockContext
+from tilewright.loops.ir import Block, Func, LoopKind, blocks, walk
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tails import Tail
@@ -33,6 +34,7 @@ from tilewright.tile.schedule_helpers import (
 )
 from tilewright.tile.statements import Statement, apply_staging, new_statement, statements_of
 from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes, walk_tree
+from tilewright.verify.memory_scopes import find_memory_scope_errors, find_stack_overflow
 
 Statements = Mapping[str, Statement]
 """Statements by name; in a part of a partition they are copies of those outside."""
@@ -49,7 +51,7 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
         func: the kernel's untransformed loops.
 
     Raises:
-        TreeError: the tree does not fit the kernel; lists every problem.
+        TreeError: the tree does not fit the kernel, or buffers their scopes; lists every problem.
         ScheduleError: one of its steps is not legal for these loops.
     """
     check_tree(tree, func)
@@ -61,7 +63,20 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
         lowering.lower(node, statements, None)
     for loop in lowering.parallel:
         s.do("parallel", loop)
+    _check_scopes(s.func)
     return s
+
+
+def _check_scopes(func: Func) -> None:
+    """Checks that buffers fit the scopes that the tree gives them.
+
+    Raises:
+        TreeError: lists the buffers that do not.
+    """
+    contexts = [BlockContext.of(x, enclosing) for x, enclosing in walk(func.body) if isinstance(x, Block)]
+    errors = [*find_memory_scope_errors(func, contexts, registers=True), *find_stack_overflow(func)]
+    if errors:
+        raise TreeError([Problem("tree", d.where, d.what, d.hint) for d in errors])
 
 
 def _extents(func: Func, statements: Statements) -> Mapping[str, Expr]:
