@@ -24,8 +24,8 @@ from tilewright.tile.tree import (
     CacheWrite,
     Compute,
     Loop,
+    LoopPart,
     Node,
-    Part,
     Partition,
     RFactor,
     Staging,
@@ -55,10 +55,10 @@ def reduction_tree(program: TileProgram, func: Func, parallel: bool, cores: int)
     reduction = _Reduction(program, func)
     packs = pack_stages(program, reduction.summed)
     parts = remainder_parts(program, [i.extent for i in reduction.node.iters], cores)
-    bodies: list[Part] = []
+    bodies: list[LoopPart] = []
     for sizes in parts.sizes:
         part = _PartTree(reduction, sizes, frozenset(parts.shared), parallel)
-        bodies.append(Part(sizes[REGISTER][parts.axis] if parts.axis is not None else 1, part.body(), part.staging))
+        bodies.append(LoopPart(sizes[REGISTER][parts.axis] if parts.axis is not None else 1, part.body(), part.staging))
     body, staging = bodies[0].body, bodies[0].staging
     if parts.axis is not None:
         body, staging = (Partition(reduction.axis(parts.axis), tuple(bodies)),), ()
@@ -202,7 +202,7 @@ class _PartTree:
         loops = [*over_l2, *over_l1, *over_register]
         if self.reduction.is_lane_reduction:
             return nest(loops, *self._lane_reduction(), *self._epilogue())
-        tile = self._register_tile(self.reduction.block)
+        tile = self._tile_nest(self.reduction.block)
         if not self._is_transposed:
             return nest(loops, *tile, *self._epilogue())
         lane_axis = self.reduction.axis(self.reduction.sketch.lane)
@@ -215,12 +215,12 @@ class _PartTree:
         order = self.reduction.sketch.order
         kind = LoopKind.PARALLEL if self.parallel and not self.shared else LoopKind.SERIAL
         return (
-            [self._loop(a, l2[a], kind) for a in order if a not in self.shared],
-            [self._loop(a, l1[a]) for a in order if l2[a] > l1[a]],
-            [self._loop(a, register[a]) for a in order if l1[a] > register[a]],
+            [self._axis_loop(a, l2[a], kind) for a in order if a not in self.shared],
+            [self._axis_loop(a, l1[a]) for a in order if l2[a] > l1[a]],
+            [self._axis_loop(a, register[a]) for a in order if l1[a] > register[a]],
         )
 
-    def _loop(self, axis: int, step: int, kind: LoopKind = LoopKind.SERIAL, tail: Tail = Tail.GUARD) -> Loop:
+    def _axis_loop(self, axis: int, step: int, kind: LoopKind = LoopKind.SERIAL, tail: Tail = Tail.GUARD) -> Loop:
         return Loop(self.reduction.axis(axis), step, (), kind, tail)
 
     def _epilogue(self) -> tuple[Node, ...]:
@@ -232,7 +232,7 @@ class _PartTree:
             loops = self._result_loops(points, vectorized=store in self._points)
         else:
             # unrolling the other loops makes so many scalar loads no faster and keeps LLVM busy for a second
-            loops = [self._loop(a, 1, LoopKind.VECTORIZED if a == store else LoopKind.SERIAL) for a in points]
+            loops = [self._axis_loop(a, 1, LoopKind.VECTORIZED if a == store else LoopKind.SERIAL) for a in points]
         return nest(loops, Compute(self.reduction.final))
 
     def _result_loops(self, points: Sequence[int], vectorized: bool) -> list[Loop]:
@@ -242,25 +242,25 @@ class _PartTree:
             is_lane = vectorized and k == len(points) - 1
             is_short = self.sizes[REGISTER][a] <= MAX_UNROLLED_EPILOGUE
             kind = LoopKind.VECTORIZED if is_lane else LoopKind.UNROLLED if is_short else LoopKind.SERIAL
-            loops.append(self._loop(a, 1, kind))
+            loops.append(self._axis_loop(a, 1, kind))
         return loops
 
     def _k_blocks(self) -> tuple[Node, ...]:
         """Partial sums of the L1 tile on the stack: per K-block and register tile, accumulators are added."""
         register, l1, _ = self.sizes
         sketch, k = self.reduction.sketch, self.reduction.sketch.k_block_axis or 0
-        tiles = [self._loop(a, register[a]) for a in sketch.order if l1[a] > register[a] and register[a] > 1]
-        rows = [self._loop(a, 1) for a in sketch.order if l1[a] > 1 and register[a] == 1]
+        tiles = [self._axis_loop(a, register[a]) for a in sketch.order if l1[a] > register[a] and register[a] > 1]
+        rows = [self._axis_loop(a, 1) for a in sketch.order if l1[a] > 1 and register[a] == 1]
         by_axis = {x.axis: x for x in (*tiles, *rows)}
         tiles = [by_axis[self.reduction.axis(a)] for a in sketch.order if self.reduction.axis(a) in by_axis]
         points = [a for a in sketch.order if a in self._points and a != sketch.lane]
         points += [sketch.lane] if sketch.lane in self._points else []
         loops = self._result_loops(points, vectorized=sketch.lane in self._points)
         total = nest(loops, Compute(self.reduction.block, MemoryScope.STACK, self.reduction.axis(sketch.lane)))
-        blocks = self._loop(k, l1[k], tail=Tail.REMAINDER)
-        return nest([blocks, *tiles], *self._register_tile(self.reduction.summed), *total)
+        blocks = self._axis_loop(k, l1[k], tail=Tail.REMAINDER)
+        return nest([blocks, *tiles], *self._tile_nest(self.reduction.summed), *total)
 
-    def _register_tile(self, statement: str) -> tuple[Node, ...]:
+    def _tile_nest(self, statement: str) -> tuple[Node, ...]:
         """Reduction loops outside, their unrolled part and the unrolled rows inside, lanes innermost; accumulators in
         registers."""
         serial: list[Loop] = []
@@ -268,12 +268,12 @@ class _PartTree:
         for r in self.reduction.reduce:
             size, extent = self.sizes[REGISTER][r], self.reduction.extents[r]
             if size == 1 or not isinstance(extent, Const):
-                serial.append(self._loop(r, 1))
+                serial.append(self._axis_loop(r, 1))
             elif size == extent.value:
-                unrolled.append(self._loop(r, 1, LoopKind.UNROLLED))
+                unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
             else:
-                serial.append(self._loop(r, size))
-                unrolled.append(self._loop(r, 1, LoopKind.UNROLLED))
+                serial.append(self._axis_loop(r, size))
+                unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
         if serial:
             last, hints = serial[-1], prefetches(self.reduction.program, self.sizes)
             serial[-1] = Loop(last.axis, last.step, (), last.kind, last.tail, hints)
@@ -295,7 +295,7 @@ class _PartTree:
             return a == lane, selects_vectors and any(a not in o for o in operands)
 
         return [
-            self._loop(a, 1, LoopKind.VECTORIZED if a == lane else LoopKind.UNROLLED)
+            self._axis_loop(a, 1, LoopKind.VECTORIZED if a == lane else LoopKind.UNROLLED)
             for a in sorted(self._points, key=position)
         ]
 
@@ -311,13 +311,13 @@ class _PartTree:
         windows = [r for r in self.reduction.reduce if r != lane and register[r] == axes[r].extent > 1]
         steps = [r for r in self.reduction.reduce if r not in windows]
         loops = [
-            *(self._loop(r, register[r] if r == lane else 1, tail=Tail.REMAINDER if r == lane else Tail.GUARD)
+            *(self._axis_loop(r, register[r] if r == lane else 1, tail=Tail.REMAINDER if r == lane else Tail.GUARD)
               for r in steps),
-            *(self._loop(r, 1, LoopKind.UNROLLED) for r in windows),
-            *(self._loop(a, 1, LoopKind.UNROLLED) for a in self._points),
-            self._loop(lane, 1, LoopKind.VECTORIZED),
+            *(self._axis_loop(r, 1, LoopKind.UNROLLED) for r in windows),
+            *(self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points),
+            self._axis_loop(lane, 1, LoopKind.VECTORIZED),
         ]  # fmt: skip
         partial = nest(loops, Compute(self.reduction.summed, MemoryScope.REGISTER))
-        results = [self._loop(a, 1, LoopKind.UNROLLED) for a in self._points]
-        combine = [*results, self._loop(lane, 1, LoopKind.VECTORIZED)]
+        results = [self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points]
+        combine = [*results, self._axis_loop(lane, 1, LoopKind.VECTORIZED)]
         return (*partial, *nest(combine, Compute(self.reduction.block, MemoryScope.STACK)))
