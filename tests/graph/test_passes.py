@@ -42,18 +42,18 @@ def test_identity_of_an_output_stays():
     assert_same(proto, {"x": normal(3, 4)})
 
 
-@pytest.mark.parametrize(("body", "kept"), [
+@pytest.mark.parametrize(("body", "remaining"), [
     ("a = Dropout(x)  y = Relu(a)", ["Relu"]),
     ("a, m = Dropout(x)  y = Relu(a)", ["Relu"]),
     ("a, m = Dropout(x)  b = Not(m)  y = Relu(a)", ["Dropout", "Not", "Relu"]),
     ("a = Dropout(x, r, f)  y = Relu(a)", ["Relu"]),
     ("a = Dropout(x, r, t)  y = Relu(a)", ["Dropout", "Relu"]),
 ])  # fmt: skip
-def test_dropout(body, kept):
+def test_dropout(body, remaining):
     proto = model(body)
     for name, value in (("r", np.float32(0.5)), ("t", True), ("f", False)):
         add_initializer(proto, name, np.array(value))
-    assert ops(drop_identities(load_onnx(proto))) == kept
+    assert ops(drop_identities(load_onnx(proto))) == remaining
 
 
 def test_dead_nodes_and_constants():

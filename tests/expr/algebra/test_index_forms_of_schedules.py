@@ -109,9 +109,9 @@ FORMS: list[tuple[Expr, Bounds, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("e", "known", "text"), FORMS, ids=[f"{t} {k}" for k, (_, _, t) in enumerate(FORMS)])
-def test_index_forms(e: Expr, known: Bounds, text: str) -> None:
-    assert str(simplify(e, known)) == text
+@pytest.mark.parametrize(("e", "bounds", "text"), FORMS, ids=[f"{t} {k}" for k, (_, _, t) in enumerate(FORMS)])
+def test_index_forms(e: Expr, bounds: Bounds, text: str) -> None:
+    assert str(simplify(e, bounds)) == text
 
 
 SIXTEENS = loops(a=div(S, 16), b=16).assuming(mod(S, 16).equals(0))
@@ -173,9 +173,9 @@ PROOFS: list[tuple[Expr, Bounds]] = [
 ]
 
 
-@pytest.mark.parametrize(("goal", "known"), PROOFS, ids=[str(g) for g, _ in PROOFS])
-def test_index_inequalities_are_proved(goal: Expr, known: Bounds) -> None:
-    assert can_prove(goal, known)
+@pytest.mark.parametrize(("goal", "bounds"), PROOFS, ids=[str(g) for g, _ in PROOFS])
+def test_index_inequalities_are_proved(goal: Expr, bounds: Bounds) -> None:
+    assert can_prove(goal, bounds)
 
 
 def test_multiple_of_one_number_is_not_a_multiple_of_another() -> None:
@@ -189,7 +189,7 @@ def test_small_literals_are_cached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("condition", "known"),
+    ("condition", "bounds"),
     [
         (A + div(N * 5, 2) * 2 < N * 5, loops(a=mod(N, 3))),
         (A + div(N * 7 + 5, 3) * 3 < N * 7 + 4, loops(a=mod(N + 1, 3))),
@@ -197,5 +197,5 @@ def test_small_literals_are_cached() -> None:
         (div(mod(N, 6), 4) * 4 + A < mod(N, 6), loops(a=mod(N, 4))),
     ],
 )
-def test_false_inequalities_are_not_proved(condition: Expr, known: Bounds) -> None:
-    assert not can_prove(condition, known)
+def test_false_inequalities_are_not_proved(condition: Expr, bounds: Bounds) -> None:
+    assert not can_prove(condition, bounds)
