@@ -101,6 +101,14 @@ def test_reductions(reducer: Reducer, dtype: DType) -> None:
     assert actual.dtype == dtype.numpy
 
 
+@pytest.mark.parametrize("reducer", [Reducer.SUM, Reducer.PROD])
+def test_reductions_overflow_to_infinity_without_a_warning(reducer: Reducer) -> None:
+    source = buffer("X", 2, 3, dtype=float16)
+    c = computation("R", {I: 2}, {K: 3}, source[I, K], reducer)
+    actual = evaluate(c, {"X": np.array([[6e4, 6e4, 1], [1, 2, 3]], np.float16)}, {})
+    np.testing.assert_array_equal(actual, np.array([np.inf, 6], np.float16))
+
+
 @pytest.mark.parametrize("n", [1, 4, 9])
 def test_matmul_of_symbolic_size(n: int) -> None:
     rng = np.random.default_rng(n)
