@@ -39,13 +39,13 @@ def test_native_code_and_interpreter_wrap_as_numpy_does(programs: list[list[Step
     outputs = [one(steps, f"out{n}") for n, steps in enumerate(programs)]
     s = tw.create_schedule(*outputs, inputs=[I, J, K])
     inputs = {name: VALUES[name] for name in ("I", "J", "K")}
-    interpreted = {t.name: np.zeros(COUNT, np.int64) for t in outputs}
-    interpret(s.func, {**inputs, **interpreted}, {})
+    computed = {t.name: np.zeros(COUNT, np.int64) for t in outputs}
+    interpret(s.func, {**inputs, **computed}, {})
     native = s.build()(**inputs)
     native = native if isinstance(native, tuple) else (native,)
     for t, mine, w in zip(outputs, native, expected, strict=True):
         np.testing.assert_array_equal(mine, w, err_msg=str(s))
-        np.testing.assert_array_equal(interpreted[t.name], w, err_msg=str(s))
+        np.testing.assert_array_equal(computed[t.name], w, err_msg=str(s))
 
 
 @settings(max_examples=6, deadline=None)
