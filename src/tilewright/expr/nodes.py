@@ -71,14 +71,14 @@ class Expr(metaclass=Interned):
     Attributes:
         dtype: type of the value.
         tree_size: number of nodes of the expression as a tree: a shared node counts once per use.
-        normal_form: cached polynomial, see `algebra/polynomial.py`.
-        data_dependent: cached result of `traversal.has_loads`.
+        normal_form, order_key, data_dependent: cached results of `polynomial`, `order_key` and `has_loads`.
     """
 
-    __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "tree_size")
+    __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "order_key", "tree_size")
     dtype: DType
     normal_form: Any
     data_dependent: bool
+    order_key: Any
     tree_size: int
 
     def children(self) -> tuple["Expr", ...]:

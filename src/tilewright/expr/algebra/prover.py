@@ -36,7 +36,6 @@ from tilewright.expr.algebra.polynomial import (
     divide_by_term,
     multiply,
     polynomial,
-    sort_key,
 )
 from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var
 from tilewright.expr.traversal import free_vars, has_loads
@@ -130,7 +129,7 @@ def _elimination_rank(atom: Expr, position: Mapping[Expr, int]) -> tuple[float, 
     """Position in the elimination order: bounds of atoms of inner loops are expressions of the outer ones."""
     if isinstance(atom, Var):
         return position.get(atom, -2), 0
-    return max((position.get(v, -2) for v in free_vars(atom)), default=-2) + 0.5, len(sort_key(atom))
+    return max((position.get(v, -2) for v in free_vars(atom)), default=-2) + 0.5, atom.tree_size
 
 
 def _is_non_negative(p: Polynomial, bounds: Bounds, depth: int, budget: list[int]) -> bool:
