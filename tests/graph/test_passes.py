@@ -202,6 +202,15 @@ def test_bias_is_folded(op, bias, constant):
     assert_same(proto, feeds, rtol=2e-5)
 
 
+def test_the_name_of_a_folded_bias_is_unused():
+    tail = [helper.make_node("Relu", ["x"], ["y.bias"]), helper.make_node("Add", ["h", "c"], ["y"])]
+    proto, _ = convolution("Conv", 1, bias=False, tail=tail)
+    graph = fold_bias(load_onnx(proto))
+    (conv,) = (n for n in graph.nodes if n.op_type == "Conv")
+    assert conv.inputs[2] == "y.bias_1"
+    assert "y.bias" not in graph.constants
+
+
 def test_bias_then_batch_normalization():
     after = helper.make_node("BatchNormalization", ["k", *BN.input[1:]], ["y"])
     proto, feeds = convolution("Conv", 1, bias=True, tail=[helper.make_node("Add", ["h", "c"], ["k"]), after])
