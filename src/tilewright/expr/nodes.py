@@ -207,18 +207,13 @@ class Symbol(Var):
     __slots__ = ("hi", "lo")
     __match_args__ = ("name", "lo", "hi")
 
-    def __init__(self, name: str, lo: int | None, hi: int | None = None) -> None:
+    def __init__(self, name: str, lo: int | None = None, hi: int | None = None) -> None:
         super().__init__(name)
         self.lo, self.hi = lo, hi
 
     def renamed(self, name: str) -> Var:
         """The same kind of variable, with the same range, under another name."""
         return Symbol(name, self.lo, self.hi)
-
-
-def size_variable(name: str, lo: int | None = None, hi: int | None = None) -> Var:
-    """A symbol, or a plain variable where no end of its range is declared."""
-    return Var(name) if lo is None and hi is None else Symbol(name, lo, hi)
 
 
 class Unary(Expr):

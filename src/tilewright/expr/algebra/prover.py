@@ -37,7 +37,7 @@ from tilewright.expr.algebra.polynomial import (
     multiply,
     polynomial,
 )
-from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var
+from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.traversal import free_vars, has_loads
 
 _MAX_STEPS = 60
@@ -190,7 +190,7 @@ def _is_unbounded(p: Polynomial, bounds: Bounds) -> bool:
         if len(monomial) != 1 or not isinstance(monomial[0], Var):
             continue
         v = monomial[0]
-        if isinstance(v, Symbol) or v in bounds.ranges:
+        if v.lo is not None or v.hi is not None or v in bounds.ranges:
             continue
         if not any(v in free_vars(a) for m in p if m is not monomial for a in m):
             return not any(v in free_vars(f) for f in bounds.facts)
