@@ -14,7 +14,7 @@ from benchmarks.paper_gensor import workers as workers_module
 from benchmarks.paper_gensor.operators import operator, operator_names, operator_of
 from benchmarks.paper_gensor.program_space import Candidate, ProgramSpace, fingerprint, predicted_time
 from benchmarks.paper_gensor.rowwise_programs import RowwisePrograms
-from benchmarks.paper_gensor.store import ResultStore, SearchLog, source_hash
+from benchmarks.paper_gensor.store import ResultStore, SearchLog
 from benchmarks.paper_gensor.timer import (
     MAX_RATIO_FEW_CALLS,
     MAX_RATIO_FIRST_CALL,
@@ -38,6 +38,7 @@ from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.tile.program import TileProgram, is_legal
+from tilewright.version import source_hash
 
 
 @pytest.fixture(scope="module")

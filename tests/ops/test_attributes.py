@@ -187,8 +187,8 @@ def audited() -> Iterator[tuple[str, int, str, int]]:
 def sample(op: str, version: int, name: str) -> Sample:
     chosen = OLD.get((op, version)) or WITH.get((op, name)) or SAMPLES.get(op)
     inputs, attributes, outputs = chosen or ([IMAGE], {}, 1)
-    known = onnx.defs.get_schema(op, version, "").attributes
-    return inputs, {k: v for k, v in attributes.items() if k in known}, outputs
+    declared = onnx.defs.get_schema(op, version, "").attributes
+    return inputs, {k: v for k, v in attributes.items() if k in declared}, outputs
 
 
 def other(op: str, version: int, name: str) -> Any:
@@ -203,9 +203,9 @@ def other(op: str, version: int, name: str) -> Any:
 
 def lowered(op: str, opset: int, inputs: list[Any], attributes: Mapping[str, Any], outputs: int) -> str | None:
     """All that a definition says, as text; None where it sends the node to the reference evaluator."""
-    known = [k for k, x in enumerate(inputs) if x is not None and np.ndim(x) <= 1]
+    constants = [k for k, x in enumerate(inputs) if x is not None and np.ndim(x) <= 1]
     try:
-        d, results = define(NodeCase(op, inputs, attributes, opset=opset, outputs=outputs), constants=known)
+        d, results = define(NodeCase(op, inputs, attributes, opset=opset, outputs=outputs), constants=constants)
     except UnsupportedError:
         return None
     except ShapeError as error:

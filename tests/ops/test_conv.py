@@ -91,8 +91,8 @@ def test_conv_integer(attributes, zeros):
     w = RNG.integers(0, 256, (4, 4 // attributes.get("group", 1), 3, 3)).astype(np.uint8)
     inputs = [x, w, *([] if zeros == "none" else [np.uint8(113)] if zeros == "x" else [np.uint8(7), np.uint8(131)])]
     inputs = [np.asarray(v) for v in inputs]
-    for known in ((), (2, 3)):
-        check(NodeCase("ConvInteger", inputs, attributes, opset=10), constants=known, reference="ort")
+    for constants in ((), (2, 3)):
+        check(NodeCase("ConvInteger", inputs, attributes, opset=10), constants=constants, reference="ort")
 
 
 def test_conv_integer_with_a_zero_point_per_channel():

@@ -196,11 +196,11 @@ def test_gather_elements(axis):
 ])  # fmt: skip
 def test_gather_nd(shape, indices, batch):
     inputs = [floats(*shape), np.array(indices)]
-    for known in ((), (1,)):
+    for constants in ((), (1,)):
         sizes = {(0, k): Symbol(f"n{k}", 1, 9) for k in range(batch)}
         check(
             NodeCase("GatherND", inputs, {"batch_dims": batch}, opset=13),
-            constants=known,
+            constants=constants,
             symbolic=False,
             sizes=sizes,
             reference="ort",

@@ -129,8 +129,8 @@ def test_matmul_integer(a, b, zero_a, zero_b, types):
             y = y - zb.astype(np.int32)
         return x @ y
 
-    for known in ((), (2, 3)):
-        check(NodeCase("MatMulInteger", inputs), constants=known, reference=reference)
+    for constants in ((), (2, 3)):
+        check(NodeCase("MatMulInteger", inputs), constants=constants, reference=reference)
 
 
 def test_matmul_integer_rejects_wrong_zero_point():

@@ -77,8 +77,8 @@ def test_dequantize(dtype):
     x = whole(dtype, 3, 4) if dtype != np.int32 else RNG.integers(-9999, 9999, (3, 4)).astype(dtype)
     check(NodeCase("DequantizeLinear", [x, scalar(0.013)], opset=21))
     if dtype != np.int32:
-        for known in ((), (1, 2)):
-            check(NodeCase("DequantizeLinear", [x, scalar(0.013), scalar(5, dtype)], opset=21), constants=known)
+        for constants in ((), (1, 2)):
+            check(NodeCase("DequantizeLinear", [x, scalar(0.013), scalar(5, dtype)], opset=21), constants=constants)
 
 
 def test_half_precision_scales():
@@ -141,10 +141,10 @@ def test_qlinear_conv(per_channel, attributes, with_bias):
     bias = [RNG.integers(-2000, 2000, 6).astype(np.int32)] if with_bias else []
     inputs = [x, scalar(0.02), scalar(120, np.uint8), w, scale_w, zero_w, scalar(0.05), scalar(128, np.uint8), *bias]
     # The runtime may round a value that lies on a half to the other side.
-    for known in ((), tuple(range(1, 9))):
+    for constants in ((), tuple(range(1, 9))):
         check(
             NodeCase("QLinearConv", inputs, attributes, opset=10),
-            constants=known,
+            constants=constants,
             symbolic=False,
             reference=near(inputs, attributes),
         )
