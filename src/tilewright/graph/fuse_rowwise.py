@@ -120,22 +120,22 @@ class _Groups:
         self._positions = {b: k for k, step in enumerate(program.steps) for b in step_outputs(step)}
         self._fallbacks = [k for k, step in enumerate(program.steps) if isinstance(step, Fallback)]
         self._group_of = {s.output: k for k, group in self.merged.items() for s in group}
-        self._readers: dict[Buffer, list[Step]] = {}
+        self._reading_steps: dict[Buffer, list[Step]] = {}
         for step in program.steps:
             for b in dict.fromkeys(step.inputs):
-                self._readers.setdefault(b, []).append(step)
+                self._reading_steps.setdefault(b, []).append(step)
 
     def merge_into_readers(self) -> bool:
         """Merges groups into ones that read their results, the first where that pays; whether there were any."""
         count = len(self.merged)
         for k in sorted(self.merged, reverse=True):
-            readers = {self._index(r) for s in self.merged[k] for r in self._readers.get(s.output, ())} - {k, -1}
+            readers = {self._index(r) for s in self.merged[k] for r in self._reading_steps.get(s.output, ())} - {k, -1}
             next((j for j in sorted(readers) if self.merge_if_profitable(k, j)), None)
         return len(self.merged) < count
 
     def merge_siblings(self) -> None:
         """Merges groups that read a common buffer, each into the next one."""
-        for steps in self._readers.values():
+        for steps in self._reading_steps.values():
             groups = sorted({self._index(r) for r in steps} - {-1}, reverse=True)
             later = groups[0] if groups else -1
             for k in groups[1:]:
@@ -172,7 +172,7 @@ class _Groups:
         inside = {s.output for s in stages}
 
         def is_read(b: Buffer) -> bool:
-            return any(not isinstance(r, Computation) or r.output not in inside for r in self._readers.get(b, ()))
+            return any(not isinstance(r, Computation) or r.output not in inside for r in self._reading_steps.get(b, ()))
 
         return [s.output for s in stages if s.output.name in self._pinned or is_read(s.output)]
 
@@ -183,14 +183,14 @@ class _Groups:
 
     def _is_reached_outside(self, start: int, end: int) -> bool:
         """Whether results of one group reach another one through steps of neither."""
-        pending = [r for s in self.merged[start] for r in self._readers.get(s.output, ())]
+        pending = [r for s in self.merged[start] for r in self._reading_steps.get(s.output, ())]
         pending = [r for r in pending if self._index(r) not in (start, end)]
         seen = set(map(id, pending))
         while pending:
             group = self.merged.get(self._index(pending[-1]), ())
             step = pending.pop()
             for b in (x for s in group or (step,) for x in step_outputs(s)):
-                for r in self._readers.get(b, ()):
+                for r in self._reading_steps.get(b, ()):
                     if self._index(r) == end:
                         return True
                     if id(r) not in seen:
