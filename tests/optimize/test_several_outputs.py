@@ -99,7 +99,7 @@ def test_native_maxima_with_places(which: int) -> None:
 
 
 @st.composite
-def siblings(draw) -> Program:
+def elementwise_siblings(draw) -> Program:
     """Element-wise stages over one iteration space, which may read each other."""
     rank = draw(st.integers(1, 3))
     shape, sizes = draw(programs.extents(rank, 40 if rank < 3 else 9))
@@ -118,13 +118,13 @@ def siblings(draw) -> Program:
 
 
 @settings(max_examples=60)
-@given(siblings(), st.sampled_from(programs.TARGETS), st.integers(0, 2))
+@given(elementwise_siblings(), st.sampled_from(programs.TARGETS), st.integers(0, 2))
 def test_element_wise_siblings_preserve_semantics(program: Program, target: str, which: int) -> None:
     check(program, target, [Rule(), *optimizers(target)][which], any_kind=True)
 
 
 @settings(max_examples=15)
-@given(siblings(), st.sampled_from(TARGETS))
+@given(elementwise_siblings(), st.sampled_from(TARGETS))
 def test_native_element_wise_siblings(program: Program, target: str) -> None:
     same(program, target, Rule())
 
