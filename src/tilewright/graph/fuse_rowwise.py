@@ -68,7 +68,7 @@ loads of a reduction: 4096 softmaxes of 10, 24 and 40 columns on one core of Sap
 one kernel, 46, 61 and 87 us in several; of 49 and 63 columns 98 and 104 us, and 109 and 149 us."""
 
 MIN_REDUCTION = 8
-"""Points of the shortest reductions that share a kernel: three of 4 and of 8 points of 4096 rows take 7.5 and 10.6 us in
+"""Points of the shortest reductions that share a kernel: three of 4 and 8 points of 4096 rows take 7.5 and 10.6 us in
 one kernel, 5.7 and 14.5 us in three."""
 
 MIN_DEPENDENT_REDUCTION = 128
