@@ -8,6 +8,7 @@ wait, out-of-order execution starts the instructions of the next tiles, as far a
 import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch, k_block_count
+from tilewright.cost.core_terms import CoreTerms, TileCycles
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.regime import is_streaming
@@ -32,14 +33,17 @@ MAX_LLVM_UNROLL = 300.0
 
 def tile_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
-) -> Numbers:
+) -> TileCycles:
     """Cycles of all instructions of candidates, on one core."""
     entries = _loop_entries(problem, batch, features)
     has_loop = entries > 0
-    cycles = looped_cycles(problem, sketch, batch, features, machine, entries)
+    looped, unrolled = _looped_terms(problem, sketch, batch, features, machine, entries), None
+    cycles = looped.total
     if not has_loop.all():
-        cycles = np.where(has_loop, cycles, unrolled_cycles(problem, sketch, batch, features, machine))
-    return features.register_tiles * _live_vector_fraction(problem, sketch, batch) * cycles
+        unrolled = _unrolled_terms(problem, sketch, batch, features, machine)
+        cycles = np.where(has_loop, cycles, unrolled.total)
+    tiles = features.register_tiles * _live_vector_fraction(problem, sketch, batch)
+    return TileCycles(looped, unrolled, has_loop, tiles, tiles * cycles)
 
 
 def _live_vector_fraction(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Numbers:
@@ -68,12 +72,12 @@ def _loop_entries(problem: Problem, batch: CandidateBatch, features: Features) -
     return entries
 
 
-def looped_cycles(
+def _looped_terms(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine, entries: Numbers
-) -> Numbers:
+) -> CoreTerms:
     """Cycles of one register tile with reduction loops that are entered so often."""
-    cost = machine.cost
-    step = step_cycles(problem, sketch, batch, features, machine)
+    cost, steps = machine.cost, features.steps
+    step = _step_terms(problem, sketch, batch, features, machine)
     vectors = features.accumulators
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
     results = vectors * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
@@ -91,11 +95,19 @@ def looped_cycles(
     is_sole = _is_sole_tile(problem, batch)
     # the K-blocks of a sole tile continue the streams
     stream_starts = np.where(is_sole, stream_starts / k_block_count(sketch, batch), stream_starts)
-    loops = entries * cost.loop_cycles + stream_starts
+    loop_entry = entries * cost.loop_cycles
     # the next tile reads the pages of a K-block again; where a tile computes all K-blocks first, those of all
     pages_between_uses = np.where(is_sole, features.all_pages, features.pages)
     tlb_misses = _tlb_miss_cycles(features, pages_between_uses, machine, cost.tlb_miss_cycles)
-    return features.steps * step + loops + partial_sums + results + tlb_misses + cost.tile_cycles
+    exposed = {name: (*term, steps) for name, term in step.exposed.items()} | {
+        "loop_entry": (loop_entry,), "stream_starts": (stream_starts,), "k_blocks": (partial_sums,),
+        "results": (results,), "tlb_misses": (tlb_misses,), "tile_entry": (cost.tile_cycles,),
+    }  # fmt: skip
+    total = steps * step.total + (loop_entry + stream_starts) + partial_sums + results + tlb_misses + cost.tile_cycles
+    overlapping, contained = (
+        {name: (*term, steps) for name, term in x.items()} for x in (step.overlapping, step.contained)
+    )
+    return CoreTerms(overlapping, exposed, contained, total)
 
 
 def _tlb_miss_cycles(features: Features, pages_between_uses: Numbers, machine: Machine, miss_cycles: float) -> Numbers:
@@ -128,9 +140,9 @@ def _horizontal_reduction_latency(sketch: Sketch, machine: Machine) -> float:
     return float(np.log2(sketch.lanes)) * (machine.fma_cycles + machine.cost.insert_cycles)
 
 
-def step_cycles(
+def _step_terms(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
-) -> Numbers:
+) -> CoreTerms:
     """Cycles of one step: a register tile over one unrolled piece of the reduction."""
     cost = machine.cost
     shuffles = features.shuffled_vectors * cost.shuffle_cycles
@@ -138,7 +150,8 @@ def step_cycles(
     loads = features.vector_loads + features.broadcast_loads + shuffles + inserts
     # vectors are assembled by one of the pipes that multiply
     operations = features.vector_operations + features.shuffled_vectors
-    pipes = operations / machine.fma_pipes + loads * cost.load_fma_contention
+    multiply_adds, contention = operations / machine.fma_pipes, loads * cost.load_fma_contention
+    pipes = multiply_adds + contention
     ports = loads / machine.load_ports * cost.load_cycles
     # every accumulator is a dependency chain
     latency = _add_latency(problem, machine) * _additions_per_step(problem, sketch, batch)
@@ -146,12 +159,21 @@ def step_cycles(
     issue = instructions / cost.issue_width
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     spills = _spill_cycles(problem, sketch, batch, features, machine)
-    return longest + spills + _masked_cycles(problem, sketch, batch, features, machine) + cost.step_cycles
+    masks = _masked_cycles(problem, sketch, batch, features, machine)
+    per_load = cost.load_cycles / machine.load_ports
+    return CoreTerms(
+        {"execution": (pipes,), "load_store_ports": (ports,), "add_latency": (latency,), "issue": (issue,)},
+        {"spills": (spills,), "masks": (masks,), "step_loop": (cost.step_cycles,)},
+        {"multiply_adds": (multiply_adds,), "load_contention": (contention,), "shuffles": (shuffles, per_load),
+         "inserts": (inserts, per_load), "vector_loads": (features.vector_loads, per_load),
+         "broadcast_loads": (features.broadcast_loads, per_load)},
+        longest + spills + masks + cost.step_cycles,
+    )  # fmt: skip
 
 
-def unrolled_cycles(
+def _unrolled_terms(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
-) -> Numbers:
+) -> CoreTerms:
     """Cycles of one fully unrolled register tile, among others of its kind."""
     cost = machine.cost
     vectors, steps = features.accumulators, features.steps
@@ -171,7 +193,8 @@ def unrolled_cycles(
     loads = steps * (features.vector_loads + features.split_loads + scalar_loads)
     loads = loads + features.step_invariant_broadcasts + result_loads
     loads = loads + _reload_count(features, machine)
-    ports = np.maximum(loads / machine.load_ports, stores / machine.store_ports)
+    load_cycles, store_cycles = loads / machine.load_ports, stores / machine.store_ports
+    ports = np.maximum(load_cycles, store_cycles)
     instructions = operations + shuffles + loads + stores + 1.0
     issue = instructions / cost.issue_width
     # the additions to one result are a dependency chain; the next register tiles execute meanwhile
@@ -181,12 +204,20 @@ def unrolled_cycles(
     tiles_in_window = cost.reorder_window / (instructions * chained_blocks)
     latency = chain / np.clip(tiles_in_window, 1.0, np.maximum(1.0, features.register_tiles))
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    longest = longest + _guard_cycles(problem, sketch, batch, features, machine)
+    guards = _guard_cycles(problem, sketch, batch, features, machine)
     # LLVM unrolls several short tiles
     overhead = cost.unrolled_tile_cycles / np.clip(MAX_LLVM_UNROLL / 2.0 / instructions, 1.0, MAX_UNROLLED_TILES)
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
-    overhead = overhead + _tlb_miss_cycles(features, features.pages, machine, cost.overlapped_tlb_miss_cycles)
-    return longest + steps * _masked_cycles(problem, sketch, batch, features, machine) + overhead + partial_sums
+    tlb_misses = _tlb_miss_cycles(features, features.pages, machine, cost.overlapped_tlb_miss_cycles)
+    masks = steps * _masked_cycles(problem, sketch, batch, features, machine)
+    return CoreTerms(
+        {"execution": (pipes,), "load_store_ports": (ports,), "add_latency": (latency,), "issue": (issue,)},
+        {"guards": (guards,), "masks": (masks,), "tile_entry": (overhead,), "tlb_misses": (tlb_misses,),
+         "k_blocks": (partial_sums,)},
+        {"multiply_adds": (operations, 1.0 / machine.fma_pipes), "shuffles": (shuffles,),
+         "loads": (load_cycles,), "stores": (store_cycles,)},
+        longest + guards + masks + (overhead + tlb_misses) + partial_sums,
+    )  # fmt: skip
 
 
 def _insert_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Numbers:

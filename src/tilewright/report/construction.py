@@ -64,6 +64,7 @@ class Construction:
     Attributes:
         kernel: name of the function.
         nodes: the user's nodes that it computes; several where equal kernels share it.
+        task: what was constructed.
         optimizer: name of the optimizer.
         machine: the machine that it constructs programs for.
         constructed: the result of construction; None if the optimizer leaves the kernel to the rule.
@@ -74,6 +75,7 @@ class Construction:
 
     kernel: str
     nodes: tuple[str, ...]
+    task: Task
     optimizer: str
     machine: Machine
     constructed: ConstructionResult | None
@@ -178,7 +180,7 @@ def _reconstruct(
     task = Task(kernel.origin, kernel.constants, compilation.target, kernel.samples)
     constructed = optimizer.construct(task)
     if constructed is None:
-        return Construction(kernel.name, nodes, optimizer.name, machine, None, (), 0)
+        return Construction(kernel.name, nodes, task, optimizer.name, machine, None, (), 0)
     refusals = lower_first_legal(constructed.programs, task, machine).refusals
     programs = tuple(
         replace(
@@ -191,7 +193,7 @@ def _reconstruct(
     undeclared = tuple(
         _assumed_sizes(v, kernel.samples) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
     )
-    return Construction(kernel.name, nodes, optimizer.name, machine, constructed, programs, recorded, undeclared)
+    return Construction(kernel.name, nodes, task, optimizer.name, machine, constructed, programs, recorded, undeclared)
 
 
 def _assumed_sizes(symbol: Var, samples: ShapeSamples | None) -> str:
