@@ -18,7 +18,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION, CacheHierarchy, caches, miss_ratio
+from tilewright.cost.caches import CacheHierarchy, caches, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch, remainder_tiles
 from tilewright.cost.features import Features, extract_features, lane_strides
 from tilewright.cost.footprint import Numbers, sum_arrays
@@ -28,6 +28,7 @@ from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import parallel_time
 from tilewright.cost.regime import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import ShapeFamily
+from tilewright.cost.split_loads import split_miss_cycles
 from tilewright.cost.time import Time
 from tilewright.cost.traffic import cache_traffic, has_line_per_lane
 from tilewright.machine.model import Machine
@@ -67,16 +68,23 @@ def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
         o = problem.operands[k]
         if not o.constant:
             size = float(prod(o.shape))
-            # the nearest level that holds the operand and its copy
-            level = next(
-                (x for x in machine.levels[1:] if 2.0 * size * o.element_bytes <= x.share * USABLE_CACHE_FRACTION),
-                machine.levels[-1],
-            )
             copy_cycles = COPY_CYCLES if problem.axes[axis].is_static else MASKED_COPY_CYCLES
             cycles = copy_cycles if o.strides[axis] == 1 else TRANSPOSE_CYCLES
-            # in memory, lines are read before they are written
-            transfers = 2.0 if level.ways else 3.0
-            total += size * (cycles / machine.ghz + transfers * o.element_bytes / level.gbs(1))
+            total += size * cycles / machine.ghz + _copy_transfer_time(size * o.element_bytes, machine)
+    return total
+
+
+def _copy_transfer_time(bytes_: float, machine: Machine) -> float:
+    """Nanoseconds of moving an operand and its copy through the memory levels on one thread: from L2, and what both
+    together do not fit into a cache from farther away."""
+    total, share = 0.0, 1.0
+    for level in machine.levels[1:]:
+        # in memory, lines are read before they are written
+        transfers = 2.0 if level.ways else 3.0
+        # what is read from first to last has left a cache that is a little too small
+        missed = share * min(1.0, 2.0 * miss_ratio(2.0 * bytes_, level.share)) if level.ways else 0.0
+        total += (share - missed) * transfers * bytes_ / level.gbs(1)
+        share = missed
     return total
 
 
@@ -212,6 +220,8 @@ def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time
         missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
         return parallel_time([(work, missed)], features.tasks, slowdown, machine, traffic_growth=growth)
     if is_long_reduction(problem):
+        split_misses = split_miss_cycles(problem, sketch, batch, features, footprints, capacities[0])
+        work = work + split_misses / machine.ghz
         # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams
         penalty = 1.0 + np.maximum(features.streams - MAX_STREAMS, 0.0) / MAX_STREAMS * STREAM_PENALTY
         moved = [m * penalty if k >= 1 else m for k, m in enumerate(moved)]

@@ -208,7 +208,7 @@ def step_cycles(
     """Cycles of one step: a register tile over one unrolled piece of the reduction."""
     shuffles = features.shuffled_vectors * SHUFFLE_CYCLES
     inserts = features.gather_loads * INSERT_CYCLES
-    loads = features.vector_loads + features.broadcast_loads + shuffles + inserts
+    loads = features.vector_loads + features.split_loads + features.broadcast_loads + shuffles + inserts
     # vectors are assembled by one of the pipes that multiply
     operations = features.vector_operations + features.shuffled_vectors
     pipes = operations / machine.fma_pipes + loads * LOAD_FMA_CONTENTION

@@ -74,7 +74,8 @@ def insert_prefetches(s: Schedule, loop: str, program: TileProgram, copies: Mapp
 
 
 def _schedule_copy(s: Schedule, copy: str, operand: Operand, dim: int, lanes: int, parallel: bool) -> None:
-    """Schedules the nest that packs an operand: panels in parallel, vectors along the contiguous dimension."""
+    """Schedules the nest that packs an operand: panels and their rows in parallel, as there may be few panels; vectors
+    along the contiguous dimension."""
     loops = list(s.loops(copy))
     last = len(operand.shape) - 1
     if dim == last or len(loops) < 3:
@@ -90,8 +91,9 @@ def _schedule_copy(s: Schedule, copy: str, operand: Operand, dim: int, lanes: in
             loops = list(s.loops(copy))
         s.do("reorder", (*(x for x in loops if x != contiguous), contiguous))
         s.do("vectorize", contiguous)
-    if parallel and len(loops) > 1:
-        s.do("parallel", loops[0])
+    if parallel:
+        for loop in s.loops(copy)[: min(2, len(loops) - 1)]:
+            s.do("parallel", loop)
 
 
 def _interleave_panels(s: Schedule, loops: list[str], operand: Operand) -> list[str]:
