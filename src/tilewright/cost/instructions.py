@@ -12,6 +12,7 @@ from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.regime import is_streaming
 from tilewright.machine.model import Machine
+from tilewright.tile.columns import MIN_BYTES, MIN_COLUMNS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch
 
@@ -44,6 +45,12 @@ SCATTER_CYCLES = 1.5
 
 SHUFFLE_CYCLES = 2.0
 """Assembling one vector from every second element of loaded vectors."""
+
+TRANSPOSE_SHUFFLE_CYCLES = 1.0
+"""One shuffle of a transposition in registers; a vector takes one for each doubling of its lanes."""
+
+STACK_TILE_CYCLES = 2.0
+"""Storing a vector of a register tile on the stack, and reading it there."""
 
 INSERT_CYCLES = 1.0
 """Moving one element into or out of a vector: the shuffle port takes one per cycle."""
@@ -130,7 +137,7 @@ def _loop_entries(problem: Problem, batch: CandidateBatch, features: Features) -
     """Number of reduction loops entered per register tile and K-block, of those that neither the program nor LLVM
     unrolls; 0 where there are none."""
     body = features.vector_operations + features.vector_loads + features.broadcast_loads
-    body = body + features.shuffled_vectors + features.gather_loads
+    body = body + features.shuffled_vectors + features.gather_loads + features.row_loads
     entries, is_unrolled = np.zeros_like(body), np.ones(len(body), np.bool_)
     counts = [batch.tiles[L1][k] / batch.tiles[REGISTER][k] for k in problem.reduce]
     for k in range(len(counts) - 1, -1, -1):
@@ -152,7 +159,7 @@ def looped_cycles(
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
     results = vectors * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
     if sketch.transposed_store:
-        results = results + vectors * sketch.lanes * SCATTER_CYCLES
+        results = results + _transposed_store_cycles(problem, sketch, batch, vectors)
     results = results / k_block_count(sketch, batch)
     if sketch.lane in problem.reduce:
         results = np.maximum(
@@ -176,6 +183,20 @@ def _tlb_miss_cycles(features: Features, pages_between_uses: Numbers, machine: M
     """TLB misses of a register tile: one per page where more pages are read before it is read again than the
     first-level TLB holds."""
     return np.where(pages_between_uses > machine.tlb_entries, features.pages * miss_cycles, 0.0)
+
+
+def _transposed_store_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch, vectors: Numbers) -> Numbers:
+    """Storing a register tile of so many vectors along another axis than the lanes: transposed in registers where that
+    axis has enough rows, else one element at a time."""
+    by_element = vectors * sketch.lanes * SCATTER_CYCLES
+    strides = problem.results[-1].strides
+    axis = next((a for a in problem.spatial if a != sketch.lane and strides[a] == 1), None)
+    if axis is None or problem.bits < 8 * MIN_BYTES:
+        return by_element
+    rows = batch.tiles[REGISTER][axis]
+    stored_vectors = vectors * sketch.lanes / rows * np.ceil(rows / sketch.lanes)
+    transposed = stored_vectors * (float(np.log2(sketch.lanes)) * TRANSPOSE_SHUFFLE_CYCLES + STACK_TILE_CYCLES)
+    return np.where(rows >= MIN_COLUMNS, transposed, by_element)
 
 
 def _k_block_cycles(sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine) -> Numbers:
@@ -229,6 +250,7 @@ def unrolled_cycles(
     vectors, steps = features.accumulators, features.steps
     masked_vectors = _masked_fraction(problem, sketch, batch) * (features.vector_loads + features.vector_stores)
     inserts = features.shuffled_vectors + features.gather_loads * _insert_cycles(problem, sketch, batch)
+    inserts = inserts + features.transposed_vectors * float(np.log2(sketch.lanes)) * TRANSPOSE_SHUFFLE_CYCLES
     shuffles = steps * inserts + features.scatter_stores * SCATTER_CYCLES + masked_vectors * MASK_CYCLES
     operations = steps * features.vector_operations
     pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
@@ -236,10 +258,12 @@ def unrolled_cycles(
     result_stores = sum(1.0 for o in problem.results if o.written) * vectors
     stores = features.vector_stores + features.scatter_stores + result_stores
     if sketch.transposed_store and problem.results:
-        pipes, stores = pipes + vectors * sketch.lanes * SCATTER_CYCLES, stores * sketch.lanes
+        pipes = pipes + _transposed_store_cycles(problem, sketch, batch, vectors)
     if sketch.lane in problem.reduce:
         pipes = pipes + _horizontal_reduction_cycles(sketch, batch, features, machine)
-    scalar_loads = features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads
+    scalar_loads = (
+        features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads + features.row_loads
+    )
     loads = steps * (features.vector_loads + features.split_loads + scalar_loads)
     loads = loads + features.step_invariant_broadcasts + result_loads
     loads = loads + _reload_count(features, machine)

@@ -36,6 +36,11 @@ MAX_UNROLLED_EPILOGUE = 16
 """Iterations of an epilogue's loop that are unrolled."""
 
 
+TRANSPOSED_LANES = 8
+"""Lanes of accumulators that an epilogue transposes at a time: half of the longest vector, so that an epilogue with
+functions does not keep LLVM busy; 16 take as many shuffles per vector."""
+
+
 def lower_program(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> Schedule:
     """The schedule of a program.
 
@@ -97,8 +102,8 @@ def _schedule_part(
     over_l1 = [tiles.l1[a] for a in order if a in tiles.l1]
     over_register = [tiles.register[a] for a in order if a in tiles.register]
     store_axis = _store_axis(program, tiles)
-    points = [tiles.points[a] for a in order if a in tiles.points and a != store_axis]
-    points += [tiles.points[store_axis]] if store_axis in tiles.points else []
+    points = [tiles.points[a] for a in order if a in tiles.points and a not in (store_axis, lane)]
+    points += [tiles.points[a] for a in dict.fromkeys((lane, store_axis)) if a in tiles.points]
     s.do("reorder", (*over_l2, *over_l1, *over_register, *points))
     innermost_tile_loop = (*over_l2, *over_l1, *over_register)[-1]
     if program.problem.axes[lane].is_reduction:
@@ -114,11 +119,21 @@ def _schedule_part(
     if store_axis == lane:
         _unroll_epilogue(s, points, store_axis in tiles.points)
     elif store_axis in tiles.points:
-        # unrolling the other loops makes so many scalar loads no faster and keeps LLVM busy for a second
-        s.do("vectorize", points[-1])
+        _vectorize_across_lanes(s, tiles.points[lane], tiles.points[store_axis])
     if parallel and not shared_loops:
         for loop in over_l2:
             s.do("parallel", loop)
+
+
+def _vectorize_across_lanes(s: Schedule, lane_loop: str, store_loop: str) -> None:
+    """The epilogue of a transposed store: vectors along the stored axis, for so many lanes of the accumulators at a
+    time that code generation transposes them in registers."""
+    extent = loop_extent(s, lane_loop)
+    columns = lane_loop
+    if isinstance(extent, Const) and extent.value > TRANSPOSED_LANES:
+        _, columns = s.split(lane_loop, TRANSPOSED_LANES)
+    s.do("unroll", columns)
+    s.do("vectorize", store_loop)
 
 
 def _unroll_epilogue(s: Schedule, points: list[str], vectorized: bool) -> None:
