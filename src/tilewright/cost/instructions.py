@@ -189,8 +189,9 @@ def _transposed_store_cycles(problem: Problem, sketch: Sketch, batch: CandidateB
     """Storing a register tile of so many vectors along another axis than the lanes: transposed in registers where that
     axis has enough rows, else one element at a time."""
     by_element = vectors * sketch.lanes * SCATTER_CYCLES
-    strides = problem.results[-1].strides
-    axis = next((a for a in problem.spatial if a != sketch.lane and strides[a] == 1), None)
+    # by the index, as axes of one element have any stride
+    contiguous = problem.results[-1].index[-1]
+    axis = next((a for a in problem.spatial if a != sketch.lane and contiguous[a] == 1), None)
     if axis is None or problem.bits < 8 * MIN_BYTES:
         return by_element
     rows = batch.tiles[REGISTER][axis]

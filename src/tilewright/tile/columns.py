@@ -28,4 +28,5 @@ def column_axis(problem: Problem, sketch: Sketch, position: int) -> int | None:
     distances = {p.operands[position].strides[sketch.lane] for p in (problem, *problem.samples)}
     if len(distances) > 1 or abs(operand.strides[sketch.lane]) < MIN_STRIDE:
         return None
-    return next((a for a in problem.spatial if a != sketch.lane and operand.strides[a] == 1), None)
+    contiguous = operand.index[-1]
+    return next((a for a in problem.spatial if a != sketch.lane and contiguous[a] == 1), None)
