@@ -127,7 +127,7 @@ class BlockEmitter:
         elements; in private buffers also other patterns, where all lanes are in bounds and need no mask."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
-        accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
+        accesses += [(n.buffer, n.indices) for n in loads(r.target.value) if not self.exprs.tiles.is_transposed(n)]
         all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False

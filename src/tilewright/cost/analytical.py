@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import caches
+from tilewright.cost.caches import caches, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch, remainder_tiles
 from tilewright.cost.features import lane_strides
 from tilewright.cost.footprint import Numbers, sum_arrays
@@ -42,16 +42,23 @@ def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
         o = problem.operands[k]
         if not o.constant:
             size = float(prod(o.shape))
-            # the nearest level that holds the operand and its copy
-            level = next(
-                (x for x in machine.levels[1:] if 2.0 * size * o.element_bytes <= x.share * cost.usable_cache_fraction),
-                machine.levels[-1],
-            )
             copy_cycles = cost.copy_cycles if problem.axes[axis].is_static else cost.masked_copy_cycles
             cycles = copy_cycles if o.strides[axis] == 1 else cost.transpose_cycles
-            # in memory, lines are read before they are written
-            transfers = 2.0 if level.ways else 3.0
-            total += size * (cycles / machine.ghz + transfers * o.element_bytes / level.gbs(1))
+            total += size * cycles / machine.ghz + _copy_transfer_time(size * o.element_bytes, machine)
+    return total
+
+
+def _copy_transfer_time(bytes_: float, machine: Machine) -> float:
+    """Nanoseconds of moving an operand and its copy through the memory levels on one thread: from L2, and what both
+    together do not fit into a cache from farther away."""
+    total, share = 0.0, 1.0
+    for level in machine.levels[1:]:
+        # in memory, lines are read before they are written
+        transfers = 2.0 if level.ways else 3.0
+        # what is read from first to last has left a cache that is a little too small
+        missed = share * min(1.0, 2.0 * miss_ratio(2.0 * bytes_, level.share, machine.cost)) if level.ways else 0.0
+        total += (share - missed) * transfers * bytes_ / level.gbs(1)
+        share = missed
     return total
 
 

@@ -171,7 +171,10 @@ def _tile_part(name: str, sketch: Sketch, batch: CandidateBatch, machine: Machin
     """The terms of whole tiles or of the remainder, for all candidates of the batch."""
     work = part_work(sketch, batch, machine)
     plan = thread_plan(work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth)
-    stalls = {"scatter_stalls": work.scatter_stalls * machine.ghz + np.zeros_like(work.slowdown)}
+    stalls = {
+        "scatter_stalls": work.scatter_stalls * machine.ghz + np.zeros_like(work.slowdown),
+        "split_misses": work.split_misses * machine.ghz + np.zeros_like(work.slowdown),
+    }
     traffic = _traffic_terms(sketch, work, machine)
     return make_part(
         name, work.features, work.tiles, stalls, traffic, plan, tuple(range(len(work.phases))), machine,

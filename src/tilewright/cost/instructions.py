@@ -13,6 +13,7 @@ from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.regime import is_streaming
 from tilewright.machine.model import Machine
+from tilewright.tile.columns import MIN_BYTES, MIN_COLUMNS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch
 
@@ -59,7 +60,7 @@ def _loop_entries(problem: Problem, batch: CandidateBatch, features: Features) -
     """Number of reduction loops entered per register tile and K-block, of those that neither the program nor LLVM
     unrolls; 0 where there are none."""
     body = features.vector_operations + features.vector_loads + features.broadcast_loads
-    body = body + features.shuffled_vectors + features.gather_loads
+    body = body + features.shuffled_vectors + features.gather_loads + features.row_loads
     entries, is_unrolled = np.zeros_like(body), np.ones(len(body), np.bool_)
     counts = [batch.tiles[L1][k] / batch.tiles[REGISTER][k] for k in problem.reduce]
     for k in range(len(counts) - 1, -1, -1):
@@ -82,7 +83,7 @@ def _looped_terms(
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
     results = vectors * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
     if sketch.transposed_store:
-        results = results + vectors * sketch.lanes * cost.scatter_cycles
+        results = results + _transposed_store_cycles(problem, sketch, batch, vectors, machine)
     results = results / k_block_count(sketch, batch)
     if sketch.lane in problem.reduce:
         results = np.maximum(
@@ -116,6 +117,25 @@ def _tlb_miss_cycles(features: Features, pages_between_uses: Numbers, machine: M
     return np.where(pages_between_uses > machine.tlb_entries, features.pages * miss_cycles, 0.0)
 
 
+def _transposed_store_cycles(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, vectors: Numbers, machine: Machine
+) -> Numbers:
+    """Storing a register tile of so many vectors along another axis than the lanes: transposed in registers where that
+    axis has enough rows, else one element at a time."""
+    cost = machine.cost
+    by_element = vectors * sketch.lanes * cost.scatter_cycles
+    # by the index, as axes of one element have any stride
+    contiguous = problem.results[-1].index[-1]
+    axis = next((a for a in problem.spatial if a != sketch.lane and contiguous[a] == 1), None)
+    if axis is None or problem.bits < 8 * MIN_BYTES:
+        return by_element
+    rows = batch.tiles[REGISTER][axis]
+    stored_vectors = vectors * sketch.lanes / rows * np.ceil(rows / sketch.lanes)
+    shuffle_cycles = float(np.log2(sketch.lanes)) * cost.transpose_shuffle_cycles
+    transposed = stored_vectors * (shuffle_cycles + cost.stack_tile_cycles)
+    return np.where(rows >= MIN_COLUMNS, transposed, by_element)
+
+
 def _k_block_cycles(sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine) -> Numbers:
     """Partial sums of a register tile over one K-block: loaded, added to and stored; zeroed at first, moved to the
     results at the end."""
@@ -147,7 +167,7 @@ def _step_terms(
     cost = machine.cost
     shuffles = features.shuffled_vectors * cost.shuffle_cycles
     inserts = features.gather_loads * cost.insert_cycles
-    loads = features.vector_loads + features.broadcast_loads + shuffles + inserts
+    loads = features.vector_loads + features.split_loads + features.broadcast_loads + shuffles + inserts
     # vectors are assembled by one of the pipes that multiply
     operations = features.vector_operations + features.shuffled_vectors
     multiply_adds, contention = operations / machine.fma_pipes, loads * cost.load_fma_contention
@@ -166,6 +186,7 @@ def _step_terms(
         {"spills": (spills,), "masks": (masks,), "step_loop": (cost.step_cycles,)},
         {"multiply_adds": (multiply_adds,), "load_contention": (contention,), "shuffles": (shuffles, per_load),
          "inserts": (inserts, per_load), "vector_loads": (features.vector_loads, per_load),
+         "split_loads": (features.split_loads, per_load),
          "broadcast_loads": (features.broadcast_loads, per_load)},
         longest + spills + masks + cost.step_cycles,
     )  # fmt: skip
@@ -179,6 +200,7 @@ def _unrolled_terms(
     vectors, steps = features.accumulators, features.steps
     masked_vectors = _masked_fraction(problem, sketch, batch) * (features.vector_loads + features.vector_stores)
     inserts = features.shuffled_vectors + features.gather_loads * _insert_cycles(problem, sketch, batch, machine)
+    inserts = inserts + features.transposed_vectors * float(np.log2(sketch.lanes)) * cost.transpose_shuffle_cycles
     shuffles = steps * inserts + features.scatter_stores * cost.scatter_cycles + masked_vectors * cost.mask_cycles
     operations = steps * features.vector_operations
     pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
@@ -186,10 +208,12 @@ def _unrolled_terms(
     result_stores = sum(1.0 for o in problem.results if o.written) * vectors
     stores = features.vector_stores + features.scatter_stores + result_stores
     if sketch.transposed_store and problem.results:
-        pipes, stores = pipes + vectors * sketch.lanes * cost.scatter_cycles, stores * sketch.lanes
+        pipes = pipes + _transposed_store_cycles(problem, sketch, batch, vectors, machine)
     if sketch.lane in problem.reduce:
         pipes = pipes + _horizontal_reduction_cycles(sketch, batch, features, machine)
-    scalar_loads = features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads
+    scalar_loads = (
+        features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads + features.row_loads
+    )
     loads = steps * (features.vector_loads + features.split_loads + scalar_loads)
     loads = loads + features.step_invariant_broadcasts + result_loads
     loads = loads + _reload_count(features, machine)

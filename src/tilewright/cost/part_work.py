@@ -20,6 +20,7 @@ from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import Phase
 from tilewright.cost.regime import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate
+from tilewright.cost.split_loads import split_miss_cycles
 from tilewright.cost.traffic import cache_traffic
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
@@ -38,6 +39,7 @@ class PartWork:
         features: their instruction counts.
         tiles: cycles of the register tiles.
         scatter_stalls: nanoseconds that scatter stores wait.
+        split_misses: nanoseconds that vector loads wait which touch two lines from beyond L1.
         moved: bytes that move into each cache by the program's loops.
         miss_ratios: per cache the share of these that come from beyond it.
         stream_penalty: factor on the bytes from beyond L2, for streams that the prefetcher does not track.
@@ -51,6 +53,7 @@ class PartWork:
     features: Features
     tiles: TileCycles
     scatter_stalls: float | Numbers
+    split_misses: float | Numbers
     moved: Sequence[Numbers]
     miss_ratios: Sequence[FloatPerCandidate]
     stream_penalty: float | Numbers
@@ -75,7 +78,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> PartWo
     moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
     growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
     slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    penalty, stalls = 1.0, 0.0
+    penalty, stalls, split_misses = 1.0, 0.0, 0.0
     misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
     if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
@@ -84,6 +87,9 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> PartWo
         )
         phases = [Phase(work, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     elif is_long:
+        split_cycles = split_miss_cycles(problem, sketch, batch, features, footprints, capacities[0], cost)
+        split_misses = split_cycles / machine.ghz
+        work = work + split_misses
         # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams
         penalty = 1.0 + np.maximum(features.streams - cost.max_streams, 0.0) / cost.max_streams * cost.stream_penalty
         phases = [Phase(work, [m * penalty if k >= 1 else m for k, m in enumerate(moved)])]
@@ -94,7 +100,9 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> PartWo
         stalls = _scatter_stalls(features, moved[0], line, machine)
         misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x, cost) for x in capacities[1:])])
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
-    return PartWork(batch, features, tiles, stalls, moved, misses, penalty, phases, slowdown, not is_long, growth)
+    return PartWork(
+        batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth
+    )
 
 
 def _scatter_stalls(features: Features, moved: Numbers, line: int, machine: Machine) -> Numbers:

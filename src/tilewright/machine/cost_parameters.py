@@ -71,6 +71,9 @@ class CostParameters:
     """A load on its port; 1 if the port were always free."""
     load_fma_contention: float = _cost_field(0.15, "cycles per load", 0.0, 4.0, CALIBRATION)
     """A load next to multiply-adds that saturate their pipes: cores lower their clock as more units work."""
+    split_miss_cycles: float = _cost_field(0.8, "cycles per load", 0.0, 100.0, ranking("products in unaligned rows"))
+    """A vector load that touches two cache lines of which L1 has neither, beyond the second access: it is repeated once
+    both have arrived, and nothing that follows hides that."""
     step_cycles: float = _cost_field(0.75, "cycles per step", 0.0, 100.0, ranking("products and windows"))
     """Overhead of the loop around a reduction step."""
     loop_cycles: float = _cost_field(4.0, "cycles per loop", 0.0, 1000.0, ranking("products and windows"))
@@ -102,6 +105,10 @@ class CostParameters:
     """Storing one element of a vector of results across the vector's direction."""
     shuffle_cycles: float = _cost_field(2.0, "cycles per vector", 0.0, 100.0, ranking("windows with strides"))
     """Assembling one vector from every second element of loaded vectors."""
+    transpose_shuffle_cycles: float = _cost_field(1.0, "cycles per shuffle", 0.0, 100.0, ranking("transpositions"))
+    """One shuffle of a transposition in registers; a vector takes one for each doubling of its lanes."""
+    stack_tile_cycles: float = _cost_field(2.0, "cycles per vector", 0.0, 100.0, ranking("convolutions"))
+    """Storing a vector of a register tile on the stack, and reading it there."""
     insert_cycles: float = _cost_field(1.0, "cycles per element", 0.0, 100.0, CALIBRATION)
     """Moving one element into or out of a vector: the shuffle port takes one per cycle."""
     narrow_insert_factor: float = _cost_field(2.0, "factor", 1.0, 100.0, ranking("transpositions of bytes"))
