@@ -45,7 +45,9 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
     levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
     levels.add_argument(
-        "--construction", action="store_true", help="how gensor or roller came to its programs: forms, walk, ranking"
+        "--construction",
+        action="store_true",
+        help="how gensor or roller constructed its programs: sketches, trajectory, ranking",
     )
     levels.add_argument("--llvm", action="store_true", help="LLVM IR")
     levels.add_argument("--asm", action="store_true", help="machine code as assembly")
