@@ -11,13 +11,13 @@ import stat
 
 import onnx
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 
 _FOLDER_HINT = "external data must lie in the model's folder"
 
 
 class ExternalDataError(Exception):
-    """Why external data cannot be read; becomes a `Problem` of the tensor."""
+    """Why external data cannot be read; becomes a `Defect` of the tensor."""
 
 
 def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> bytearray:
@@ -56,10 +56,10 @@ def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: 
         os.close(descriptor)
 
 
-def external_data_problem(where: str, error: ExternalDataError) -> Problem:
+def external_data_problem(where: str, error: ExternalDataError) -> Defect:
     """The defect of the tensor that errors call `where`."""
     hint = "pass folder=" if "no folder" in str(error) else _FOLDER_HINT
-    return Problem("external-data", where, str(error), hint)
+    return Defect("external-data", where, str(error), hint)
 
 
 def _count(text: str, what: str) -> int:
