@@ -1,6 +1,6 @@
 """Random expressions with values to compare against: integer index expressions and expressions of every type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from hypothesis import strategies as st
@@ -72,9 +72,9 @@ def _grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
     )
 
 
-def indices(size: int = 8) -> st.SearchStrategy[Expr]:
-    """Unsimplified int64 expressions over `VARIABLES`; divisors are positive."""
-    leaves = st.one_of(st.sampled_from(VARIABLES), st.integers(-9, 20).map(const))
+def indices(size: int = 8, variables: Sequence[Var] = VARIABLES) -> st.SearchStrategy[Expr]:
+    """Unsimplified int64 expressions over variables; divisors are positive."""
+    leaves = st.one_of(st.sampled_from(variables), st.integers(-9, 20).map(const))
     return st.recursive(leaves, _grow, max_leaves=size)
 
 

@@ -56,7 +56,7 @@ def expect_broadcastable(d: Definition, x: OpValue, shape: Sequence[Expr], what:
     """Requires that `x` broadcasts to `shape` without changing it.
 
     Raises:
-        ShapeError: it never does.
+        ShapeError: `x` has more dimensions, or a size that can never equal its target.
         UnsupportedError: a data-dependent size of `x` may be 1.
     """
     if x.rank > len(shape):

@@ -129,7 +129,7 @@ class Definition:
         """The elements of input `position`, which must be literals.
 
         Raises:
-            UnsupportedError: they are not.
+            UnsupportedError: an element depends on data or on a symbol.
         """
         values = self.known_elements(position)
         if not all(isinstance(v, Const) for v in values):

@@ -81,7 +81,7 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
     """The shape of a tensor of any element type with embedded data, which is checked against type and shape.
 
     Raises:
-        TensorDefectError: it does not fit.
+        TensorDefectError: the data does not fit the type and shape.
     """
     bits = element_bits(tensor, where)
     shape = check_dims(tensor.dims, where)
