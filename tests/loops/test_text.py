@@ -28,7 +28,7 @@ def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[B
     for k in range(draw(st.integers(0, 3))):
         # Names of every kind: plain, reserved, with spaces and quotes.
         name = draw(st.sampled_from(("v", "for", "it's", "batch size", "ünïcode", "0"))) + f"{number}_{k}"
-        binding = draw(st.sampled_from(loops)) * 2 + draw(SIZES) if loops else draw(indices(4, UNDECLARED))
+        binding = draw(st.sampled_from(loops)) * 2 + draw(SIZES) if loops else draw(indices(4, (*UNDECLARED, N, M)))
         iters.append(BlockIter(Var(name), draw(SIZES), draw(st.sampled_from(IterKind)), binding))
     variables = [i.var for i in iters] or [const(0)]
 
