@@ -188,7 +188,7 @@ class TreeError(DataError, ScheduleError):
 
     code = "tree"
 
-    def __init__(self, problems: Sequence[Problem], *, where: str = "tile tree") -> None:
+    def __init__(self, problems: Sequence[Defect], *, where: str = "tile tree") -> None:
         super().__init__(problems, where=where)
 
 

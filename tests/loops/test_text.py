@@ -45,7 +45,7 @@ def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[B
 
 @st.composite
 def functions(draw: st.DrawFn) -> Func:
-    """Well-typed trees of any shape; most make no sense."""
+    """Well-typed trees of any shape, without a meaning."""
     symbols = (N, M, Symbol("batch size", -2, None), Symbol("free", None, 7), *UNDECLARED)
     buffers = [
         Buffer(name, tuple(draw(SIZES) for _ in range(draw(st.integers(0, 3)))), dtype, scope)

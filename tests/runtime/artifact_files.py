@@ -22,7 +22,7 @@ def sections(data: bytes) -> tuple[int, int, int]:
 
 
 def rewrite(file: Path, change: Callable[[Json], None], section: bytes | None = None) -> None:
-    """Changes the manifest (and the weights) and recomputes all hashes and lengths, as an attacker would."""
+    """Changes the manifest (and the weights) and recomputes all hashes and lengths."""
     data = file.read_bytes()
     manifest, code, weights = sections(data)
     obj = json.loads(data[manifest : manifest + HEADER.unpack(data[:64])[3]])

@@ -80,7 +80,7 @@ def execute(options: argparse.Namespace) -> Result:
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     compilation = with_progress(
         options,
-        lambda tell: make_compilation(options.file, compile_options(options), tell),
+        lambda report_progress: make_compilation(options.file, compile_options(options), report_progress),
     )
     function_names = [k.name for k in compilation.kernels]
     if options.kernel is not None and options.kernel not in function_names:

@@ -112,7 +112,7 @@ class KernelSignature:
         size, where = named.get(name), f"size '{name}'"
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             got = "it is missing" if name not in named else f"got {size!r}"
-            problems.append(Defect("feed", where, f"no input tells it, {got}", f"pass {name}=<integer>"))
+            problems.append(Defect("feed", where, f"no input determines it, {got}", f"pass {name}=<integer>"))
             return
         sizes[name] = int(size)  # pyright: ignore[reportArgumentType]
         v = self._symbols[name]

@@ -27,7 +27,7 @@ class NodeLowering:
         constants: data by buffer name.
         constraints: conditions on symbols.
         problems: defects of the model.
-        data_symbols: symbols of sizes that only the reference evaluator tells, in the order of their definition.
+        data_symbols: symbols of sizes that only the reference evaluator computes, in the order of their definition.
         unproven_equalities: required equalities of sizes of one node's operands, whose simpler side is not provably the
             smaller one.
         shape_mismatches: values whose declared shape is not the computed one, as texts.

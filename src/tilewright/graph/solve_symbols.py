@@ -26,7 +26,7 @@ _log = logging.getLogger("tilewright.graph")
 
 @dataclass(frozen=True, slots=True)
 class SolvedSize:
-    """The solution for a size that only the reference evaluator tells.
+    """The solution for a size that only the reference evaluator computes.
 
     Attributes:
         size: the same symbol with a narrower range, or an expression over symbols that are known earlier.

@@ -1,7 +1,7 @@
 """Contractions: accumulator types, reductions, batched matrix products and the epilogue stage.
 
 A contraction is emitted as `sum of a[...] * b[...]` with affine indices and nothing else in its body, so that all of
-them are scheduled alike; bias, scaling and the conversion to the result's type follow as an element-wise stage.
+them are scheduled in the same way; bias, scaling and the conversion of the result follow as an element-wise stage.
 """
 
 from collections.abc import Callable, Sequence

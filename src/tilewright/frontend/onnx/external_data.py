@@ -118,7 +118,7 @@ def _check_memory(length: int, location: str) -> None:
 
 
 def machine_memory() -> int:
-    """Bytes of this machine's memory; 2**47, the bytes of an address space, where the system does not tell."""
+    """Bytes of this machine's memory; 2**47, the bytes of an address space, where it is not known."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
