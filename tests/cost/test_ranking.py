@@ -13,7 +13,7 @@ from tests.tile.problems import matrix_product
 from tilewright.cost.analytical import program_time
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch, TileProgram
 
 K = TypeVar("K", bound=Hashable)
@@ -82,7 +82,7 @@ def test_transpositions_of_aliased_rows() -> None:
     spread = {(1040, 16): 0.3, (1040, 32): 0.3, (1040, 64): 0.3}
 
     def predicted(columns: int, rows: int) -> float:
-        axes, index = (Axis("i", 1024, True, False), Axis("j", 1024, True, False)), ((1, 0), (0, 1))
+        axes, index = (ProblemAxis("i", 1024, True, False), ProblemAxis("j", 1024, True, False)), ((1, 0), (0, 1))
         source = Operand("x", 4, False, (1024, columns), index[::-1], False)
         problem = Problem("y", "y", axes, (source, Operand("y", 4, False, (1024, columns), index, True)), (), 1, 32)
         return program_time(TileProgram(problem, Sketch(1, 8, (1, 0), None), ((8, rows), (8, rows), (16, rows))), ZEN3)
@@ -113,8 +113,8 @@ def test_sums_over_aliased_rows() -> None:
 def test_rows_of_a_window_share_loads() -> None:
     """Depthwise convolutions of 144 planes of 56 x 56, windows of 3 x 3, by rows of a register tile of 16 columns."""
     measured_us = {7: 169.0, 1: 187.0}  # docs/decisions/0014; last tile peeled, one core of Zen 3
-    axes = (Axis("c", 144, True, False), Axis("y", 56, True, False), Axis("x", 56, True, False),
-            Axis("p", 3, True, True), Axis("q", 3, True, True))  # fmt: skip
+    axes = (ProblemAxis("c", 144, True, False), ProblemAxis("y", 56, True, False), ProblemAxis("x", 56, True, False),
+            ProblemAxis("p", 3, True, True), ProblemAxis("q", 3, True, True))  # fmt: skip
     moved = ((1, 0, 0, 0, 0), (0, 1, 0, 1, 0), (0, 0, 1, 0, 1))
     image = Operand("x", 4, False, (144, 58, 58), moved, False)
     weights = Operand("w", 4, True, (144, 3, 3), ((1, 0, 0, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1)), False)

@@ -45,7 +45,9 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
     levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
     levels.add_argument(
-        "--construction", action="store_true", help="how gensor or roller came to its programs: forms, walk, ranking"
+        "--construction",
+        action="store_true",
+        help="how gensor or roller constructed its programs: sketches, trajectory, ranking",
     )
     levels.add_argument(
         "--cost",
@@ -81,7 +83,7 @@ def execute(options: argparse.Namespace) -> Result:
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     compilation = with_progress(
         options,
-        lambda tell: make_compilation(options.file, compile_options(options), tell),
+        lambda report_progress: make_compilation(options.file, compile_options(options), report_progress),
     )
     function_names = [k.name for k in compilation.kernels]
     if options.kernel is not None and options.kernel not in function_names:

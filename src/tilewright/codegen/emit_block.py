@@ -95,7 +95,7 @@ class BlockEmitter:
         return conjunction(*unknown)
 
     def max_active_lanes(self, body: Stmt) -> int:
-        """Lanes of the enclosing vectorized loop that may be active in a block, as far as constants tell; all lanes
+        """Lanes of the enclosing vectorized loop that may be active in a block, as far as constants decide; all lanes
         where the body is more than a block, or accumulates in a vector."""
         lanes = self.scope.lanes
         if not isinstance(body, Block) or self.is_accumulating(body):
