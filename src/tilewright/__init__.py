@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         FeedError,
         InternalError,
         LayoutError,
+        MeasureError,
         MismatchError,
         ModelError,
         ModelFileError,
@@ -84,8 +85,9 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",
-    "LayoutError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError",
-    "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError",
+    "LayoutError", "MeasureError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError",
+    "ShapeError", "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "UnsupportedError",
+    "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -123,8 +125,8 @@ _EXPORTS: dict[str, tuple[str, str]] = {
 
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
-    "InferenceSession", "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError",
-    "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
+    "InferenceSession", "InternalError", "Layout", "LayoutError", "MeasureError", "MismatchError", "ModelError",
+    "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
     "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor", "TilewrightError",
     "TraceError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
