@@ -31,7 +31,7 @@ def test_random_programs_are_legal_distinct_and_the_same_every_time() -> None:
         assert predicted > 0
         assert isinstance(program, TileProgram)
         check_program(program)
-        assert lowered_func(program, task).params[-1].name == "out"
+        assert lowered_func(program, task).outputs[-1].name == "out"
 
 
 def test_a_small_space_has_as_many_programs_as_it_has() -> None:

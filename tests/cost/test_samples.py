@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.cost.analytical import CALL_NS, mean_time, program_times
+from tilewright.cost.analytical import mean_time, program_times
 from tilewright.cost.footprint import Numbers
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
@@ -116,11 +116,11 @@ def alone(problem: Problem, sketch: Sketch, sizes: Sizes) -> Numbers:
             if not problem.axes[k].is_static:
                 step = sizes[:, REGISTER, k]
                 fitted[:, L1:, k] = (-(-p.axes[k].extent // step) * step)[:, None]
-        logs.append(np.log(program_times(p, sketch, fitted, MACHINE).total + CALL_NS))
+        logs.append(np.log(program_times(p, sketch, fitted, MACHINE).total + MACHINE.cost.call_ns))
     total = logs[0]
     for more in logs[1:]:
         total = total + more
-    return np.exp(total / len(logs)) - CALL_NS
+    return np.exp(total / len(logs)) - MACHINE.cost.call_ns
 
 
 def some_sizes(space: SearchSpace, rng: np.random.Generator) -> Sizes:

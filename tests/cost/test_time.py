@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.cost.parallel_time import CORE_SPEED_VARIATION, parallel_time
+from tilewright.cost.parallel_time import parallel_time
 from tilewright.machine.shipped import machine_named
 
 MACHINE = machine_named("x86-64-v4")
@@ -32,7 +32,7 @@ def test_smaller_tasks_have_less_imbalance() -> None:
 
 def test_imbalance_of_one_task_per_core_is_the_speed_variation() -> None:
     assert totals(MACHINE.cores, 2 * MACHINE.cores) == pytest.approx(
-        [WORK / MACHINE.cores * (1 + CORE_SPEED_VARIATION)] * 2
+        [WORK / MACHINE.cores * (1 + MACHINE.cost.core_speed_variation)] * 2
     )
 
 

@@ -130,7 +130,7 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
     origin, target = unit.compiled.origin, Target.parse(way.target)
     bound = list(zip(unit.kernel.params, unit.kernel.arguments, strict=True))
     fixed = frozenset(p.name for p, b in bound if b.name in compilation.program.constants)
-    schedule = guarded("construct", lambda: way.constructor().optimize(Task(origin, fixed, target)))
+    schedule = guarded("construct", lambda: way.constructor().optimize(Task(origin, fixed, target, unit.kernel.fusion)))
     if schedule is not None:
         guarded("verify", lambda: verify(schedule.func))
     func = unit.compiled.scheduled if schedule is None else schedule.func
@@ -140,8 +140,8 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
         for threads, at_end in ((1 + number % 2, True), (2 - number % 2, False)):
             arrays, sizes = kernel_arrays(unit, split, sample)
             found = native(arrays, {s.name: sizes[s] for s in split.func.symbols}, threads, at_end=at_end)
-            out, b = bound[-1]
-            compare(f"kernel {way.target}", b.name, found[out.name].reshape(sample.values[b.name].shape), sample)
+            for out, b in zip(unit.kernel.outputs, unit.kernel.writes, strict=True):
+                compare(f"kernel {way.target}", b.name, found[out.name].reshape(sample.values[b.name].shape), sample)
     return schedule is not None
 
 
@@ -149,7 +149,7 @@ def kernel_arrays(unit: BoundKernel, split: PrepackedKernel, sample: Sample) -> 
     """What a kernel's function is called with: inputs, packed constants, garbage elsewhere; and its sizes."""
     sizes = {s: evaluated(e, sample.sizes) for s, e in unit.sizes.items()} | dict(sample.sizes)
     known: dict[str, Array] = {}
-    for p, b in zip(unit.kernel.params[:-1], unit.kernel.arguments[:-1], strict=True):
+    for p, b in zip(unit.kernel.inputs, unit.kernel.reads, strict=True):
         known[p.name] = sample.values[b.name].astype(p.dtype.numpy).reshape(shape_of(p, sizes))
     known |= evaluate_prepacked(split.prepacked, known)
     garbage = {b.name: np.full(shape_of(b, sizes), 77, b.dtype.numpy) for b in split.func.params if b.name not in known}

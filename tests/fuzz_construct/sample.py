@@ -18,6 +18,7 @@ from tilewright.expr.dtype import DType, float32
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.graph.program import Program
+from tilewright.loops.ir import Func
 from tilewright.measure.operand_data import reordering_tolerance
 
 Array = np.ndarray[Any, Any]
@@ -112,7 +113,7 @@ def limits_of(
     """
     program, fast = compilation.program, is_fast(compilation)
     rounding = Rounding.LINEAR if fast and made.rounding is Rounding.NONE else made.rounding
-    written = [*(u.kernel.arguments[-1] for u in kernels), *(b for _, b in program.outputs)]
+    written = [*(b for u in kernels for b in u.kernel.writes), *(b for _, b in program.outputs)]
     if rounding is Rounding.NONE:
         return {b.name: rounded_whole(values[b.name], b.dtype) for b in written}
     sizes = sizes_of(program, feeds)
@@ -166,10 +167,13 @@ def unit_of(unit: BoundKernel, sizes: Mapping[Var, int]) -> float:
     """What one kernel's roundings may amount to, relative to the sum of its terms' absolute values."""
     own = {s: evaluated(e, sizes) for s, e in unit.sizes.items()}
     known = {v.name: n for v, n in (own | dict(sizes)).items()}
-    dtype, origin = unit.kernel.arguments[-1].dtype, unit.compiled.origin
+    return max(_unit_of_type(unit.compiled.origin, b.dtype, known) for b in unit.kernel.writes)
+
+
+def _unit_of_type(origin: Func, dtype: DType, sizes: Mapping[str, int]) -> float:
     if dtype.name not in NARROW:
-        return reordering_tolerance(origin, dtype, known)
-    return FEW * float(ml_dtypes.finfo(dtype.numpy).eps) + reordering_tolerance(origin, float32, known)
+        return reordering_tolerance(origin, dtype, sizes)
+    return FEW * float(ml_dtypes.finfo(dtype.numpy).eps) + reordering_tolerance(origin, float32, sizes)
 
 
 def rounded_whole(values: Array, dtype: DType) -> Array:

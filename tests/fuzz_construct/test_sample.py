@@ -61,7 +61,7 @@ def test_choices_out_of_range_are_understood_and_unknown_ones_left_out() -> None
 def one_too_many(func: Any, constants: frozenset[str]) -> PrepackedKernel:
     """A kernel whose results are one too large."""
     split = prepack_constants(func, constants)
-    out = func.params[-1]
+    out = func.outputs[-1]
 
     def wrong(b: Block) -> Block:
         return replace(b, body=replace(b.body, value=b.body.value + const(1, out.dtype))) if b.body.buffer == out else b

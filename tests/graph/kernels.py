@@ -87,20 +87,21 @@ def outputs_of_kernels(parts: Partition, feeds: Mapping[str, np.ndarray], sizes:
             known[unit.output.name] = evaluate(unit, known, sizes)
             continue
         assert isinstance(unit, Kernel)
-        assert unit.arguments[-1].name not in known
-        known[unit.arguments[-1].name] = run_kernel(unit, known, sizes)
+        assert known.keys().isdisjoint(b.name for b in unit.writes)
+        known |= run_kernel(unit, known, sizes)
     return [known[b.name] for _, b in parts.program.outputs]
 
 
-def run_kernel(kernel: Kernel, known: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> np.ndarray:
-    """What a kernel writes into its last argument; parameters are the arguments' memory under other shapes."""
+def run_kernel(kernel: Kernel, known: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> dict[str, np.ndarray]:
+    """What a kernel writes into its arguments; parameters are the arguments' memory under other shapes."""
     inside: dict[str, np.ndarray] = {}
-    for p, a in zip(kernel.params[:-1], kernel.arguments[:-1], strict=True):
+    for p, a in zip(kernel.inputs, kernel.reads, strict=True):
         inside[p.name] = known[a.name].reshape(shape_of(p, sizes))
     for stage in kernel.stages:
         assert stage.output.shape == tuple(axis.extent for axis in stage.axes)
         inside[stage.output.name] = evaluate(stage, inside, sizes)
-    return inside[kernel.params[-1].name].reshape(shape_of(kernel.arguments[-1], sizes))
+    pairs = zip(kernel.outputs, kernel.writes, strict=True)
+    return {b.name: inside[p.name].reshape(shape_of(b, sizes)) for p, b in pairs}
 
 
 def check_partition(p: Program, *kernels: str) -> Partition:

@@ -256,7 +256,7 @@ def test_consumers_are_fused_into_the_last_stage():
     kernels = [u for u in partition(result).units if not isinstance(u, View)]
     assert len(kernels) == 5  # source, data, product, tiles, results with bias, activation and sum
     assert [s.is_reduction for k in kernels for s in k.stages] == [False, False, True, False, False]
-    assert kernels[-1].arguments[-1] == result.outputs[0][1]
+    assert kernels[-1].writes[-1] == result.outputs[0][1]
     feeds = {"x": array(5, 2, 4, 9, 8), "s": array(6, 2, 4, 9, 8)}
     for got, wanted in zip(run_program(result, feeds), run_program(direct, feeds), strict=True):
         np.testing.assert_allclose(got, wanted, atol=2e-5)

@@ -33,6 +33,7 @@ func kernel(a0: float32[ROWS, 16], a1: float32[16, 8], out: float32[ROWS, 8]):
                     out[v_i0, v_i1] = out[v_i0, v_i1] + a0[v_i0, v_r0] * a1[v_r0, v_i1]
 """
 ROWS = 12
+FUSION = {"pattern": "reduction", "outer_rank": 2, "stages": [["register reduction", None]]}
 
 CRASHES = {
     "null store": "store volatile float 0.0, ptr null",
@@ -101,8 +102,8 @@ def honest_task() -> Task:
     func = KERNEL.replace("ROWS", str(ROWS))
     return task_json.decode(
         {
-            "format": "tilewright-task", "version": 1, "func": func, "constants": [], "samples": None, "threads": 1,
-            "target": Target.host().name,
+            "format": "tilewright-task", "version": 1, "func": func, "constants": [], "fusion": FUSION,
+            "samples": None, "threads": 1, "target": Target.host().name,
         }
     )  # fmt: skip
 

@@ -51,6 +51,8 @@ def test_every_figure_of_a_machine_counts() -> None:
     numbers = [f.name for f in fields(Machine) if isinstance(getattr(MACHINE, f.name), int | float)]
     assert len(numbers) >= 10
     changed = [replace(MACHINE, **{name: getattr(MACHINE, name) + 1}) for name in numbers]
+    costs = [f.name for f in fields(MACHINE.cost) if isinstance(getattr(MACHINE.cost, f.name), int | float)]
+    changed += [replace(MACHINE, cost=replace(MACHINE.cost, **{n: getattr(MACHINE.cost, n) + 1})) for n in costs]
     keys = {machine_code_key(TASK, m, TRACE) for m in changed}
     assert len(keys | {KEY}) == len(changed) + 1
 
@@ -58,7 +60,7 @@ def test_every_figure_of_a_machine_counts() -> None:
 def test_keys_are_those_of_the_task_however_it_came() -> None:
     travelled = task_json.loads(task_json.dumps(TASK))
     assert machine_code_key(travelled, machine_named("zen5"), TRACE, generator_version()) == KEY
-    renamed = Task(replace(TASK.func, name="other"), TASK.constants, TASK.target)
+    renamed = Task(replace(TASK.func, name="other"), TASK.constants, TASK.target, TASK.fusion)
     assert machine_code_key(renamed, MACHINE, TRACE) == KEY
 
 

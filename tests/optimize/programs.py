@@ -31,11 +31,12 @@ TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 
 @dataclass(frozen=True)
 class Program:
-    """Stages of one kernel, sizes for the symbols, and names of the constant buffers."""
+    """Stages of one kernel, sizes for the symbols, names of the constant buffers and of outputs besides the last."""
 
     stages: Sequence[Computation]
     sizes: Mapping[Var, int] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         lines = [*map(str, self.stages), f"sizes {dict(self.sizes)}", f"constants {sorted(self.constants)}"]
@@ -66,11 +67,12 @@ def scheduled(
         optimizer: must apply, unless
         any_kind: of kernels may be among the programs; the rule then schedules kernels to which it does not apply.
     """
-    kernel = make_kernel(program.stages)
+    outputs = [s.output for s in program.stages if s.output.name in program.outputs]
+    kernel = make_kernel(program.stages, (*outputs, program.stages[-1].output))
     func = lower_to_loops("kernel", kernel.stages, kernel.params, tuple(program.sizes))
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     fixed = frozenset(p.name for p, a in pairs if a.name in program.constants)
-    task = Task(func, fixed, Target.parse(target))
+    task = Task(func, fixed, Target.parse(target), kernel.fusion)
     schedule = (optimizer or Rule()).optimize(task)
     assert schedule is not None or any_kind, f"{optimizer} does not apply"
     schedule = schedule or Rule().optimize(task)
@@ -86,19 +88,18 @@ def check(program: Program, target: str, optimizer: Optimizer | None = None, *, 
     assert replay(func, schedule.trace) == schedule.func
     rng = np.random.default_rng(7)
     sizes = program.sizes
-    inputs = dict(zip(kernel.params[:-1], kernel.arguments[:-1], strict=True))
+    inputs = dict(zip(kernel.inputs, kernel.reads, strict=True))
     made = {stage.output for stage in program.stages}
     read = dict.fromkeys(b for stage in program.stages for b in stage.inputs if b not in made)
     known = {b.name: data_for(b, sizes, rng) for b in read}
     feeds = {p.name: known[a.name].reshape(shape_of(p, sizes)) for p, a in inputs.items()}
     for stage in program.stages:
         known[stage.output.name] = evaluate(stage, known, sizes)
-    expected = known[program.stages[-1].output.name]
-    out = kernel.params[-1]
     for f in (func, schedule.func):
-        result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
-        interpret(f, {**feeds, out.name: result}, sizes, seed=3)
-        np.testing.assert_array_equal(result.ravel(), expected.ravel())
+        results = {p.name: np.full(shape_of(p, sizes), 99, p.dtype.numpy) for p in kernel.outputs}
+        interpret(f, {**feeds, **results}, sizes, seed=3)
+        for p, b in zip(kernel.outputs, kernel.writes, strict=True):
+            np.testing.assert_array_equal(results[p.name].ravel(), known[b.name].ravel())
     return schedule
 
 

@@ -131,6 +131,7 @@ def test_long_scalar_reduction_is_parallel_where_k_blocks_divide_it(shape: tuple
 
 def test_axes_of_extent_one() -> None:
     """The functions are not in normal form."""
+    from tilewright.graph.fusion import fusion_of
     from tilewright.loops.lowering import lower_to_loops
 
     x = buffer("x", (1, 30, 1))
@@ -145,7 +146,8 @@ def test_axes_of_extent_one() -> None:
         product(30, 1, 4),
     ):
         func = lower_to_loops("f", [stage], (*stage.inputs, stage.output), ())
-        s = Rule().optimize(Task(func, frozenset(), Target.parse("x86-64-v3")))
+        fusion = fusion_of([stage], {stage.output.name})
+        s = Rule().optimize(Task(func, frozenset(), Target.parse("x86-64-v3"), fusion))
         assert s is not None
         verify(s.func)
 

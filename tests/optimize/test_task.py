@@ -21,6 +21,7 @@ from tests.optimize.tasks import MACHINES, QUICK, task_of
 
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.errors import TaskError
+from tilewright.graph.fusion import fusion_of
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.machine import Target
@@ -41,9 +42,10 @@ KERNEL = (
     "                out[v_i0, v_i1] = a0[v_i0, v_i1] * a1[v_i1]\n"
 )
 SAMPLES = {"representative": {"n0": 8}, "shapes": [{"n0": 1}, {"n0": 60}]}
+FUSION = {"pattern": "element-wise", "outer_rank": 2, "stages": [["element-wise", None]]}
 STORED: dict[str, Any] = {
-    "format": "tilewright-task", "version": 1, "func": KERNEL, "constants": ["a1"], "samples": SAMPLES, "threads": 2,
-    "target": TARGET,
+    "format": "tilewright-task", "version": 1, "func": KERNEL, "constants": ["a1"], "fusion": FUSION,
+    "samples": SAMPLES, "threads": 2, "target": TARGET,
 }  # fmt: skip
 
 
@@ -65,13 +67,14 @@ def test_round_trip(name: str) -> None:
 @given(st.one_of(programs.gemm(), programs.pool()), st.randoms(use_true_random=False))
 def test_hashes_do_not_depend_on_names(program: Program, rng: random.Random) -> None:
     func, symbols = disguised(program.stages, rng)
-    one = sampled(Task(plain(program.stages), frozenset(), Target.parse(TARGET)))
+    fusion = fusion_of(program.stages, {program.stages[-1].output.name})
+    one = sampled(Task(plain(program.stages), frozenset(), Target.parse(TARGET), fusion))
     assert one.samples is not None
     renamed = ShapeSamples(
         {symbols[v]: n for v, n in one.samples.representative.items()},
         tuple({symbols[v]: n for v, n in shape.items()} for shape in one.samples.shapes),
     )
-    other = Task(func, frozenset(), one.target, renamed, 2)
+    other = Task(func, frozenset(), one.target, fusion, renamed, 2)
     assert other.hash == one.hash
     assert task_json.dumps(other) == task_json.dumps(one)
     assert renamed_samples(renamed, other, one) == one.samples
@@ -86,6 +89,7 @@ def test_hash_depends_on_everything_but_the_target() -> None:
         replace(task, samples=ShapeSamples({n: 8}, ({n: 1},))),
         replace(task, samples=None),
         replace(task, threads=1),
+        replace(task, fusion=replace(task.fusion, outer_rank=1)),
         task_json.decode({**STORED, "func": KERNEL.replace("float32", "float64")}),
         task_json.decode({**STORED, "func": KERNEL.replace("*", "+")}),
     ]
@@ -96,7 +100,7 @@ def test_hash_depends_on_everything_but_the_target() -> None:
 
 def test_hash_is_pinned() -> None:
     """Records and caches refer to it; a change of the canonical form needs a new `IDENTITY_VERSION`."""
-    assert task_json.decode(STORED).hash == "7e30ab1e093a033fee332b5a30b0e9a4c09f4ec919ed676066483f94f18fa432"
+    assert task_json.decode(STORED).hash == "c54df2ad68f1a506694888db818a36be003e7dad9e1b92bab8903816c8d8ae17"
 
 
 CONSTRUCT = f"""
@@ -157,8 +161,14 @@ def problems_of(data: object) -> list[str]:
         ("target", "host", "target: expected the canonical name of a target, got 'host'"),
         ("target", "z80", "target: unknown target, expected one of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
          "aarch64"),
-        ("extra", 1, "'extra': there is no such field; there are format, version, func, constants, samples, threads, "
-         "target"),
+        ("fusion", {**FUSION, "pattern": "x"},
+         "fusion, pattern: expected one of element-wise, reduction, row-wise, sequence, got 'x'"),
+        ("fusion", {**FUSION, "outer_rank": 3}, "fusion, outer_rank: expected a number within 0..2, got 3"),
+        ("fusion", {**FUSION, "stages": []}, "fusion, stages: expected a list of 1, one per block, got []"),
+        ("fusion", {**FUSION, "stages": [["element-wise", 0]]},
+         "fusion, stage 0: expected a role and null or the position of a later stage, got ['element-wise', 0]"),
+        ("extra", 1, "'extra': there is no such field; there are format, version, func, constants, fusion, samples, "
+         "threads, target"),
     ],
 )  # fmt: skip
 def test_wrong_fields_are_named(field: str, value: object, expected: str) -> None:

@@ -11,7 +11,7 @@ from tests.optimize.computations import product
 from tests.optimize.programs import Program, data_for, shape_of
 from tests.optimize.tasks import task_of
 
-from tilewright.cost.analytical import CALL_NS, mean_time, program_times
+from tilewright.cost.analytical import mean_time, program_times
 from tilewright.cost.candidate_batch import remainder_tiles
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.expr.define import MAX_SIZE
@@ -89,7 +89,8 @@ def test_mean_time_is_the_geometric_mean_over_samples() -> None:
     assert np.isfinite(each).all()
     assert (each > 0).all()
     np.testing.assert_allclose(
-        mean_time(found, SKETCH, sizes, MACHINE), np.exp(np.log(each + CALL_NS).mean(axis=0)) - CALL_NS
+        mean_time(found, SKETCH, sizes, MACHINE),
+        np.exp(np.log(each + MACHINE.cost.call_ns).mean(axis=0)) - MACHINE.cost.call_ns,
     )
     known, _ = problem(28)
     np.testing.assert_array_equal(
@@ -162,10 +163,10 @@ def check_all_sizes(origin: Func, made: Func, seed: int, images: Var = B) -> Non
     rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
         sizes = {R: n, C: 3 * n, images: 1 + n % 3}
-        feeds = {p.name: data_for(p, sizes, rng) for p in origin.params[:-1]}
+        feeds = {p.name: data_for(p, sizes, rng) for p in origin.inputs}
         results: list[np.ndarray] = []
         for f in (origin, made):
-            out = f.params[-1]
+            out = f.outputs[-1]
             result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
             interpret(f, {**feeds, out.name: result}, sizes, seed=3)
             results.append(result)

@@ -3,12 +3,10 @@
 The work of different resources overlaps, but never fully, so the time is that of the slowest resource and a share of
 the others.
 
-Clocks, execution units, latencies and bandwidths are those of the machine description. Everything that a description
-does not state is a constant of this package: cycles of loop entry, guards, masks, shuffles and spills, overlap, and the
-hardware prefetcher. The constants were fitted by measurements of programs on two machines of two cores each, Intel
-Xeons with AVX-512, 2 MiB of L2 and 105 or 480 MiB of L3, some on a third one, an AMD EPYC with AVX2; they are the same
-for all kernels and all machines. `docs/cost-model.md` has the measurements behind each; `benchmarks/cost_model.py`
-measures how well programs are ranked.
+Clocks, execution units, latencies and bandwidths are those of the machine description, and so are cycles of loop entry,
+guards, masks, shuffles and spills, overlap, and the hardware prefetcher (`Machine.cost`, `machine/cost_parameters.py`).
+`docs/cost-model.md` has the measurements behind each parameter; `benchmarks/cost_model.py` measures how well programs
+are ranked.
 """
 
 from collections.abc import Sequence
@@ -18,7 +16,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION, CacheHierarchy, caches, miss_ratio
+from tilewright.cost.caches import CacheHierarchy, caches, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch, remainder_tiles
 from tilewright.cost.features import Features, extract_features, lane_strides
 from tilewright.cost.footprint import Numbers, sum_arrays
@@ -30,6 +28,7 @@ from tilewright.cost.regime import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
 from tilewright.cost.traffic import cache_traffic, has_line_per_lane
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, TileProgram
@@ -37,31 +36,13 @@ from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, TileP
 CODE_SIZE_TIEBREAK = 4e-4
 """Tie-breaker: relative penalty per unrolled vector operation, so that smaller code wins among equals."""
 
-MAX_STREAMS = 12.0
-"""Read streams that the prefetcher tracks."""
-
-STREAM_PENALTY = 0.3
-"""Relative cost of twice `MAX_STREAMS`, for traffic from beyond L2."""
-
-COPY_CYCLES = 0.4
-"""Packing one element of an operand along its contiguous axis."""
-
-MASKED_COPY_CYCLES = 1.0
-"""The same where the axis has a symbolic size: every vector is guarded."""
-
-TRANSPOSE_CYCLES = 6.0
-"""Packing one element of an operand along an axis in which it is not contiguous."""
-
-CALL_NS = 1000.0
-"""Nanoseconds that a kernel's call costs whatever it computes; added before means over shapes, because programs hardly
-differ at shapes of a few elements."""
-
 MAX_BATCH_SIZE = 4000
 """Candidates that are scored at once; the intermediate arrays of more do not stay in caches."""
 
 
 def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
     """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
+    cost = machine.cost
     total = 0.0
     for k, axis in sketch.packed:
         o = problem.operands[k]
@@ -69,11 +50,11 @@ def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
             size = float(prod(o.shape))
             # the nearest level that holds the operand and its copy
             level = next(
-                (x for x in machine.levels[1:] if 2.0 * size * o.element_bytes <= x.share * USABLE_CACHE_FRACTION),
+                (x for x in machine.levels[1:] if 2.0 * size * o.element_bytes <= x.share * cost.usable_cache_fraction),
                 machine.levels[-1],
             )
-            copy_cycles = COPY_CYCLES if problem.axes[axis].is_static else MASKED_COPY_CYCLES
-            cycles = copy_cycles if o.strides[axis] == 1 else TRANSPOSE_CYCLES
+            copy_cycles = cost.copy_cycles if problem.axes[axis].is_static else cost.masked_copy_cycles
+            cycles = copy_cycles if o.strides[axis] == 1 else cost.transpose_cycles
             # in memory, lines are read before they are written
             transfers = 2.0 if level.ways else 3.0
             total += size * (cycles / machine.ghz + transfers * o.element_bytes / level.gbs(1))
@@ -134,13 +115,13 @@ def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) 
         shape_sizes = cover_reductions(family, np.tile(sizes, (len(samples), 1, 1)))
         times = _family_times(family, sketch, shape_sizes, machine)
         total[samples] = times.total.reshape(len(samples), -1)
-    return geomean_over_samples(total)
+    return geomean_over_samples(total, machine.cost)
 
 
-def geomean_over_samples(total: Numbers) -> Numbers:
-    """The geometric means of nanoseconds [sample, candidate], each with `CALL_NS` added."""
-    logs = np.log(total + CALL_NS)
-    return np.exp(sum_arrays(logs) / len(logs)) - CALL_NS
+def geomean_over_samples(total: Numbers, cost: CostParameters) -> Numbers:
+    """The geometric means of nanoseconds [sample, candidate], each with `call_ns` added."""
+    logs = np.log(total + cost.call_ns)
+    return np.exp(sum_arrays(logs) / len(logs)) - cost.call_ns
 
 
 def group_by_regime(problem: Problem, sketch: Sketch, machine: Machine) -> list[list[int]]:
@@ -149,7 +130,7 @@ def group_by_regime(problem: Problem, sketch: Sketch, machine: Machine) -> list[
     groups: dict[tuple[object, ...], list[int]] = {}
     line = caches(machine)[0].line
     for k, p in enumerate(problem.samples):
-        regime = is_long_reduction(p), lane_strides(p, sketch), has_line_per_lane(p, sketch, line)
+        regime = is_long_reduction(p, machine.cost), lane_strides(p, sketch), has_line_per_lane(p, sketch, line)
         groups.setdefault(regime, []).append(k)
     return list(groups.values())
 
@@ -193,35 +174,36 @@ def _scatter_times(positions: npt.NDArray[np.int64], time: Time, count: int) -> 
 
 def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time:
     """The times of all whole register tiles, or of the remainder."""
+    cost = machine.cost
     family, problem = batch.family, batch.family.problem
-    if not is_long_reduction(problem):
+    if not is_long_reduction(problem, cost):
         batch = _unroll_windows(problem, sketch, batch)
     hierarchy = CacheHierarchy.of(machine)
     line, capacities = hierarchy.line, hierarchy.capacities
-    features = extract_features(problem, sketch, batch, line)
+    features = extract_features(problem, sketch, batch, line, cost)
     work = tile_cycles(problem, sketch, batch, features, machine) / machine.ghz
     footprints = LoopFootprints.of(problem, sketch, batch, line)
     moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
     growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
     slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    if is_streaming(problem):
+    if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
         misses = family.per_shape(
-            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(_total_bytes(p), x)) for x in capacities[1:])]
+            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(_total_bytes(p), x, cost)) for x in capacities[1:])]
         )
         missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
         return parallel_time([(work, missed)], features.tasks, slowdown, machine, traffic_growth=growth)
-    if is_long_reduction(problem):
+    if is_long_reduction(problem, cost):
         # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams
-        penalty = 1.0 + np.maximum(features.streams - MAX_STREAMS, 0.0) / MAX_STREAMS * STREAM_PENALTY
+        penalty = 1.0 + np.maximum(features.streams - cost.max_streams, 0.0) / cost.max_streams * cost.stream_penalty
         moved = [m * penalty if k >= 1 else m for k, m in enumerate(moved)]
         phases = [(work, moved)]
         if len(capacities) > 1:
-            first = load_phase_fraction(problem, sketch, batch, capacities[1], line, footprints)
+            first = load_phase_fraction(problem, sketch, batch, capacities[1], line, cost, footprints)
             phases = _load_phases(work, moved, first)
         return parallel_time(phases, features.tasks, slowdown, machine, traffic_growth=growth)
     work = work + _scatter_stalls(features, moved[0], line, machine)
-    misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x) for x in capacities[1:])])
+    misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x, cost) for x in capacities[1:])])
     missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
     return parallel_time([(work, missed)], features.tasks, slowdown, machine, True, growth)
 

@@ -10,6 +10,7 @@ from tilewright.errors import InternalError, ScheduleError, UnsupportedError, Ve
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.graph.fusion import Fusion
 from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
@@ -43,6 +44,7 @@ class CompiledKernel:
         prepacked: the computations of compile time; their outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
+        fusion: how the computations of `origin` are fused.
         parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
         samples: sizes of its symbols that the optimizer scheduled for.
     """
@@ -56,6 +58,7 @@ class CompiledKernel:
     prepacked: tuple[Computation, ...]
     scratch: tuple[Buffer, ...]
     constants: frozenset[str]
+    fusion: Fusion
     parallel_grains: Expr | None
     samples: ShapeSamples | None = None
 
@@ -174,7 +177,7 @@ def _lower_kernel(
     constant_params = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
     try:
         origin, sizes = _lower_abstracted(unit, symbols)
-        task = Task(origin, constant_params, target)
+        task = Task(origin, constant_params, target, unit.fusion)
         key = task.hash
     except RecursionError as error:
         what = "its expressions are nested too deep to be worked on"
@@ -252,6 +255,7 @@ def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer
             prepacked.prepacked,
             prepacked.scratch,
             constants,
+            task.fusion,
             _parallel_grains(origin, prepacked.func, machine),
             task.samples,
         )

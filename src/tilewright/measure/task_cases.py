@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.loops.ir import blocks
 from tilewright.measure.build import Sizes, shape_at
 from tilewright.measure.operand_data import random_array, reordering_tolerance
 from tilewright.measure.point_oracle import PointOracle
@@ -32,18 +31,14 @@ def case_sizes(task: Task) -> tuple[Sizes, ...]:
 def case_data(task: Task, sizes: Sizes) -> CaseData:
     """Random operands for sizes, always the same, and what the untransformed loops give."""
     rng = np.random.default_rng(0)
-    written = {b.body.buffer.name for b in blocks(task.func.body)}
-    inputs = {
-        p.name: random_array(p, shape_at(p, task.func, sizes), rng) for p in task.func.params if p.name not in written
-    }
+    inputs = {p.name: random_array(p, shape_at(p, task.func, sizes), rng) for p in task.func.inputs}
     oracle = PointOracle(task.func, inputs, sizes)
     samples: dict[str, OutputSample] = {}
-    for p in task.func.params:
-        if p.name in written:
-            shape = shape_at(p, task.func, sizes)
-            flat = _checked_elements(shape, rng)
-            values = oracle.elements(p, np.unravel_index(flat, shape) if shape else ()) if flat.size else flat
-            samples[p.name] = OutputSample(flat, np.asarray(values), reordering_tolerance(task.func, p.dtype, sizes))
+    for p in task.func.outputs:
+        shape = shape_at(p, task.func, sizes)
+        flat = _checked_elements(shape, rng)
+        values = oracle.elements(p, np.unravel_index(flat, shape) if shape else ()) if flat.size else flat
+        samples[p.name] = OutputSample(flat, np.asarray(values), reordering_tolerance(task.func, p.dtype, sizes))
     return CaseData(inputs, samples)
 
 

@@ -7,7 +7,6 @@ are data movement: their operands and results travel to and from the shared cach
 
 from collections.abc import Callable, Sequence
 
-from tilewright.cost.instructions import SCATTER_CYCLES
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars, loads
@@ -103,7 +102,7 @@ def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = 
         func: Func = lower_to_loops("stage", kernel.stages, kernel.params, symbols)
         pairs = zip(kernel.params, kernel.arguments, strict=True)
         constant_params = frozenset(p.name for p, b in pairs if b.name in constants)
-        task = Task(func, constant_params, target, ShapeSamples.of(symbols, ranges))
+        task = Task(func, constant_params, target, kernel.fusion, ShapeSamples.of(symbols, ranges))
         key = task.hash
         if key not in estimates:
             best = _best_time(Roller(machine), task)
@@ -135,7 +134,7 @@ def data_movement_time(stage: Computation, machine: Machine, ranges: Ranges | No
     bytes_moved = read + 2 * written
     total = bytes_moved / source.gbs(machine.cores) + machine.sync_us * 1e3
     if _is_transpose(stage):
-        total += _elements(stage.output, ranges) * SCATTER_CYCLES / (machine.ghz * machine.cores)
+        total += _elements(stage.output, ranges) * machine.cost.scatter_cycles / (machine.ghz * machine.cores)
     return total
 
 

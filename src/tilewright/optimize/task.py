@@ -2,8 +2,8 @@
 
 A task is identified by the hash of its canonical form: the text of its untransformed loops without names
 (`loops/canonical_form.py`), which states computations, shapes or ranges, element types and, in shapes and indices, the
-layouts of stored tensors; which operands are constant; shape samples; threads. Within a model, between processes, in
-caches and in records a kernel is its task's hash.
+layouts of stored tensors; which operands are constant; how computations are fused; shape samples; threads. Within a
+model, between processes, in caches and in records a kernel is its task's hash.
 
 A target is a field beside it, and so are a machine and the version of the code generator: what is known of a kernel on
 one machine is looked up under the hash and these (`measure/machine_code_key.py`).
@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Any
 
 from tilewright.expr.nodes import Var
+from tilewright.graph.fusion import Fusion
 from tilewright.loops.canonical_form import CanonicalForm, canonical_form
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
@@ -35,6 +36,7 @@ class Task:
         func: the untransformed loops.
         constants: names of parameters whose data is known at compile time, so that their layout is free.
         target: the target of code generation.
+        fusion: how the computations of the function, its blocks, are fused.
         samples: shape samples of the function's symbols; by default those of the symbols' ranges.
         threads: number of threads that the kernel runs on; None for one per core of the machine.
     """
@@ -42,6 +44,7 @@ class Task:
     func: Func
     constants: frozenset[str]
     target: Target
+    fusion: Fusion
     samples: ShapeSamples | None = None
     threads: int | None = None
 
@@ -58,6 +61,7 @@ class Task:
         return {
             "func": self.form.text,
             "constants": constants,
+            "fusion": _encode_fusion(self.fusion),
             "samples": None if self.samples is None else _encode_samples(self.samples, self.form),
             "threads": self.threads,
         }
@@ -75,6 +79,11 @@ class Task:
         samples = None if self.samples is None else _rename(self.samples, renamed)
         constants = frozenset(names[c] for c in self.constants if c in names)
         return replace(self, func=self.form.func, constants=constants, samples=samples)
+
+
+def _encode_fusion(fusion: Fusion) -> dict[str, Any]:
+    stages = [[x.role.value, x.epilogue] for x in fusion.stages]
+    return {"pattern": fusion.pattern.value, "outer_rank": fusion.outer_rank, "stages": stages}
 
 
 def _encode_samples(samples: ShapeSamples, form: CanonicalForm) -> dict[str, Any]:

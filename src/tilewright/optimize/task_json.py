@@ -2,6 +2,7 @@
 
     {"format": "tilewright-task", "version": 1,
      "func": "func kernel(a0: float32[64], out: float32[64]):\n    ...", "constants": ["a0"],
+     "fusion": {"pattern": "reduction", "outer_rank": 1, "stages": [["register reduction", null]]},
      "samples": {"representative": {"n0": 24}, "shapes": [{"n0": 3}, {"n0": 24}]}, "threads": null,
      "target": "x86-64-v4"}
 
@@ -15,8 +16,9 @@ from typing import Any
 
 from tilewright.errors import Problem, TargetError, TaskError, TilewrightError
 from tilewright.expr.nodes import Var
+from tilewright.graph.fusion import FusedStage, Fusion, FusionPattern, StageRole
 from tilewright.layout.strict_json import load_strict_json
-from tilewright.loops.ir import Func
+from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 from tilewright.optimize.task import Task
@@ -26,7 +28,7 @@ from tilewright.verify.verifier import verify
 FORMAT = "tilewright-task"
 VERSION = 1
 
-FIELDS = ("format", "version", "func", "constants", "samples", "threads", "target")
+FIELDS = ("format", "version", "func", "constants", "fusion", "samples", "threads", "target")
 
 MAX_BYTES = 16 << 20
 """Limit of the reader, far beyond any kernel."""
@@ -95,8 +97,9 @@ class _Reader:
         if func is None:
             return None
         constants = self._parse_constants(fields.get("constants"), func)
+        fusion = self._parse_fusion(fields.get("fusion"), func)
         samples = self._parse_samples(fields.get("samples"), func)
-        return None if target is None else Task(func, constants, target, samples, threads)
+        return None if target is None or fusion is None else Task(func, constants, target, fusion, samples, threads)
 
     def _check_header(self, fields: Mapping[str, Any]) -> None:
         if fields.get("format") != FORMAT:
@@ -153,6 +156,38 @@ class _Reader:
             if name not in params:
                 self.wrong("constants", f"there is no parameter {_shorten(name)}", f"there are {', '.join(params)}")
         return frozenset(name for name in listed if isinstance(name, str))
+
+    def _parse_fusion(self, data: Any, func: Func) -> Fusion | None:
+        """How the blocks of the function are fused; a wrong statement is refused by the primitives that rely on it."""
+        if not isinstance(data, dict) or set(data) != {"pattern", "outer_rank", "stages"}:
+            what = f"expected an object with `pattern`, `outer_rank` and `stages`, got {_shorten(data)}"
+            self.wrong("fusion", what)
+            return None
+        fields: dict[str, Any] = data
+        pattern, rank = fields["pattern"], fields["outer_rank"]
+        if pattern not in tuple(FusionPattern):
+            self.wrong("fusion, pattern", f"expected one of {', '.join(FusionPattern)}, got {_shorten(pattern)}")
+        func_blocks = blocks(func.body)
+        max_rank = min((len(b.body.indices) for b in func_blocks), default=0)
+        if type(rank) is not int or not 0 <= rank <= max_rank:
+            self.wrong("fusion, outer_rank", f"expected a number within 0..{max_rank}, got {_shorten(rank)}")
+        stages = self._parse_stages(fields["stages"], len(func_blocks))
+        return None if self.problems or stages is None else Fusion(FusionPattern(pattern), rank, stages)
+
+    def _parse_stages(self, data: Any, count: int) -> tuple[FusedStage, ...] | None:
+        if not isinstance(data, list) or len(listed := list[Any](data)) != count:
+            self.wrong("fusion, stages", f"expected a list of {count}, one per block, got {_shorten(data)}")
+            return None
+        stages: list[FusedStage] = []
+        for k, stage in enumerate(listed):
+            role, epilogue = stage if isinstance(stage, list) and len(list[Any](stage)) == 2 else (None, None)
+            is_position = epilogue is None or (type(epilogue) is int and k < epilogue < count)
+            if role not in tuple(StageRole) or not is_position:
+                what = f"expected a role and null or the position of a later stage, got {_shorten(stage)}"
+                self.wrong(f"fusion, stage {k}", what, f"the roles are {', '.join(StageRole)}")
+                return None
+            stages.append(FusedStage(StageRole(role), epilogue))
+        return tuple(stages)
 
     def _parse_samples(self, data: Any, func: Func) -> ShapeSamples | None:
         if data is None:

@@ -92,7 +92,7 @@ def test_an_activation_ends_in_one_loop_nest_with_its_convolution():
     nests = kernel.func.body.stmts if isinstance(kernel.func.body, Seq) else (kernel.func.body,)
     (nest,) = [s for s in nests if isinstance(s, For)]
     assert {b.body.buffer.name for b in blocks(nest)} >= {"out"}
-    assert str(kernel.origin.params[-1]) == "out: float32[3, 12, 16, 4]"
+    assert str(kernel.origin.outputs[-1]) == "out: float32[3, 12, 16, 4]"
 
 
 def test_overlapping_tiles_in_native_code():
