@@ -92,13 +92,13 @@ def run_in_turns(
     """Blocks of all names in turns, every other round backwards, until enough of each count, for at most
     `MAX_ROUND_FACTOR` times the planned rounds."""
     blocks: list[TimedBlock] = []
-    time.sleep(plan.pause)
+    _pause(plan)
     before = median(run_block(CANARY, plan.canary_seconds))
     for k in range(MAX_ROUND_FACTOR * plan.rounds):
         for name in names[:: -1 if k % 2 else 1]:
-            time.sleep(plan.pause)
+            _pause(plan)
             calls = tuple(run_block(name, plan.seconds))
-            time.sleep(plan.pause)
+            _pause(plan)
             after = median(run_block(CANARY, plan.canary_seconds))
             blocks.append(TimedBlock(name, calls, before, after))
             before = after
@@ -108,6 +108,11 @@ def run_in_turns(
         if done >= plan.rounds:
             break
     return blocks
+
+
+def _pause(plan: RunPlan) -> None:
+    if plan.pause:  # a pause of no time would give the processor away
+        time.sleep(plan.pause)
 
 
 def best_canary(blocks: Sequence[TimedBlock]) -> float:

@@ -23,7 +23,7 @@ from tilewright.optimize.task import Task
 ANSWER_SECONDS = 20.0
 """Time beyond a run's limit in which its worker, which stops the run, has to answer."""
 
-QUICK_PLAN = RunPlan(rounds=3, seconds=0.008, pause=0.0, canary_seconds=0.001)
+QUICK_PLAN = RunPlan(rounds=3, seconds=0.005, pause=0.0, canary_seconds=0.001)
 """Blocks of a candidate among hundreds."""
 
 
@@ -49,7 +49,7 @@ class MeasureOptions:
     run_seconds: float = 20.0
     memory_bytes: int = field(default_factory=default_memory_bytes)
     plan: RunPlan = QUICK_PLAN
-    max_ratio: float = 3.0
+    max_ratio: float = 1.5
     builders: int | None = None
 
 

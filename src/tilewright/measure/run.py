@@ -28,6 +28,9 @@ CANARY_SIZE = 160
 FIRST_CALLS = 3
 """Calls after which a candidate that is far slower than the incumbent is given up."""
 
+FIRST_CALL_FACTOR = 4.0
+"""Its checked call, with cold caches, may take so many times as long as these."""
+
 MAX_OTHER_LOAD = 0.2
 """Share of the processors that others may take of those that a candidate's threads need."""
 
@@ -106,23 +109,35 @@ def check_and_time(
     start = SystemLoad.now()
     linked = _LinkedCandidate(candidate, options.threads)
     bound: dict[str, _BoundCandidate] = {}
+    operands: dict[str, Array] = {}
+    first = _Checked({}, 0.0)
     for k, data in enumerate(cases):
-        bound[CANDIDATE] = linked.bind(k, data)
-        _compare_samples(bound[CANDIDATE].results(), data)
+        operands = _operands(candidate, k, data)
+        bound[CANDIDATE] = linked.bind(k, operands)
+        first = bound[CANDIDATE].checked_call()
+        _compare_samples(first.results, data)
     if incumbent is not None:
-        bound[INCUMBENT] = _LinkedCandidate(incumbent, options.threads).bind(len(cases) - 1, cases[-1])
-        _compare_in_full(bound[CANDIDATE].results(), bound[INCUMBENT].results(), cases[-1])
+        bound[INCUMBENT] = _LinkedCandidate(incumbent, options.threads).bind(len(cases) - 1, operands)
+        _compare_in_full(first.results, bound[INCUMBENT].checked_call().results, cases[-1])
+        best = min(time_calls(bound[INCUMBENT].call, FIRST_CALLS))
+        seconds = _seconds_if_far_slower(bound[CANDIDATE], first.seconds, best, options.max_ratio)
+        if seconds is not None:
+            return _timing(BlockTimes(seconds, 0.0, seconds, FIRST_CALLS, 0, 0), start, options.threads, best)
     return _time_in_turns(bound, start, options)
+
+
+def _seconds_if_far_slower(candidate: "_BoundCandidate", first: float, best: float, max_ratio: float) -> float | None:
+    """The time of a candidate whose first calls tell that it is far slower than the incumbent; None of others."""
+    if first > FIRST_CALL_FACTOR * max_ratio * best:
+        return first
+    seconds = min(time_calls(candidate.call, FIRST_CALLS))
+    return seconds if seconds > max_ratio * best else None
 
 
 def _time_in_turns(bound: Mapping[str, "_BoundCandidate"], start: SystemLoad, options: RunOptions) -> dict[str, Any]:
     calls = {name: b.call for name, b in bound.items()}
     matrix = np.random.default_rng(0).standard_normal((CANARY_SIZE, CANARY_SIZE), np.float32)
     calls[CANARY] = lambda: matrix @ matrix
-    if INCUMBENT in bound:
-        first, best = (min(time_calls(calls[n], FIRST_CALLS)) for n in (CANDIDATE, INCUMBENT))
-        if first > options.max_ratio * best:
-            return _timing(BlockTimes(first, 0.0, first, FIRST_CALLS, 0, 0), start, options.threads, best)
     blocks = run_in_turns(tuple(bound), lambda name, seconds: time_block(calls[name], seconds), options.plan)
     incumbent = times_of(INCUMBENT, blocks).median if INCUMBENT in bound else None
     return _timing(times_of(CANDIDATE, blocks), start, options.threads, incumbent)
@@ -170,9 +185,9 @@ class _LinkedCandidate:
         functions = [f for f in (built.kernel, built.prepack) if f is not None]
         self._library = link_functions(built.code, [f.name for f in functions], "a candidate")
 
-    def bind(self, case: int, data: CaseData) -> "_BoundCandidate":
+    def bind(self, case: int, operands: Mapping[str, Array]) -> "_BoundCandidate":
         """The candidate with operands for a case; prepacked constants are computed."""
-        arrays = {name: align_array(array) for name, array in data.inputs.items()}
+        arrays = dict(operands)
         for function in (self._built.prepack, self._built.kernel):
             for p in function.parameters if function is not None else ():
                 if p.name not in arrays:
@@ -198,13 +213,29 @@ class _BoundCandidate:
     call: Callable[[], object]
     owner: "_LinkedCandidate"
 
-    def results(self) -> dict[str, Array]:
-        """What one call writes, by parameter."""
+    def checked_call(self) -> "_Checked":
+        """One call on outputs and workspace in which nothing looks written."""
         written = [p.name for p in self.kernel.parameters if p.is_written]
         for name in written:
             self.arrays[name].reshape(-1).view(np.uint8)[...] = NOT_WRITTEN
-        self.call()
-        return {name: self.arrays[name] for name in written}
+        (seconds,) = time_calls(self.call, 1)
+        return _Checked({name: self.arrays[name].copy() for name in written}, seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checked:
+    """Copies of what a call wrote, by parameter, and how long it took."""
+
+    results: Mapping[str, Array]
+    seconds: float
+
+
+def _operands(built: BuiltCandidate, case: int, data: CaseData) -> dict[str, Array]:
+    """Inputs and outputs of a case, in which all candidates of a run work, so that places of tensors do not differ."""
+    outputs = (p for p in built.kernel.parameters if p.name in data.samples)
+    return {name: align_array(array) for name, array in data.inputs.items()} | {
+        p.name: _poisoned(p.shapes[case], p.dtype) for p in outputs
+    }
 
 
 def _poisoned(shape: tuple[int, ...], dtype: str) -> Array:

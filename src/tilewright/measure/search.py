@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.errors import ScheduleError
 from tilewright.measure.search_log import SearchLog
-from tilewright.optimize.measurer import Candidate, Failure, Measurer
+from tilewright.optimize.measurer import Candidate, Failure, Measurement, Measurer
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 
@@ -131,9 +131,7 @@ def _measure_batch(
         digests.append(digest)
         if schedule is not None and digest is not None and digest not in seen and digest not in fresh:
             fresh[digest] = Candidate(schedule.trace)
-    best = fastest_programs(space, log, 1)
-    incumbent = Candidate(space.schedule(best[0]).trace) if best else None
-    measured = dict(zip(fresh, measurer.measure(space.task, list(fresh.values()), incumbent), strict=True))
+    measured = dict(zip(fresh, _measure(space, log, list(fresh.values()), measurer), strict=True))
     seconds = round((time.perf_counter() - start) / len(batch), 4)
     for program, digest in zip(batch, digests, strict=True):
         entry: dict[str, Any] = {"key": space.key(program), **space.encode(program), "ns": None, "seconds": seconds}
@@ -147,6 +145,20 @@ def _measure_batch(
                     entry["failure"] = str(measurement.result)
                     tell(f"{entry['key']}: {measurement.result}")
         log.append(entry)
+
+
+def _measure(
+    space: ProgramSpace[Program], log: SearchLog, candidates: list[Candidate], measurer: Measurer
+) -> list[Measurement]:
+    """Measures candidates in turns with the fastest program of the log, or with the first of them that runs."""
+    best = fastest_programs(space, log, 1)
+    incumbent = Candidate(space.schedule(best[0]).trace) if best else None
+    measured: list[Measurement] = []
+    while incumbent is None and len(measured) < len(candidates):
+        measured += measurer.measure(space.task, [candidates[len(measured)]])
+        incumbent = None if measured[-1].nanoseconds is None else measured[-1].candidate
+    rest = candidates[len(measured) :]
+    return [*measured, *measurer.measure(space.task, rest, incumbent)] if rest else measured
 
 
 def _schedule_or_none(space: ProgramSpace[Program], program: Program) -> Schedule | None:
