@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         TaskError,
         TilewrightError,
         TraceError,
+        TreeError,
         UnsupportedError,
         VerifyError,
     )
@@ -86,8 +87,8 @@ if TYPE_CHECKING:
 _ERRORS = (
     "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",
     "LayoutError", "MeasureError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError",
-    "ShapeError", "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "UnsupportedError",
-    "VerifyError",
+    "ShapeError", "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "TreeError",
+    "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -128,7 +129,7 @@ __all__ = [
     "InferenceSession", "InternalError", "Layout", "LayoutError", "MeasureError", "MismatchError", "ModelError",
     "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
     "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor", "TilewrightError",
-    "TraceError", "UnsupportedError", "VerifyError", "Workbench",
+    "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
     "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
     "rsqrt",

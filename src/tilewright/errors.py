@@ -189,6 +189,15 @@ class TaskError(DataError):
         super().__init__(problems, where=where)
 
 
+class TreeError(DataError, ScheduleError):
+    """A tile tree that can't be read, or that does not fit its kernel; `problems` lists every defect found."""
+
+    code = "tree"
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "tile tree") -> None:
+        super().__init__(problems, where=where)
+
+
 class FallbackWarning(UserWarning):
     """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning lists all of them."""
 

@@ -95,14 +95,14 @@ def test_sums_over_aliased_rows() -> None:
     # docs/cost-model.md, REFETCH_FACTOR; one core of Zen 3
     one_line = {(1024, 16, 8): 62.0, (1024, 16, 16): 82.0, (1024, 16, 32): 136.0, (1024, 16, 64): 151.0}
     # the slowest of all blocks
-    others = {(1024, 64, 32): 71.0, (1040, 16, 32): 73.0}
+    slowest = {(1024, 64, 32): 71.0, (1040, 16, 32): 73.0}
 
     def predicted(columns: int, lanes: int, rows: int) -> float:
         sizes = ((lanes, 1), (columns, rows), (columns, 1024))
         return program_time(TileProgram(column_sums(1024, columns), Sketch(0, 8, (0,), 1), sizes), ZEN3)
 
     assert not misranked(one_line, {case: predicted(*case) for case in one_line})
-    for case, us in others.items():
+    for case, us in slowest.items():
         same_block = (1024, 16, 32)
         assert not misranked(
             {case: us, same_block: one_line[same_block]}, {x: predicted(*x) for x in (case, same_block)}
@@ -117,8 +117,8 @@ def test_rows_of_a_window_share_loads() -> None:
     moved = ((1, 0, 0, 0, 0), (0, 1, 0, 1, 0), (0, 0, 1, 0, 1))
     image = Operand("x", 4, False, (144, 58, 58), moved, False)
     weights = Operand("w", 4, True, (144, 3, 3), ((1, 0, 0, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1)), False)
-    made = Operand("y", 4, False, (144, 56, 56), tuple(tuple(row) for row in np.eye(5, dtype=int)[:3].tolist()), True)
-    problem, sketch = Problem("y", "y", axes, (image, weights), (made,), 1, 32), Sketch(2, 8, (0, 1, 2), None)
+    output = Operand("y", 4, False, (144, 56, 56), tuple(tuple(row) for row in np.eye(5, dtype=int)[:3].tolist()), True)
+    problem, sketch = Problem("y", "y", axes, (image, weights), (output,), 1, 32), Sketch(2, 8, (0, 1, 2), None)
     predicted = {}
     for rows in measured_us:
         register = (1, rows, 16, 3, 3)
