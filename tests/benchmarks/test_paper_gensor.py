@@ -16,15 +16,6 @@ from benchmarks.paper_gensor.operators import operator, operator_names, operator
 from benchmarks.paper_gensor.program_space import ProgramId, ProgramSpace, current_log, fingerprint, predicted_time
 from benchmarks.paper_gensor.rowwise_programs import RowwisePrograms
 from benchmarks.paper_gensor.store import ResultStore
-from benchmarks.paper_gensor.value_iteration import (
-    NO_ACTION,
-    StateGraph,
-    build_graph,
-    follow_policy,
-    iterate_values,
-    potential,
-    run_experiment,
-)
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
@@ -33,7 +24,6 @@ from tilewright.measure.function_timer import FunctionTimer, SharedOperands
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.measure.search_log import SearchLog
-from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule

@@ -9,8 +9,8 @@ import numpy as np
 from tests.fuzz.check import WrongError, guarded
 from tests.fuzz_construct.builder import RandomModel, Rounding, Sizes, random_array
 
+from tilewright.driver.build import MAX_ERROR_GROWTH
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.conv_algorithm import MAX_ERROR_GROWTH
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
 from tilewright.expr.computation import Computation
