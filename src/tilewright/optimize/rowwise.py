@@ -100,8 +100,6 @@ def schedule_stages(s: Schedule, task: Task, plan: RowwisePlan = RULE_PLAN, para
     """
     rank = task.fusion.outer_rank
     stages = _split_stages(s, task, plan)
-    if any(x.reduction is not None for x in stages[:-1]):
-        raise ScheduleError("a window stage is not the last one", where=f"func {s.func.name!r}")
     last = stages[-1]
     rows = list(s.loops(last.block)[:rank])
     rows_per_block = plan.rows_per_block
@@ -112,19 +110,39 @@ def schedule_stages(s: Schedule, task: Task, plan: RowwisePlan = RULE_PLAN, para
         outer, inner = s.split(rows[-1], rows_per_block)
         rows, inner_rows = [*rows[:-1], outer], [inner]
     _schedule_stage(s, last, [*rows, *inner_rows], task, plan)
-    for stage in reversed(stages[:-1]):
-        if rows:
-            s.do("compute_at", stage.block, rows[-1])
-        s.do("set_scope", buffer_of(s, stage.block), MemoryScope.STACK)
-        if stage.partial is not None:
-            # K-blocks are placed before the stages that they read: those can only move to where all their readers are
-            _schedule_stage(s, stage, rows, task, plan)
-    for stage in (x for x in stages[:-1] if x.partial is None):
-        _schedule_stage(s, stage, rows, task, plan)
+    row_loops = {x.block: _move_into_rows(s, x, rows, rows_per_block, task, plan) for x in reversed(stages[:-1])}
+    for stage in (x for x in stages[:-1] if x.partial is None and x.reduction is None):
+        _schedule_stage(s, stage, row_loops[stage.block], task, plan)
     if parallel is None:
         parallelize(s, rows)
     for x in rows if parallel else ():
         s.do("parallel", x)
+
+
+def _move_into_rows(
+    s: Schedule, stage: StageBlocks, rows: list[str], rows_per_block: int, task: Task, plan: RowwisePlan
+) -> list[str]:
+    """Moves a stage before the last into the loops over rows; returns its loops over rows there.
+
+    The results of the kernel share these loops, intermediates are computed there as far as they are read. K-blocks and
+    windows are placed at once, before the stages that they read: those can only move to where all their readers are.
+    """
+    row_loops = rows
+    if find_block(s.func, stage.block)[0].body.buffer in s.func.outputs:
+        own = list(s.loops(stage.block)[: len(rows)])
+        if rows and rows_per_block > 1:
+            inner = s.split(own[-1], rows_per_block)[1]
+            row_loops = [*rows, inner]
+        if rows:
+            s.do("compute_with", stage.block, rows[-1])
+        row_loops = row_loops if stage.reduction is not None else rows
+    else:
+        if rows:
+            s.do("compute_at", stage.block, rows[-1])
+        s.do("set_scope", buffer_of(s, stage.block), MemoryScope.STACK)
+    if stage.partial is not None or stage.reduction is not None:
+        _schedule_stage(s, stage, row_loops, task, plan)
+    return row_loops
 
 
 def _row_interleave(s: Schedule, rows: Sequence[str]) -> int:
@@ -167,10 +185,13 @@ def _split_stages(s: Schedule, task: Task, plan: RowwisePlan) -> list[StageBlock
             case StageRole.REGISTER_REDUCTION:
                 stages.append(StageBlocks(next(iter(apply_and_get_blocks(s, "cache_write", b.name))), b.name))
             case StageRole.ROW_REDUCTION:
+                copy = b.body.buffer in s.func.outputs and next(iter(apply_and_get_blocks(s, "cache_write", b.name)))
                 lanes = _reduction_vectors(plan, b.name) * task.target.lanes(32)
                 k_block = choose_k_block(b, K_BLOCK_LIMITS, lanes)
                 partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", b.name, *k_block)))
                 stages.append(StageBlocks(b.name, None, partial))
+                if copy:
+                    stages.append(StageBlocks(copy))
             case StageRole.ELEMENTWISE:
                 stages.append(StageBlocks(b.name))
     return stages

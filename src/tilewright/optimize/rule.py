@@ -6,7 +6,7 @@ It searches and measures nothing; strides and extents decide. It always applies,
 from dataclasses import replace
 from math import prod
 
-from tilewright.expr.nodes import Const, MemoryScope, Var
+from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
 from tilewright.expr.traversal import loads
 from tilewright.graph.fusion import FusionPattern
 from tilewright.loops.ir import Block, IterKind, blocks
@@ -45,6 +45,8 @@ class Rule:
             case FusionPattern.ELEMENTWISE | FusionPattern.REDUCTION:
                 pass
         reduction = next((b for b in func_blocks if b.init is not None), None)
+        if reduction is None and len(func_blocks) > 1:
+            return schedule_siblings(task)
         if reduction is None:
             schedule_elementwise(s, func_blocks[-1].name, task)
             return s
@@ -85,6 +87,38 @@ def schedule_elementwise(s: Schedule, block: str, task: Task) -> None:
         s.do("reorder", tuple(order))
     s.do("vectorize", inner)
     parallelize(s, order[:-1] if across is None else order[:-2])
+
+
+def schedule_siblings(task: Task) -> Schedule:
+    """Element-wise blocks over one iteration space in one nest, so that common operands are loaded once: each stores a
+    vector in every iteration. Where they suit different lanes, every block has a nest of its own."""
+    s = Schedule(task.func)
+    nodes = blocks(task.func.body)
+    lane = _best_lane_axis(nodes[-1], task)
+    width = task.target.lanes(32)
+    is_plain = lane is not None and not any(
+        select_axes(n) or _transposed_axis(n, lane, task) is not None for n in nodes
+    )
+    if lane is None or not is_plain or (len(nodes[-1].iters) == 1 and _is_short(nodes[-1].iters[0].extent, width)):
+        for node in nodes:
+            schedule_elementwise(s, node.name, task)
+        return s
+    shared: list[str] = []
+    for node in reversed(nodes):
+        loops = s.loops(node.name)
+        outer, inner = split_for_lanes(s, loops[lane], width)
+        own = [x for k, x in enumerate(loops) if k != lane] + ([] if outer is None else [outer])
+        s.do("reorder", (*own, inner))
+        if shared:
+            s.do("compute_with", node.name, shared[-1])
+        s.do("vectorize", inner)
+        shared = shared or own
+    parallelize(s, shared)
+    return s
+
+
+def _is_short(extent: Expr, lanes: int) -> bool:
+    return isinstance(extent, Const) and extent.value <= lanes
 
 
 def _unroll_select_axes(s: Schedule, loops: tuple[str, ...], lane: int, unrolled_axes: list[int], task: Task) -> None:
