@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models onnx-backend verify-zoo replay bench-models bench-ops bench-paper-gensor clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees onnx-backend verify-zoo replay bench-models bench-ops bench-paper-gensor clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -51,6 +51,9 @@ fuzz-construct: $(VENV)/stamp-test ## 2,000 random operators through gensor and 
 
 fuzz-models: $(VENV)/stamp-test ## 1,000 random models against ONNX Runtime
 	$(PYTHON) -m tests.fuzz_models --count 1000 --jobs 2 $(FUZZ_ARGS)
+
+fuzz-trees: $(VENV)/stamp-test ## 500 random tile trees over kernels of several computations, down to native code
+	$(PYTHON) -m tests.fuzz_trees --count 500 $(FUZZ_ARGS)
 
 onnx-backend: $(VENV)/stamp-test ## all cases of ONNX's backend tests, and a table of what becomes of them
 	$(PYTHON) -m tests.onnx_backend $(ONNX_BACKEND_ARGS)

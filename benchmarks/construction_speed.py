@@ -67,7 +67,7 @@ def construction_times(model: object, optimizer: str) -> list[tuple[str, float]]
     chosen = optimizer_named(optimizer)
     times: list[tuple[str, float]] = []
     for kernel in make_compilation(model).kernels:  # pyright: ignore[reportArgumentType]
-        task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
+        task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.inputs[1:]), Target.host(), kernel.fusion)
         start = time.perf_counter()
         if chosen.optimize(task) is not None:
             times.append((kernel.name, time.perf_counter() - start))

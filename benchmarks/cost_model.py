@@ -134,7 +134,7 @@ def largest_kernel_task(name: str) -> Task:
     kernels = make_compilation(case.model(), CompileOptions(exact=True)).kernels
     most = max(kernels, key=lambda k: _iteration_count(k.origin))
     # the first parameter is fed, the last one is the result, what lies between are weights
-    return Task(most.origin, frozenset(b.name for b in most.origin.params[1:-1]), Target.host())
+    return Task(most.origin, frozenset(b.name for b in most.origin.inputs[1:]), Target.host(), most.fusion)
 
 
 def _iteration_count(func: Func) -> int:

@@ -46,7 +46,7 @@ def main_kernel(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | 
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32)
               for b in native.funcs[func.name].params]  # fmt: skip
-    out = next(k for k, b in enumerate(native.funcs[func.name].params) if b.name == main.origin.params[-1].name)
+    out = next(k for k, b in enumerate(native.funcs[func.name].params) if b.name == main.origin.outputs[-1].name)
 
     def run() -> Array:
         native.call(func.name, arrays, (), threads)

@@ -35,12 +35,13 @@ from benchmarks.paper_gensor.operators import (
 )
 from benchmarks.paper_gensor.program_space import ProgramSpace
 from benchmarks.paper_gensor.search import current_log, search, timed_entries
-from benchmarks.paper_gensor.store import ResultStore, SearchLog, source_hash
+from benchmarks.paper_gensor.store import ResultStore, SearchLog
 from benchmarks.paper_gensor.value_iteration import run_experiment
 from benchmarks.paper_gensor.workers import start_workers
 from tilewright.errors import TilewrightError
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
+from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_gensor"
 BUDGET = tables.FULL_BUDGET

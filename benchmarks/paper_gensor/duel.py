@@ -145,7 +145,7 @@ def check_results(programs: ProgramSpace, kernels: Mapping[str, PrepackedKernel]
         ValueError: results differ.
     """
     rng = np.random.default_rng(1)
-    *inputs, result = programs.task.func.params
+    inputs, (result,) = programs.task.func.inputs, programs.task.func.outputs
     data = {b.name: rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32) for b in inputs}
     reference: Array | None = None
     for name, split in kernels.items():

@@ -77,7 +77,7 @@ def operator_of(case: Case) -> Operator:
     candidates: list[tuple[int, Task]] = []
     for kernel in make_compilation(case.model(), CompileOptions(exact=True)).kernels:
         # the first parameter is fed, the last one is the result, what lies between are weights
-        task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.params[1:-1]), Target.host())
+        task = Task(kernel.origin, frozenset(b.name for b in kernel.origin.inputs[1:]), Target.host(), kernel.fusion)
         if problem_for(task) is not None or rowwise_problem(task) is not None:
             candidates.append((iteration_count(task.func), task))
     if not candidates:

@@ -2,27 +2,14 @@
 
 import json
 from collections.abc import Mapping
-from functools import lru_cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import tilewright
 from benchmarks.common.report import RESULTS
 
 FILE = RESULTS / "paper_gensor.json"
 LOGS = Path("build/paper_gensor")
 CIRCUMSTANCES = "circumstances"
-
-
-@lru_cache(maxsize=1)
-def source_hash() -> str:
-    """Hash of the compiler's sources."""
-    root = Path(tilewright.__file__).parent
-    digest = sha256()
-    for path in sorted(root.rglob("*.py")):
-        digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
-    return digest.hexdigest()[:16]
 
 
 class ResultStore:

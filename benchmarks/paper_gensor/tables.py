@@ -11,7 +11,8 @@ from benchmarks.operators.__main__ import median_times, speed_over_best_peer
 from benchmarks.operators.peers import PEERS
 from benchmarks.paper_gensor.duel import gain_shares, relative_speed
 from benchmarks.paper_gensor.operators import KINDS, SCALING_GEMMS
-from benchmarks.paper_gensor.store import ResultStore, source_hash
+from benchmarks.paper_gensor.store import ResultStore
+from tilewright.version import source_hash
 
 MIN_SPEED_OVER_BEST, MAX_MEDIAN_SECONDS, MAX_SECONDS, MIN_SCORED_PER_SECOND, MIN_RANK_CORRELATION = (
     0.95,

@@ -52,8 +52,10 @@ if TYPE_CHECKING:
         ShapeError,
         ShapeWarning,
         TargetError,
+        TaskError,
         TilewrightError,
         TraceError,
+        TreeError,
         UnsupportedError,
         VerifyError,
     )
@@ -84,7 +86,8 @@ if TYPE_CHECKING:
 _ERRORS = (
     "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",
     "LayoutError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError",
-    "ShapeWarning", "TargetError", "TilewrightError", "TraceError", "UnsupportedError", "VerifyError",
+    "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "TreeError",
+    "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -124,8 +127,8 @@ __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
     "InferenceSession", "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError",
     "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
-    "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "Tensor", "TilewrightError", "TraceError",
-    "UnsupportedError", "VerifyError", "Workbench",
+    "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor", "TilewrightError",
+    "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
     "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
     "rsqrt",

@@ -152,12 +152,10 @@ class ScheduleError(TilewrightError):
     code = "schedule"
 
 
-class TraceError(TilewrightError):
-    """A recorded schedule that can't be read; `problems` lists every defect found, not only the first."""
+class DataError(TilewrightError):
+    """Data of the package that can't be read; `problems` lists every defect found, not only the first."""
 
-    code = "trace"
-
-    def __init__(self, problems: Sequence[Problem], *, where: str = "trace") -> None:
+    def __init__(self, problems: Sequence[Problem], *, where: str) -> None:
         self.problems = tuple(problems)
         if len(self.problems) == 1:
             only = self.problems[0]
@@ -165,6 +163,33 @@ class TraceError(TilewrightError):
             return
         lines = "\n  ".join(str(p) for p in self.problems)
         super().__init__(f"{len(self.problems)} problems\n  {lines}", where=where)
+
+
+class TraceError(DataError):
+    """A recorded schedule that can't be read; `problems` lists every defect found, not only the first."""
+
+    code = "trace"
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "trace") -> None:
+        super().__init__(problems, where=where)
+
+
+class TaskError(DataError):
+    """A stored task that can't be read; `problems` lists every defect found, not only the first."""
+
+    code = "task"
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "task") -> None:
+        super().__init__(problems, where=where)
+
+
+class TreeError(DataError, ScheduleError):
+    """A tile tree that can't be read, or that does not fit its kernel; `problems` lists every defect found."""
+
+    code = "tree"
+
+    def __init__(self, problems: Sequence[Problem], *, where: str = "tile tree") -> None:
+        super().__init__(problems, where=where)
 
 
 class FallbackWarning(UserWarning):

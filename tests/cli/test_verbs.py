@@ -267,8 +267,8 @@ def test_inspect_summaries(folder, capsys):
 
 def test_inspect_of_single_things(tmp_path, capsys):
     nodes = [models.helper.make_node("Add", ["x", "c"], ["y"])]
-    made = models.model(nodes, [models.value("x", [3])], [models.value("y", [3])], {"c": np.float32([1, 2, 3])})
-    tilewright.compile(made).save(tmp_path / "m.tw")
+    proto = models.model(nodes, [models.value("x", [3])], [models.value("y", [3])], {"c": np.float32([1, 2, 3])})
+    tilewright.compile(proto).save(tmp_path / "m.tw")
     out = run(capsys, "inspect", tmp_path / "m.tw")[1].splitlines()
     assert "step     native code: 1 node" in out
     assert out[-1].endswith("in 1 array")
@@ -287,15 +287,15 @@ def test_doctor(capsys, monkeypatch):
 
 def test_a_module_of_its_own():
     command = [sys.executable, "-m", "tilewright", "--version"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    assert done.stdout == f"tilewright {tilewright.__version__}\n"
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert process.stdout == f"tilewright {tilewright.__version__}\n"
 
 
 @pytest.mark.parametrize("verb", ["compile", "run", "bench", "profile", "verify", "inspect", "doctor"])
 def test_every_verb_has_help(verb, capsys):
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as exit_:
         main([verb, "--help"])
-    assert done.value.code == 0
+    assert exit_.value.code == 0
     assert f"usage: tilewright {verb}" in capsys.readouterr().out
 
 

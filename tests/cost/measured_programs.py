@@ -65,11 +65,11 @@ def program_of(problem: Problem, text: str, lanes: int) -> TileProgram:
     and tiles of every axis, from L2 inwards, `|` at the lane axis. The operands of a product are packed along its rows
     (a0) or columns (a1)."""
     axes, _, rest = text.partition("; order ")
-    found = [match for part in axes.split("; ") if (match := AXIS.fullmatch(part))]
-    assert len(found) == len(problem.axes), text
+    matches = [match for part in axes.split("; ") if (match := AXIS.fullmatch(part))]
+    assert len(matches) == len(problem.axes), text
     order, _, packed = rest.partition("; packed ")
-    names = [match["name"] for match in found]
-    lane = next(k for k, match in enumerate(found) if "|" in match["flags"])
+    names = [match["name"] for match in matches]
+    lane = next(k for k, match in enumerate(matches) if "|" in match["flags"])
     sketch = Sketch(
         lane,
         lanes,
@@ -78,7 +78,7 @@ def program_of(problem: Problem, text: str, lanes: int) -> TileProgram:
         tuple((int(k), int(k)) for k in re.findall(r"a(\d)", packed)),
     )
     return TileProgram(
-        problem, sketch, tuple(tuple(int(m[level]) for m in found) for level in ("register", "l1", "l2"))
+        problem, sketch, tuple(tuple(int(m[level]) for m in matches) for level in ("register", "l1", "l2"))
     )
 
 

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 from itertools import product as pairs
-from math import inf, prod
+from math import prod
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tile.problems import SKETCH, matrix_product, tiles
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION, CacheHierarchy
+from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.features import extract_features
 from tilewright.cost.footprint import contiguous_dims, moved_bytes, touched_elements
@@ -17,6 +17,7 @@ from tilewright.cost.hw_prefetch import ramp_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
 from tilewright.machine import Target
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
@@ -24,6 +25,8 @@ from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, is_legal
+
+COST = CostParameters()
 
 
 def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:
@@ -33,10 +36,10 @@ def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:
 
 def touched(operand: Operand, box: tuple[int, ...], first: tuple[int, ...]) -> set[tuple[int, ...]]:
     """The elements that the points of a box touch."""
-    found: set[tuple[int, ...]] = set()
+    elements: set[tuple[int, ...]] = set()
     for point in pairs(*(range(f, f + n) for f, n in zip(first, box, strict=True))):
-        found.add(tuple(sum(c * x for c, x in zip(row, point, strict=True)) for row in operand.index))
-    return found
+        elements.add(tuple(sum(c * x for c, x in zip(row, point, strict=True)) for row in operand.index))
+    return elements
 
 
 @st.composite
@@ -85,15 +88,15 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
     count = len(shape)
     operand = Operand("x", 4, False, shape, tuple(tuple(int(a == d) for a in range(count)) for d in range(count)), True)
     box = (min(height, shape[0]), *(data.draw(st.integers(1, n)) for n in shape[1:]))
-    said = moved_bytes(operand, numbers(box), 64)[0] / 64
-    found: list[int] = []
+    predicted = moved_bytes(operand, numbers(box), 64)[0] / 64
+    line_counts: list[int] = []
     for first in pairs(*(range(n - b + 1) for n, b in zip(shape, box, strict=True))):
         places = touched(operand, box, first)
-        found.append(len({int(np.ravel_multi_index(at, shape)) // 16 for at in places}))
+        line_counts.append(len({int(np.ravel_multi_index(at, shape)) // 16 for at in places}))
     # a box may begin anywhere in a line, but one of whole lines begins with one
-    assert min(found) <= said
+    assert min(line_counts) <= predicted
     if all(b == n for b, n in zip(box[1:], shape[1:], strict=True)):
-        assert said < max(found) + 1
+        assert predicted < max(line_counts) + 1
     whole = [n for n, row in zip(shape, contiguous_dims(operand, 64), strict=True) if row]
     assert prod(whole) >= 16 > prod(whole[1:])
 
@@ -105,9 +108,9 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
 def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
     assert is_legal(problem, SKETCH, sizes).all()
-    known = machine_named("x86-64-v3")
+    shipped = machine_named("x86-64-v3")
     # with lines of one element all bytes are asked for
-    machine = replace(known, levels=tuple(replace(x, line=4) for x in known.levels))
+    machine = replace(shipped, levels=tuple(replace(x, line=4) for x in shipped.levels))
     space = SearchSpace(problem, SKETCH, machine, ())
     extents = [a.extent for a in problem.axes]
     for level in (REGISTER, L1, L2):
@@ -117,7 +120,7 @@ def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) ->
         read = sum(4 * len(touched(o, box, (0, 0, 0))) for o in problem.operands)
         part = held / machine.vector_registers
         if level != REGISTER:
-            part = read / (machine.levels[level - 1].share * USABLE_CACHE_FRACTION)
+            part = read / (machine.levels[level - 1].share * COST.usable_cache_fraction)
         assert np.isclose(space.footprint(numbers(box), at)[0], part)
         full = (*box[:2], extents[2])
         firsts = [(x, y, 0) for x in range(0, extents[0], box[0]) for y in range(0, extents[1], box[1])]
@@ -128,19 +131,19 @@ def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) ->
 @given(tiles())
 def test_task_and_tile_counts_match_enumeration(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
+    features = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
     (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
     tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
-    assert found.tasks[0] == tasks
+    assert features.tasks[0] == tasks
     micro = (extents[0] // register[0]) * (extents[1] // register[1]) * (extents[2] // near[2])
-    assert found.register_tiles[0] == micro
-    assert found.accumulators[0] == register[0] * register[1] / 2
-    assert found.steps[0] * register[2] * found.register_tiles[0] == (
+    assert features.register_tiles[0] == micro
+    assert features.accumulators[0] == register[0] * register[1] / 2
+    assert features.steps[0] * register[2] * features.register_tiles[0] == (
         extents[0] // register[0] * (extents[1] // register[1]) * extents[2]
     )
-    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == problem.points
-    assert found.vector_loads[0] == register[2] * register[1] / 2
-    assert found.broadcast_loads[0] == register[2] * register[0]
+    assert features.vector_operations[0] * features.steps[0] * features.register_tiles[0] * 2 == problem.points
+    assert features.vector_loads[0] == register[2] * register[1] / 2
+    assert features.broadcast_loads[0] == register[2] * register[0]
 
 
 @given(tiles(), st.integers(0, 4))
@@ -168,9 +171,9 @@ def test_shared_data_is_loaded_by_every_thread() -> None:
     )
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
-        _, (own, shared) = cache_traffic(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6], 4, threads=[threads]))
+        _, (private, shared) = cache_traffic(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6], 4, threads=[threads]))
         # threads beyond those that have rows of their own take columns, and read the same rows
-        assert own[0] == a * tasks / rows + b * rows + 2 * c
+        assert private[0] == a * tasks / rows + b * rows + 2 * c
         assert shared[0] == 0.0
     turned = Sketch(1, 2, (1, 0), 2)
     assert (
@@ -186,8 +189,8 @@ def test_shared_data_takes_more_of_the_last_private_cache() -> None:
     )
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     strip, line = a / 4 + b + c / 4, 4
-    by = [x.cache[0] for x in ramp_factors(problem, SKETCH, columns, line, inf)]
-    fits_twice = (strip + b) / USABLE_CACHE_FRACTION
+    by = [x.cache[0] for x in ramp_factors(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6, 1e6], line))]
+    fits_twice = (strip + b) / COST.usable_cache_fraction
     for capacity, times_read in ((fits_twice - 1, 4), (fits_twice, 2)):
         # two threads with two strips of rows each
         alone, together = cache_traffic(
@@ -196,7 +199,7 @@ def test_shared_data_takes_more_of_the_last_private_cache() -> None:
         assert alone[1][0] == by[0] * a + by[1] * b + by[2] * 2 * c
         assert together[1][0] == by[0] * a + by[1] * times_read * b + by[2] * 2 * c
     # what the first cache loses comes from the core's own second one, or from one of several cores
-    for capacities in ([strip / USABLE_CACHE_FRACTION, 1e6, 1e6], [strip / USABLE_CACHE_FRACTION, 1e6]):
+    for capacities in ([strip / COST.usable_cache_fraction, 1e6, 1e6], [strip / COST.usable_cache_fraction, 1e6]):
         threads = [2, 2, 1][-len(capacities) :]
         assert (
             cache_traffic(problem, SKETCH, columns, CacheHierarchy(capacities, line, threads=threads))[1][0][0]
@@ -207,9 +210,9 @@ def test_shared_data_takes_more_of_the_last_private_cache() -> None:
 def test_masked_lanes_are_wasted_work() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
-    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64)
+    features = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
     # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
-    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == 4 * 8 * 3
+    assert features.vector_operations[0] * features.steps[0] * features.register_tiles[0] * 2 == 4 * 8 * 3
 
 
 def test_streams_count_reads_only() -> None:
@@ -218,8 +221,8 @@ def test_streams_count_reads_only() -> None:
     columns = CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes)
     read = replace(problem, results=())
     assert (
-        extract_features(problem, SKETCH, columns, 64).streams[0]
-        == extract_features(read, SKETCH, columns, 64).streams[0]
+        extract_features(problem, SKETCH, columns, 64, COST).streams[0]
+        == extract_features(read, SKETCH, columns, 64, COST).streams[0]
         == 8 + 1
     )
 
@@ -229,9 +232,9 @@ def test_features_do_not_depend_on_the_batch() -> None:
     for sketch in reduction_sketches(problem, Target.parse("x86-64-v3"), machine_named("haswell")):
         space = SearchSpace.of(problem, sketch, machine_named("zen3"))
         sizes = run_walks(space, Annealing(walks=2), 3).recorded_sizes()
-        many = extract_features(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), 64)
+        many = extract_features(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), 64, COST)
         for k in range(0, len(sizes), 7):
             one = extract_features(
-                problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes[k : k + 1]), 64
+                problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes[k : k + 1]), 64, COST
             )
             assert (one.registers[0], one.streams[0]) == (many.registers[k], many.streams[k])

@@ -4,24 +4,18 @@ import numpy as np
 import pytest
 from tests.tile.problems import matrix_product
 
+from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
-from tilewright.cost.hw_prefetch import (
-    INTERLEAVED_STORE_PENALTY,
-    MAX_PREFETCH_PAGES,
-    PAGE_RAMP_BYTES,
-    REFETCH_FACTOR,
-    SINGLE_STREAM_PENALTY,
-    SPLIT_STORE_RAMP_BYTES,
-    UNPREFETCHED_PENALTY,
-    L1Cache,
-    ramp_factors,
-)
+from tilewright.cost.hw_prefetch import ramp_factors
 from tilewright.cost.shape_family import ShapeFamily
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch
 
-LINE, TRANSLATIONS = 64, 112
+COST, LINE, ONE_STREAM = CostParameters(), 64, CostParameters().single_stream_penalty
+CACHES = CacheHierarchy([49152.0, 2097152.0], LINE, tlb_entries=112)
+"""Of which nothing aliases."""
 ALONG_ROWS = Sketch(0, 16, (0, 1), 2, ((0, 0),))
 """Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
 
@@ -30,17 +24,19 @@ def growth(n: int, chunk: int, sketch: Sketch = ALONG_ROWS, held: bool = False) 
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[1]
-    return float((found.cache if held else found.memory)[0])
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
+    return float((factors.cache if held else factors.memory)[0])
 
 
 def test_register_tiles_of_a_row_continue_in_few_pages() -> None:
-    assert growth(4096, 8) == growth(4096, int(MAX_PREFETCH_PAGES)) < growth(4096, 2 * int(MAX_PREFETCH_PAGES))
+    assert (
+        growth(4096, 8) == growth(4096, int(COST.max_prefetch_pages)) < growth(4096, 2 * int(COST.max_prefetch_pages))
+    )
 
 
 def test_register_tiles_ramp_up_again_with_too_many_pages() -> None:
     # at most a ramp for each line
-    assert growth(4096, 32) < growth(4096, 64) < growth(4096, 128) <= 1.0 + PAGE_RAMP_BYTES / LINE
+    assert growth(4096, 32) < growth(4096, 64) < growth(4096, 128) <= 1.0 + COST.page_ramp_bytes / LINE
 
 
 def test_rows_in_shared_pages_are_one_stream() -> None:
@@ -57,9 +53,8 @@ def test_packed_panels_have_no_ramp(chunk: int) -> None:
 @pytest.mark.parametrize(
     ("lanes", "rows", "width", "ahead", "expected"),
     [
-        (8, 1, 16, True, SINGLE_STREAM_PENALTY), (8, 1, 24, True, SINGLE_STREAM_PENALTY), (8, 1, 56, True,
-        SINGLE_STREAM_PENALTY),
-        (8, 1, 32, True, 1.0), (8, 1, 48, True, 1.0), (16, 1, 48, True, 1.0), (16, 1, 16, True, SINGLE_STREAM_PENALTY),
+        (8, 1, 16, True, ONE_STREAM), (8, 1, 24, True, ONE_STREAM), (8, 1, 56, True, ONE_STREAM),
+        (8, 1, 32, True, 1.0), (8, 1, 48, True, 1.0), (16, 1, 48, True, 1.0), (16, 1, 16, True, ONE_STREAM),
         (8, 4, 24, True, 1.0), (8, 1, 56, False, 1.0),
     ],
 )  # fmt: skip
@@ -71,8 +66,8 @@ def test_a_single_row_with_one_panel_pays_the_single_stream_penalty(
         Sketch(1, lanes, (0, 1), 2, ((1, 1),), prefetched_operands=(1,) if ahead else ()),
     )
     sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[1]
-    assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
+    assert (float(factors.memory[0]), float(factors.cache[0])) == (expected, 1.0)
 
 
 def test_traffic_from_caches_has_no_page_penalty() -> None:
@@ -83,9 +78,7 @@ def stores(rows: int, lanes: int) -> float:
     """By what writing tiles of a product of matrices takes longer than their bytes."""
     p, sketch = matrix_product(4096, 4096, 256), Sketch(1, 16, (0, 1), 2, ((1, 1),))
     sizes = np.array([[[rows, lanes, 1], [rows, 512, 256], [rows, 512, 256]]])
-    return float(
-        ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[2].memory[0]
-    )
+    return float(ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[2].memory[0])
 
 
 def test_taller_tiles_store_longer_segments() -> None:
@@ -95,7 +88,7 @@ def test_taller_tiles_store_longer_segments() -> None:
 
 def test_stores_of_many_streams_are_ranked_as_measured() -> None:
     """A 1x1 convolution of 128 images of 28 x 28, by (streams, elements of each) that a register tile writes."""
-    measured_ms = {(8, 48): 150.0, (24, 16): 430.0}  # docs/cost-model.md, MAX_WRITE_STREAMS; one core of a Xeon
+    measured_ms = {(8, 48): 150.0, (24, 16): 430.0}  # docs/cost-model.md, `max_write_streams`; one core of a Xeon
     predicted = {tile: stores(*tile) for tile in measured_ms}
     assert sorted(predicted, key=predicted.__getitem__) == sorted(measured_ms, key=measured_ms.__getitem__)
     assert len(set(predicted.values())) == 2
@@ -110,8 +103,8 @@ def moved(
     shape, index = (rows, columns), ((1, 0), (0, 1))
     source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([sizes])), LINE, TRANSLATIONS)
-    return float(found[0].memory[0]), float(found[1].memory[0])
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([sizes])), CACHES)
+    return float(factors[0].memory[0]), float(factors[1].memory[0])
 
 
 ROW_BY_ROW = Sketch(1, 16, (0, 1), None)
@@ -125,7 +118,7 @@ def transposed(rows: int, columns: int, tile: tuple[int, int], near: tuple[int, 
 def test_loads_from_few_pages_are_prefetched() -> None:
     few, many = (transposed(1024, 1024, (4, 16), (256, lanes))[0] for lanes in (32, 64))
     assert few < 1.01
-    assert many == pytest.approx(1.0 + UNPREFETCHED_PENALTY, rel=0.1)
+    assert many == pytest.approx(1.0 + COST.unprefetched_penalty, rel=0.1)
     # column by column: pages are left after a few bytes, and come back to after very many others
     assert transposed(1024, 1024, (4, 16), (1024, 1024))[0] > many
 
@@ -147,7 +140,7 @@ def test_split_stores_to_alternating_pages_stall() -> None:
     # row by row, a run goes on in the same lines
     assert 1.0 < one < min(more)
     # a store of a line's length, begun anywhere in lines, needs two of them nearly always
-    assert more == pytest.approx([1.0 + SPLIT_STORE_RAMP_BYTES / 128.0] * 3, rel=0.05)
+    assert more == pytest.approx([1.0 + COST.split_store_ramp_bytes / 128.0] * 3, rel=0.05)
     # a little more or less than a page from row to row is much alike
     assert transposed(768, 1000, (4, 16), (4, 144))[1] == pytest.approx(
         transposed(768, 1030, (4, 16), (4, 144))[1], rel=0.2
@@ -166,11 +159,7 @@ def test_rows_shorter_than_a_line_are_contiguous() -> None:
         x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
         p, sketch = Problem("y", "y", axes, (x, out), (), 1, 32), Sketch(0, 16, (0, 1, 2), None)
         sizes = np.array([[[16, 8, 2], [16, 8, 2], [32, 8, 2]]])
-        return float(
-            ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS)[1].memory[
-                0
-            ]
-        )
+        return float(ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1].memory[0])
 
     whole = storing(504, 2)
     assert whole == 2.0, "planes are whole lines, whose rows follow each other"
@@ -183,27 +172,27 @@ def test_transposed_stores_to_aligned_rows_touch_single_lines() -> None:
     assert moved(1024, 1024, (1, 0), across, sizes)[1] < moved(1024, 1000, (1, 0), across, sizes)[1]
 
 
-def summed(columns: int, lanes: int, chunk: int, near: L1Cache | None) -> tuple[float, float]:
+def summed(columns: int, lanes: int, chunk: int, near: CacheHierarchy) -> tuple[float, float]:
     """By what sums over the columns of 1024 rows grow that come into the nearest cache, and into others."""
     axes = (Axis("j", columns, True, False), Axis("k", 1024, True, True))
     x = Operand("x", 4, False, (1024, columns), ((0, 1), (1, 0)), False)
     y = Operand("y", 4, False, (columns,), ((1, 0),), True)
     p, sketch = Problem("y", "y", axes, (x,), (y,), 1, 32, is_plain_sum=True), Sketch(0, 8, (0,), 1)
     sizes = np.array([[[lanes, 1], [columns, chunk], [columns, 1024]]])
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), LINE, TRANSLATIONS, near)[0]
-    return float(found.l1[0]), float(found.cache[0])
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), near)[0]
+    return float(factors.l1[0]), float(factors.cache[0])
 
 
 def test_aliased_rows_evict_prefetched_lines() -> None:
     """Into 8 ways of 64 sets."""
-    near = L1Cache(64, 32768.0)
+    near = CacheHierarchy([32768.0, 2097152.0], LINE, (64,), tlb_entries=112)
     few, more, many = (summed(1024, 16, chunk, near)[0] for chunk in (8, 16, 32))
-    assert (few, more, many) == pytest.approx((1.0, 1.0 + REFETCH_FACTOR / 2, 1.0 + REFETCH_FACTOR * 3 / 4))
+    assert (few, more, many) == pytest.approx((1.0, 1.0 + COST.refetch_factor / 2, 1.0 + COST.refetch_factor * 3 / 4))
     # runs of four lines come while their first ones are read
     assert 1.0 < summed(1024, 64, 32, near)[0] < many
     # rows that are spread over all sets, and where nothing is known of them
-    assert summed(1040, 16, 32, near)[0] == summed(1024, 16, 32, None)[0] == 1.0
-    assert summed(1024, 16, 32, near)[1] == summed(1024, 16, 32, None)[1]
+    assert summed(1040, 16, 32, near)[0] == summed(1024, 16, 32, CACHES)[0] == 1.0
+    assert summed(1024, 16, 32, near)[1] == summed(1024, 16, 32, CACHES)[1]
 
 
 def test_copies_to_unaligned_rows_prefer_single_rows() -> None:
@@ -213,17 +202,16 @@ def test_copies_to_unaligned_rows_prefer_single_rows() -> None:
         source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
         p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
         sizes = np.array([[[height, 8], [height, 8], [64, columns]]])
-        found = ramp_factors(
+        factors = ramp_factors(
             p,
             Sketch(1, 8, (0, 1), None),
             CandidateBatch.of(ShapeFamily.of(p), Sketch(1, 8, (0, 1), None), sizes),
-            LINE,
-            64,
+            CacheHierarchy(CACHES.capacities, LINE, tlb_entries=64),
         )
-        return float(found[1].cache[0]), float(found[1].memory[0])
+        return float(factors[1].cache[0]), float(factors[1].memory[0])
 
     for height in (1, 2, 4):
         cache, memory = stored(194, height)
-        assert cache / memory == pytest.approx(1.0 + INTERLEAVED_STORE_PENALTY * (1.0 - 1.0 / height))
+        assert cache / memory == pytest.approx(1.0 + COST.interleaved_store_penalty * (1.0 - 1.0 / height))
         assert stored(192, height)[0] == stored(192, height)[1], "rows are whole lines"
         assert stored(194, height, (1, 0))[0] == stored(194, height, (1, 0))[1], "what is turned needs rows"

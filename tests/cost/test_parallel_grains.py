@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tilewright.cost.parallel_grains import FORK_COST_MARGIN, grain_ns, parallel_grains
+from tilewright.cost.parallel_grains import grain_ns, parallel_grains
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
@@ -43,9 +43,9 @@ def count(func: Func, size: int, vectorized: bool = True, **changes: object) -> 
 
 
 def test_a_grain_is_a_multiple_of_the_fork_cost_of_two_threads() -> None:
-    assert grain_ns(replace(MACHINE, cores=2, sync_us=1.0)) == FORK_COST_MARGIN * 1000.0
-    assert grain_ns(replace(MACHINE, cores=16, sync_us=4.0)) == FORK_COST_MARGIN * 1000.0
-    assert grain_ns(replace(MACHINE, cores=1, sync_us=1.0)) == FORK_COST_MARGIN * 1000.0
+    assert grain_ns(replace(MACHINE, cores=2, sync_us=1.0)) == MACHINE.cost.fork_cost_margin * 1000.0
+    assert grain_ns(replace(MACHINE, cores=16, sync_us=4.0)) == MACHINE.cost.fork_cost_margin * 1000.0
+    assert grain_ns(replace(MACHINE, cores=1, sync_us=1.0)) == MACHINE.cost.fork_cost_margin * 1000.0
 
 
 def test_tiny_kernels_have_no_grain() -> None:
@@ -70,6 +70,6 @@ def test_grains_grow_with_the_fork_cost() -> None:
 
 
 def test_grains_are_expressions_over_symbols() -> None:
-    found = [count(PRODUCT, n) for n in (8, 64, 512, 4096)]
-    assert found == sorted(found)
-    assert found[0] < 2 <= found[-1]
+    grains = [count(PRODUCT, n) for n in (8, 64, 512, 4096)]
+    assert grains == sorted(grains)
+    assert grains[0] < 2 <= grains[-1]

@@ -14,6 +14,7 @@ from tilewright.tile.problem import Axis, Problem
 from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(1)
+COST = MACHINE.cost
 L2_GBS, FAR_GBS = MACHINE.levels[1].core_gbs, MACHINE.levels[2].core_gbs
 
 
@@ -31,9 +32,9 @@ def time_of(p: Problem, register: int, near: int, far: int, chunk: int) -> float
 
 
 def test_streaming_is_a_long_reduction_without_reuse() -> None:
-    assert is_streaming(columns(128, 768))
-    assert not is_streaming(columns(8, 768))  # its sums are short: nothing waits for them
-    assert not is_streaming(matrix_product(64, 64, 64))
+    assert is_streaming(columns(128, 768), COST)
+    assert not is_streaming(columns(8, 768), COST)  # its sums are short: nothing waits for them
+    assert not is_streaming(matrix_product(64, 64, 64), COST)
 
 
 def test_plain_sums_are_recognised() -> None:

@@ -80,7 +80,7 @@ def test_contraction_is_preferred_for_fusion() -> None:
     ]
     parts = check_partition(program(steps, [y]), "t (Reduce)", "s (Reduce) + y (Op)")
     # The contraction comes later now: what it shares the kernel with must be there.
-    assert [u.arguments[-1].name for u in parts.units if isinstance(u, Kernel)] == ["t", "y"]
+    assert [u.writes[-1].name for u in parts.units if isinstance(u, Kernel)] == ["t", "y"]
 
 
 def test_epilogue_with_an_indirect_dependence_comes_after_it() -> None:

@@ -27,13 +27,13 @@ def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[B
         name = draw(st.sampled_from(("v", "for", "it's", "batch size", "ünïcode", "0"))) + f"{number}_{k}"
         binding = draw(st.sampled_from(loops)) * 2 + draw(SIZES) if loops else draw(indices(4))
         iters.append(BlockIter(Var(name), draw(SIZES), draw(st.sampled_from(IterKind)), binding))
-    own = [i.var for i in iters] or [const(0)]
+    variables = [i.var for i in iters] or [const(0)]
 
     def store() -> Store:
         buffer = draw(st.sampled_from(buffers))
-        index = tuple(draw(st.sampled_from(own)) for _ in buffer.shape)
+        index = tuple(draw(st.sampled_from(variables)) for _ in buffer.shape)
         source = draw(st.sampled_from(buffers))
-        value = cast(buffer.dtype, Load(source, tuple(draw(st.sampled_from(own)) for _ in source.shape)))
+        value = cast(buffer.dtype, Load(source, tuple(draw(st.sampled_from(variables)) for _ in source.shape)))
         return Store(buffer, index, value)
 
     where = draw(st.sampled_from((TRUE, Binary("lt", draw(SIZES), draw(SIZES)))))
@@ -173,6 +173,6 @@ BLOCK = LOOP + "        block A(v: 8 = i):\n"
     (BLOCK + "            A[v] = 1.0 $\n", "line 4, column 24: unexpected character '$'"),
 ])  # fmt: skip
 def test_errors_name_the_place(text: str, message: str) -> None:
-    with pytest.raises(ParseError) as caught:
+    with pytest.raises(ParseError) as error:
         parse(text)
-    assert str(caught.value).startswith(f"[parse] {message}")
+    assert str(error.value).startswith(f"[parse] {message}")

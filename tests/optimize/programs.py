@@ -31,11 +31,12 @@ TARGETS = ("x86-64-v4", "x86-64-v3", "x86-64")
 
 @dataclass(frozen=True)
 class Program:
-    """Stages of one kernel, sizes for the symbols, and names of the constant buffers."""
+    """Stages of one kernel, sizes for the symbols, names of the constant buffers and of outputs besides the last."""
 
     stages: Sequence[Computation]
     sizes: Mapping[Var, int] = field(default_factory=dict)
     constants: frozenset[str] = frozenset()
+    outputs: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
         lines = [*map(str, self.stages), f"sizes {dict(self.sizes)}", f"constants {sorted(self.constants)}"]
@@ -66,11 +67,12 @@ def scheduled(
         optimizer: must apply, unless
         any_kind: of kernels may be among the programs; the rule then schedules kernels to which it does not apply.
     """
-    kernel = make_kernel(program.stages)
+    outputs = [s.output for s in program.stages if s.output.name in program.outputs]
+    kernel = make_kernel(program.stages, (*outputs, program.stages[-1].output))
     func = lower_to_loops("kernel", kernel.stages, kernel.params, tuple(program.sizes))
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     fixed = frozenset(p.name for p, a in pairs if a.name in program.constants)
-    task = Task(func, fixed, Target.parse(target))
+    task = Task(func, fixed, Target.parse(target), kernel.fusion)
     schedule = (optimizer or Rule()).optimize(task)
     assert schedule is not None or any_kind, f"{optimizer} does not apply"
     schedule = schedule or Rule().optimize(task)
@@ -86,19 +88,18 @@ def check(program: Program, target: str, optimizer: Optimizer | None = None, *, 
     assert replay(func, schedule.trace) == schedule.func
     rng = np.random.default_rng(7)
     sizes = program.sizes
-    inputs = dict(zip(kernel.params[:-1], kernel.arguments[:-1], strict=True))
-    made = {stage.output for stage in program.stages}
-    read = dict.fromkeys(b for stage in program.stages for b in stage.inputs if b not in made)
-    known = {b.name: data_for(b, sizes, rng) for b in read}
-    feeds = {p.name: known[a.name].reshape(shape_of(p, sizes)) for p, a in inputs.items()}
+    inputs = dict(zip(kernel.inputs, kernel.reads, strict=True))
+    outputs = {stage.output for stage in program.stages}
+    read = dict.fromkeys(b for stage in program.stages for b in stage.inputs if b not in outputs)
+    arrays = {b.name: data_for(b, sizes, rng) for b in read}
+    feeds = {p.name: arrays[a.name].reshape(shape_of(p, sizes)) for p, a in inputs.items()}
     for stage in program.stages:
-        known[stage.output.name] = evaluate(stage, known, sizes)
-    expected = known[program.stages[-1].output.name]
-    out = kernel.params[-1]
+        arrays[stage.output.name] = evaluate(stage, arrays, sizes)
     for f in (func, schedule.func):
-        result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
-        interpret(f, {**feeds, out.name: result}, sizes, seed=3)
-        np.testing.assert_array_equal(result.ravel(), expected.ravel())
+        results = {p.name: np.full(shape_of(p, sizes), 99, p.dtype.numpy) for p in kernel.outputs}
+        interpret(f, {**feeds, **results}, sizes, seed=3)
+        for p, b in zip(kernel.outputs, kernel.writes, strict=True):
+            np.testing.assert_array_equal(results[p.name].ravel(), arrays[b.name].ravel())
     return schedule
 
 
@@ -118,17 +119,17 @@ SYMBOLS = (Symbol("M", 1, 40), Symbol("N", 1, 40), Symbol("P", 3, 24))
 @st.composite
 def extents(draw, count: int, most: int = 20) -> tuple[list[Expr], dict[Var, int]]:
     """Sizes, some of them symbols (one symbol may occur twice), and values for the symbols."""
-    found: list[Expr] = []
+    shape: list[Expr] = []
     sizes: dict[Var, int] = {}
     for _ in range(count):
         symbol = draw(st.sampled_from([None, None, None, *SYMBOLS]))
         if symbol is None:
-            found.append(const(draw(st.integers(1, most))))
+            shape.append(const(draw(st.integers(1, most))))
         else:
-            found.append(symbol)
+            shape.append(symbol)
             if symbol not in sizes:
                 sizes[symbol] = draw(st.integers(symbol.lo or 1, max(most, symbol.lo or 1)))
-    return found, sizes
+    return shape, sizes
 
 
 @st.composite
@@ -152,13 +153,13 @@ def elementwise(draw) -> Program:
 @st.composite
 def _operand(draw, name: str, variables: Sequence[Var], shape: Sequence[Expr], dtype) -> Expr:
     order = draw(st.permutations(range(len(variables))))
-    kept = order[: draw(st.integers(0, len(order)))] if draw(st.booleans()) else list(order)
+    axes_read = order[: draw(st.integers(0, len(order)))] if draw(st.booleans()) else list(order)
     if draw(st.booleans()):
-        kept = sorted(kept)
+        axes_read = sorted(axes_read)
     indices: list[Expr] = []
     dims: list[Expr] = []
     guards: list[Expr] = []
-    for k in kept:
+    for k in axes_read:
         how = draw(st.sampled_from(["plain"] * 6 + ["shift", "reverse", "repeat", "one"]))
         v, n = variables[k], shape[k]
         dims.append(const(1) if how == "one" else n)
@@ -179,26 +180,28 @@ def reduction(draw) -> Program:
     reducer = draw(st.sampled_from([Reducer.SUM, Reducer.MAX, Reducer.MIN]))
     names = "abcd"[:rank]
     every = axes(names, shape)
-    kept = tuple(a for k, a in enumerate(every) if k not in over)
+    spatial = tuple(a for k, a in enumerate(every) if k not in over)
     inner = tuple(a for k, a in enumerate(every) if k in over)
     order = draw(st.permutations(range(rank))) if draw(st.booleans()) else list(range(rank))
     x = buffer("x", [shape[k] for k in order])
     body = x[tuple(every[k].var for k in order)]
     if draw(st.booleans()):
         body = body * body
-    return Program(draw(with_epilogue(kept, inner, body, reducer)), sizes)
+    return Program(draw(with_epilogue(spatial, inner, body, reducer)), sizes)
 
 
 @st.composite
-def with_epilogue(draw, kept: Sequence[Axis], inner: Sequence[Axis], body: Expr, reducer: Reducer) -> list[Computation]:
+def with_epilogue(
+    draw, spatial: Sequence[Axis], inner: Sequence[Axis], body: Expr, reducer: Reducer
+) -> list[Computation]:
     """The reduction, and possibly an element-wise computation of its results."""
-    shape = [a.extent for a in kept]
-    first = Computation(buffer("t", shape), tuple(kept), tuple(inner), body, reducer)
+    shape = [a.extent for a in spatial]
+    first = Computation(buffer("t", shape), tuple(spatial), tuple(inner), body, reducer)
     if draw(st.booleans()):
         return [first]
-    fresh = tuple(Axis(Var(f"e{k}"), a.extent) for k, a in enumerate(kept))
+    fresh = tuple(Axis(Var(f"e{k}"), a.extent) for k, a in enumerate(spatial))
     index = tuple(a.var for a in fresh)
-    bias = draw(st.sets(st.integers(0, len(kept) - 1))) if kept else set()
+    bias = draw(st.sets(st.integers(0, len(spatial) - 1))) if spatial else set()
     row = buffer("bias", [shape[k] for k in sorted(bias)])
     value = first.output[index] + row[tuple(index[k] for k in sorted(bias))]
     if draw(st.booleans()):

@@ -25,4 +25,6 @@ def task_of(program: Program, target: str = "x86-64-v4") -> Task:
     """The task of a program."""
     kernel, func, _ = scheduled(program, target)
     pairs = zip(kernel.params, kernel.arguments, strict=True)
-    return Task(func, frozenset(p.name for p, a in pairs if a.name in program.constants), Target.parse(target))
+    return Task(
+        func, frozenset(p.name for p, a in pairs if a.name in program.constants), Target.parse(target), kernel.fusion
+    )

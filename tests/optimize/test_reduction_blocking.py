@@ -94,7 +94,7 @@ def test_blocked_matmul_has_less_error_than_sequential_addition(steps: int) -> N
     func = prepack_constants(schedule.func, frozenset()).func
     rng = np.random.default_rng(steps)
     arrays = {p.name: rng.random(shape_of(p, {}), np.float32) for p in func.params}
-    blocked = Native(func)(arrays)[kernel.params[-1].name]
+    blocked = Native(func)(arrays)[kernel.outputs[-1].name]
     left, right = (arrays[p.name].astype(np.float64) for p in kernel.params[:2])
     sequential = np.zeros((64, 48), np.float32)
     for k in range(steps):

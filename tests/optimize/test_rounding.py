@@ -43,8 +43,8 @@ def run(program: Program, optimizer: Optimizer) -> tuple[list[Floats], Floats]:
     func = prepack_constants(schedule.func, frozenset()).func
     rng = np.random.default_rng(7)
     arrays = {p.name: rng.random(shape_of(p, {}), np.float32) for p in func.params}
-    results = Native(func)(arrays)[kernel.params[-1].name]
-    return [arrays[p.name] for p in kernel.params[:-1]], results.reshape(shape_of(kernel.params[-1], {}))
+    results = Native(func)(arrays)[kernel.outputs[-1].name]
+    return [arrays[p.name] for p in kernel.inputs], results.reshape(shape_of(kernel.outputs[-1], {}))
 
 
 def error(actual: Floats, exact: npt.NDArray[np.float64]) -> float:

@@ -10,11 +10,11 @@ from tests.optimize.native import same
 from tests.optimize.programs import Program, check, scheduled
 
 from tilewright.expr.nodes import Expr, MemoryScope
-from tilewright.loops.ir import For, LoopKind, blocks, walk
+from tilewright.graph.fusion import FusionPattern
+from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor
-from tilewright.optimize.rowwise import is_rowwise, outer_rank
 from tilewright.optimize.rule import Rule
 
 
@@ -50,9 +50,9 @@ def test_native_rows(rows: int, columns: int) -> None:
 
 @pytest.mark.parametrize(("rows", "split_loops"), [(63, []), (64, ["2"]), (30, [])])
 def test_intermediates_shrink_to_a_row_on_the_stack(rows: int, split_loops: list[str]) -> None:
-    _, func, s = scheduled(Program(normalised(rows, 1000)), "x86-64-v4")
-    assert is_rowwise(func)
-    assert outer_rank(func) == 1
+    kernel, _, s = scheduled(Program(normalised(rows, 1000)), "x86-64-v4")
+    assert kernel.fusion.pattern is FusionPattern.ROWWISE
+    assert kernel.fusion.outer_rank == 1
     assert [(str(n.scope), [str(e) for e in n.shape]) for n in s.func.allocs] == [
         ("stack", split_loops), ("stack", [*split_loops, "1000"]), ("stack", split_loops),
     ]  # fmt: skip
@@ -75,13 +75,14 @@ def test_several_short_planes_are_padded_per_block() -> None:
 
 
 def test_rows_beyond_the_stack_stay_in_memory() -> None:
-    _, _, s = scheduled(Program(normalised(4, 100_000)), "x86-64-v4")
+    kernel, _, s = scheduled(Program(normalised(4, 100_000)), "x86-64-v4")
+    assert kernel.fusion.pattern is FusionPattern.SEQUENCE
     assert all(n.scope is MemoryScope.MEMORY for n in s.func.allocs)
     assert not s.trace
 
 
 def test_reduction_with_epilogue_is_not_rowwise() -> None:
     stages = windows(3, (9, 9), (3, 3), 1, 0, weighted=True, epilogue=True)[1:]
-    _, func, _ = scheduled(Program(stages), "x86-64-v4")
-    assert len(blocks(func.body)) == 2
-    assert not is_rowwise(func)
+    kernel, _, _ = scheduled(Program(stages), "x86-64-v4")
+    assert len(kernel.stages) == 2
+    assert kernel.fusion.pattern is FusionPattern.REDUCTION

@@ -12,7 +12,6 @@ from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tests.optimize.tasks import MACHINES, optimizers, task_of
 from tests.tile.results import check_same_results
 
-from tilewright.cost.analytical import CALL_NS
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Symbol, Var
@@ -59,7 +58,8 @@ def test_symbolic_rows_are_scored_by_shape_samples() -> None:
         stages = tuple(next(p for _, p in s if (p.sketch, p.sizes) == (x.sketch, x.sizes))
                     for s, x in zip(steps, program.stages, strict=True))  # fmt: skip
         total.append(float(rowwise_time(RowwiseProgram(blocking, stages), ZEN5).total[0]))
-    assert time == pytest.approx(float(np.exp(np.mean(np.log(np.array(total) + CALL_NS)))) - CALL_NS)
+    call = ZEN5.cost.call_ns
+    assert time == pytest.approx(float(np.exp(np.mean(np.log(np.array(total) + call)))) - call)
 
 
 def random_program(c: RowwiseProblem, target: str, rng: np.random.Generator) -> RowwiseProgram:
@@ -138,8 +138,8 @@ def test_best_program_is_the_cost_models_minimum() -> None:
     best = best_rowwise_programs(problem, V4, ZEN5, 1)[0]
     assert best[0] == pytest.approx(float(rowwise_time(best[1], ZEN5).total[0]))
     rng = np.random.default_rng(3)
-    others = (random_program(problem, "x86-64-v4", rng) for _ in range(50))
-    assert all(float(rowwise_time(other, ZEN5).total[0]) >= best[0] for other in others)
+    samples = (random_program(problem, "x86-64-v4", rng) for _ in range(50))
+    assert all(float(rowwise_time(other, ZEN5).total[0]) >= best[0] for other in samples)
     lower_rowwise(best[1], task, True)
 
 

@@ -68,9 +68,9 @@ def test_accumulators_of_a_contraction_fit_the_register_file(target: str) -> Non
 def test_the_innermost_loop_is_vectorized_and_the_outermost_parallel() -> None:
     _, _, s = scheduled(Program([product(64, 64, 64)]), "x86-64-v4")
     assert loops(s, LoopKind.PARALLEL)
-    for x, around in walk(s.func.body):
+    for x, enclosing_loops in walk(s.func.body):
         if isinstance(x, For) and x.kind is LoopKind.PARALLEL:
-            assert all(y.kind is LoopKind.PARALLEL for y in around)
+            assert all(y.kind is LoopKind.PARALLEL for y in enclosing_loops)
         if isinstance(x, For) and x.kind is LoopKind.VECTORIZED:
             assert not isinstance(x.body, For)
 
@@ -131,6 +131,7 @@ def test_long_scalar_reduction_is_parallel_where_k_blocks_divide_it(shape: tuple
 
 def test_axes_of_extent_one() -> None:
     """The functions are not in normal form."""
+    from tilewright.graph.fusion import fusion_of
     from tilewright.loops.lowering import lower_to_loops
 
     x = buffer("x", (1, 30, 1))
@@ -145,7 +146,8 @@ def test_axes_of_extent_one() -> None:
         product(30, 1, 4),
     ):
         func = lower_to_loops("f", [stage], (*stage.inputs, stage.output), ())
-        s = Rule().optimize(Task(func, frozenset(), Target.parse("x86-64-v3")))
+        fusion = fusion_of([stage], {stage.output.name})
+        s = Rule().optimize(Task(func, frozenset(), Target.parse("x86-64-v3"), fusion))
         assert s is not None
         verify(s.func)
 

@@ -69,12 +69,12 @@ def test_loaded_model_computes(file: Path) -> None:
 def test_artifact_in_memory(file: Path) -> None:
     data = file.read_bytes()
     np.testing.assert_array_equal(load(data)(FEED), FEED * WEIGHT)
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(data[:-3])
     expected = (
         f"is truncated: expected {len(data)} bytes, got {len(data) - 3}; the file is damaged; compile the model again"
     )
-    assert str(caught.value) == f"[artifact] artifact in memory: {expected}"
+    assert str(error.value) == f"[artifact] artifact in memory: {expected}"
     with pytest.raises(ArtifactError, match="artifact in memory: expected an artifact of at least 64 bytes, got 0"):
         load(b"")
 
@@ -143,9 +143,9 @@ def test_weights_are_a_safetensors_section() -> None:
     ],
 )
 def test_weights_that_cannot_be_stored(weights: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         make_weight_section(weights, "here")
-    assert str(caught.value) == message
+    assert str(error.value) == message
 
 
 # --- damage ---
@@ -156,13 +156,13 @@ def test_truncated(file: Path, size: int) -> None:
     data = file.read_bytes()
     short = data[:size]
     file.write_bytes(short)
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(file)
     if len(short) < 64:
         what = f"expected an artifact of at least 64 bytes, got {len(short)}"
     else:
         what = f"is truncated: expected {len(data)} bytes, got {len(short)}"
-    assert str(caught.value) == f"[artifact] file '{file}': {what}; the file is damaged; compile the model again"
+    assert str(error.value) == f"[artifact] file '{file}': {what}; the file is damaged; compile the model again"
 
 
 def test_too_long(file: Path) -> None:
@@ -187,9 +187,9 @@ def test_altered_byte(file: Path, section: int, message: str, where: int) -> Non
     data = bytearray(file.read_bytes())
     data[sections(bytes(data))[section] + where] ^= 0x20
     file.write_bytes(data)
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(file)
-    assert str(caught.value) == f"[artifact] file '{file}': {message}"
+    assert str(error.value) == f"[artifact] file '{file}': {message}"
 
 
 def test_every_altered_byte_is_detected(file: Path) -> None:
@@ -222,16 +222,16 @@ def test_guard_bytes_after_the_last_weight() -> None:
 def test_not_an_artifact(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(bytes(range(256)))
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(path)
     expected = "is not a tilewright artifact; give a file written by `tilewright compile`"
-    assert str(caught.value) == f"[artifact] file '{path}': {expected}"
+    assert str(error.value) == f"[artifact] file '{path}': {expected}"
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(tmp_path / "none.tw")
-    assert str(caught.value) == f"[artifact] file '{tmp_path / 'none.tw'}': can't be read: No such file or directory"
+    assert str(error.value) == f"[artifact] file '{tmp_path / 'none.tw'}': can't be read: No such file or directory"
 
 
 def test_folder_and_pipe_are_not_artifacts(tmp_path: Path) -> None:
@@ -250,9 +250,9 @@ def reheader(data: bytes, **changes: int) -> bytes:
 
 def test_newer_format(file: Path) -> None:
     file.write_bytes(reheader(file.read_bytes(), version=FORMAT_VERSION + 1))
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(file)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"[artifact] file '{file}': expected format 1 or older, got format 2; "
         "update tilewright, or compile the model with this version"
     )
@@ -339,9 +339,9 @@ def assign(path: str, value: object) -> Callable[[Json], None]:
 )
 def test_invalid_manifest(file: Path, path: str, value: object, message: str) -> None:
     rewrite(file, assign(path, value))
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load(file)
-    assert str(caught.value).startswith(f"[artifact] file '{file}': {message}")
+    assert str(error.value).startswith(f"[artifact] file '{file}': {message}")
 
 
 @pytest.mark.parametrize(
@@ -390,9 +390,9 @@ ENTRY = {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}
 )
 def test_invalid_weights(file: Path, section: bytes, message: str) -> None:
     rewrite(file, lambda obj: None, section)
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         load_artifact(file)
-    assert str(caught.value).startswith(f"[artifact] file '{file}': {message}")
+    assert str(error.value).startswith(f"[artifact] file '{file}': {message}")
 
 
 @given(st.binary(max_size=300))
@@ -411,21 +411,21 @@ def test_random_bytes_raise_a_typed_error(data: bytes) -> None:
 
 def test_other_cpu_features(file: Path) -> None:
     rewrite(file, assign("target/required", ["avx2", "quantum1", "zz512"]))
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         load(file)
     lacking = [f for f in ("avx2", "quantum1", "zz512") if f in Target.host().missing_on_host() or f != "avx2"]
-    assert str(caught.value).startswith(
+    assert str(error.value).startswith(
         f"[target] file '{file}': this machine lacks the CPU features {', '.join(lacking)}; compile with --target "
     )
 
 
 def test_other_architecture(file: Path) -> None:
     rewrite(file, assign("target/triple", "riscv64-unknown-linux-gnu"))
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         load(file)
     here = Target.host().arch
     expected = f"[target] file '{file}': code for riscv64, this machine is {here}; compile for this machine"
-    assert str(caught.value) == expected
+    assert str(error.value) == expected
 
 
 # --- saves that fail ---
@@ -441,10 +441,10 @@ def test_unwritable_path(tmp_path: Path, place: str) -> None:
 
 
 def test_output_is_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         save_artifact(scale_artifact(), tmp_path)
     expected = f"[artifact] file '{tmp_path}': can't be written: is a folder; choose another output path"
-    assert str(caught.value) == expected
+    assert str(error.value) == expected
 
 
 def test_failed_save_keeps_the_old_artifact(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -454,10 +454,10 @@ def test_failed_save_keeps_the_old_artifact(file: Path, monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ArtifactError) as caught:
+    with pytest.raises(ArtifactError) as error:
         save_artifact(count_artifact(), file)
     expected = f"[artifact] file '{file}': can't be written: No space left on device; choose another output path"
-    assert str(caught.value) == expected
+    assert str(error.value) == expected
     assert file.read_bytes() == before
     assert [p.name for p in file.parent.iterdir()] == ["model.tw"]
 

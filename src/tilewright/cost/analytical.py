@@ -3,12 +3,10 @@
 The work of different resources overlaps, but never fully, so the time is that of the slowest resource and a share of
 the others.
 
-Clocks, execution units, latencies and bandwidths are those of the machine description. Everything that a description
-does not state is a constant of this package: cycles of loop entry, guards, masks, shuffles and spills, overlap, and the
-hardware prefetcher. The constants were fitted by measurements of programs on two machines of two cores each, Intel
-Xeons with AVX-512, 2 MiB of L2 and 105 or 480 MiB of L3, some on a third one, an AMD EPYC with AVX2; they are the same
-for all kernels and all machines. `docs/cost-model.md` has the measurements behind each; `benchmarks/cost_model.py`
-measures how well programs are ranked.
+Clocks, execution units, latencies and bandwidths are those of the machine description, and so are cycles of loop entry,
+guards, masks, shuffles and spills, overlap, and the hardware prefetcher (`Machine.cost`, `machine/cost_parameters.py`).
+`docs/cost-model.md` has the measurements behind each parameter; `benchmarks/cost_model.py` measures how well programs
+are ranked.
 """
 
 from collections.abc import Sequence
@@ -31,6 +29,7 @@ from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.split_loads import split_miss_cycles
 from tilewright.cost.time import Time
 from tilewright.cost.traffic import cache_traffic, has_line_per_lane
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, TileProgram
@@ -38,38 +37,20 @@ from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, TileP
 CODE_SIZE_TIEBREAK = 4e-4
 """Tie-breaker: relative penalty per unrolled vector operation, so that smaller code wins among equals."""
 
-MAX_STREAMS = 12.0
-"""Read streams that the prefetcher tracks."""
-
-STREAM_PENALTY = 0.3
-"""Relative cost of twice `MAX_STREAMS`, for traffic from beyond L2."""
-
-COPY_CYCLES = 0.4
-"""Packing one element of an operand along its contiguous axis."""
-
-MASKED_COPY_CYCLES = 1.0
-"""The same where the axis has a symbolic size: every vector is guarded."""
-
-TRANSPOSE_CYCLES = 6.0
-"""Packing one element of an operand along an axis in which it is not contiguous."""
-
-CALL_NS = 1000.0
-"""Nanoseconds that a kernel's call costs whatever it computes; added before means over shapes, because programs hardly
-differ at shapes of a few elements."""
-
 MAX_BATCH_SIZE = 4000
 """Candidates that are scored at once; the intermediate arrays of more do not stay in caches."""
 
 
 def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
     """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
+    cost = machine.cost
     total = 0.0
     for k, axis in sketch.packed:
         o = problem.operands[k]
         if not o.constant:
             size = float(prod(o.shape))
-            copy_cycles = COPY_CYCLES if problem.axes[axis].is_static else MASKED_COPY_CYCLES
-            cycles = copy_cycles if o.strides[axis] == 1 else TRANSPOSE_CYCLES
+            copy_cycles = cost.copy_cycles if problem.axes[axis].is_static else cost.masked_copy_cycles
+            cycles = copy_cycles if o.strides[axis] == 1 else cost.transpose_cycles
             total += size * cycles / machine.ghz + _copy_transfer_time(size * o.element_bytes, machine)
     return total
 
@@ -82,9 +63,9 @@ def _copy_transfer_time(bytes_: float, machine: Machine) -> float:
         # in memory, lines are read before they are written
         transfers = 2.0 if level.ways else 3.0
         # what is read from first to last has left a cache that is a little too small
-        missed = share * min(1.0, 2.0 * miss_ratio(2.0 * bytes_, level.share)) if level.ways else 0.0
-        total += (share - missed) * transfers * bytes_ / level.gbs(1)
-        share = missed
+        ratio = min(1.0, 2.0 * miss_ratio(2.0 * bytes_, level.share, machine.cost)) if level.ways else 0.0
+        total += share * (1.0 - ratio) * transfers * bytes_ / level.gbs(1)
+        share *= ratio
     return total
 
 
@@ -142,13 +123,13 @@ def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) 
         shape_sizes = cover_reductions(family, np.tile(sizes, (len(samples), 1, 1)))
         times = _family_times(family, sketch, shape_sizes, machine)
         total[samples] = times.total.reshape(len(samples), -1)
-    return geomean_over_samples(total)
+    return geomean_over_samples(total, machine.cost)
 
 
-def geomean_over_samples(total: Numbers) -> Numbers:
-    """The geometric means of nanoseconds [sample, candidate], each with `CALL_NS` added."""
-    logs = np.log(total + CALL_NS)
-    return np.exp(sum_arrays(logs) / len(logs)) - CALL_NS
+def geomean_over_samples(total: Numbers, cost: CostParameters) -> Numbers:
+    """The geometric means of nanoseconds [sample, candidate], each with `call_ns` added."""
+    logs = np.log(total + cost.call_ns)
+    return np.exp(sum_arrays(logs) / len(logs)) - cost.call_ns
 
 
 def group_by_regime(problem: Problem, sketch: Sketch, machine: Machine) -> list[list[int]]:
@@ -157,7 +138,7 @@ def group_by_regime(problem: Problem, sketch: Sketch, machine: Machine) -> list[
     groups: dict[tuple[object, ...], list[int]] = {}
     line = caches(machine)[0].line
     for k, p in enumerate(problem.samples):
-        regime = is_long_reduction(p), lane_strides(p, sketch), has_line_per_lane(p, sketch, line)
+        regime = is_long_reduction(p, machine.cost), lane_strides(p, sketch), has_line_per_lane(p, sketch, line)
         groups.setdefault(regime, []).append(k)
     return list(groups.values())
 
@@ -201,37 +182,38 @@ def _scatter_times(positions: npt.NDArray[np.int64], time: Time, count: int) -> 
 
 def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time:
     """The times of all whole register tiles, or of the remainder."""
+    cost = machine.cost
     family, problem = batch.family, batch.family.problem
-    if not is_long_reduction(problem):
+    if not is_long_reduction(problem, cost):
         batch = _unroll_windows(problem, sketch, batch)
     hierarchy = CacheHierarchy.of(machine)
     line, capacities = hierarchy.line, hierarchy.capacities
-    features = extract_features(problem, sketch, batch, line)
+    features = extract_features(problem, sketch, batch, line, cost)
     work = tile_cycles(problem, sketch, batch, features, machine) / machine.ghz
     footprints = LoopFootprints.of(problem, sketch, batch, line)
     moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
     growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
     slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    if is_streaming(problem):
+    if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
         misses = family.per_shape(
-            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(_total_bytes(p), x)) for x in capacities[1:])]
+            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(_total_bytes(p), x, cost)) for x in capacities[1:])]
         )
         missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
         return parallel_time([(work, missed)], features.tasks, slowdown, machine, traffic_growth=growth)
-    if is_long_reduction(problem):
-        split_misses = split_miss_cycles(problem, sketch, batch, features, footprints, capacities[0])
+    if is_long_reduction(problem, cost):
+        split_misses = split_miss_cycles(problem, sketch, batch, features, footprints, capacities[0], cost)
         work = work + split_misses / machine.ghz
         # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams
-        penalty = 1.0 + np.maximum(features.streams - MAX_STREAMS, 0.0) / MAX_STREAMS * STREAM_PENALTY
+        penalty = 1.0 + np.maximum(features.streams - cost.max_streams, 0.0) / cost.max_streams * cost.stream_penalty
         moved = [m * penalty if k >= 1 else m for k, m in enumerate(moved)]
         phases = [(work, moved)]
         if len(capacities) > 1:
-            first = load_phase_fraction(problem, sketch, batch, capacities[1], line, footprints)
+            first = load_phase_fraction(problem, sketch, batch, capacities[1], line, cost, footprints)
             phases = _load_phases(work, moved, first)
         return parallel_time(phases, features.tasks, slowdown, machine, traffic_growth=growth)
     work = work + _scatter_stalls(features, moved[0], line, machine)
-    misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x) for x in capacities[1:])])
+    misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x, cost) for x in capacities[1:])])
     missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
     return parallel_time([(work, missed)], features.tasks, slowdown, machine, True, growth)
 

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 from math import inf
 
 from tilewright.errors import MachineError
+from tilewright.machine.cost_parameters import DEFAULT_COST, CostParameters
 from tilewright.machine.model import Level, Machine
-
-USABLE_CACHE_FRACTION = 0.75
-"""Share of a cache that a program can rely on; the rest is for data that streams through."""
 
 PAGE_BYTES = 4096
 """Bytes of a page of memory."""
@@ -27,6 +25,7 @@ class CacheHierarchy:
             data that several of them touch is loaded by each, and stays less well in the last such cache. One thread
             where empty.
         tlb_entries: pages that the first-level TLB holds.
+        cost: the machine's parameters of the cost model.
     """
 
     capacities: Sequence[float]
@@ -34,6 +33,7 @@ class CacheHierarchy:
     set_counts: Sequence[int] = ()
     threads: Sequence[int] = ()
     tlb_entries: float = inf
+    cost: CostParameters = DEFAULT_COST
 
     @staticmethod
     def of(machine: Machine) -> "CacheHierarchy":
@@ -50,6 +50,7 @@ class CacheHierarchy:
             [_set_count(x) for x in levels if x.shared_by == 1],
             [machine.cores if x.shared_by == 1 else 1 for x in levels],
             machine.tlb_entries,
+            machine.cost,
         )
 
 
@@ -72,7 +73,7 @@ def _set_count(cache: Level) -> int:
     return 1 << max(1, cache.bytes // (cache.line * cache.ways)).bit_length() - 1
 
 
-def miss_ratio(size: float, capacity: float) -> float:
+def miss_ratio(size: float, capacity: float, cost: CostParameters) -> float:
     """Share of `size` bytes, used again and again, that a cache beyond L1 no longer holds: earlier kernels have just
     written them, and of data that does not fit a part stays."""
-    return max(0.0, 1.0 - capacity * USABLE_CACHE_FRACTION / max(1.0, size))
+    return max(0.0, 1.0 - capacity * cost.usable_cache_fraction / max(1.0, size))

@@ -14,12 +14,8 @@ import numpy.typing as npt
 
 from tilewright.cost.footprint import Numbers, any_true, index_count_and_span
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.program import Mask
-
-MAX_CONFLICT_PENALTY = 5.0
-"""Upper bound of the slowdown of lines that are read into overfull sets. Transposing 1024 x 1024 elements takes 0.8 ns
-each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows, 3.5 ns with 64 and 128; 1040 x 1024 elements,
-whose rows are spread over all sets, take 0.3 ns with any (one core of an EPYC of Zen 3)."""
 
 
 def can_conflict(operand: OperandView, sets: int, line: int) -> bool:
@@ -69,7 +65,9 @@ def conflict_factors(
     return factors
 
 
-def conflict_bytes(cached: Numbers, uncached: Numbers, pressure: Numbers, overflows: Mask) -> Numbers:
+def conflict_bytes(
+    cached: Numbers, uncached: Numbers, pressure: Numbers, overflows: Mask, cost: CostParameters
+) -> Numbers:
     """Bytes that a register tile moves of an access whose rows alias to few sets of L1.
 
     Args:
@@ -77,9 +75,10 @@ def conflict_bytes(cached: Numbers, uncached: Numbers, pressure: Numbers, overfl
         uncached: bytes that it moves if every element brings its line.
         pressure: lines in the aliased sets over the lines that fit them; 0 without aliasing.
         overflows: whether a register tile does not fit L1, whatever its sets.
+        cost: the machine's parameters.
     """
     lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
-    slowed = np.maximum(cached, uncached * MAX_CONFLICT_PENALTY * lost**3)
+    slowed = np.maximum(cached, uncached * cost.max_conflict_penalty * lost**3)
     return np.where(pressure > 1.0, np.where(overflows, np.maximum(slowed, uncached), slowed), uncached)
 
 

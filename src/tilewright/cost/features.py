@@ -15,18 +15,14 @@ from tilewright.cost.footprint import (
     touched_elements,
 )
 from tilewright.cost.shape_family import OperandView
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
 
-MIN_STREAM_DISTANCE = 1024
-"""Bytes from which on two rows are separate streams."""
-
 MAX_SHUFFLE_STRIDE = 2
 """Largest stride, in elements, at which vectors are assembled by shuffles from vectors of everything in between."""
-
-_SEGMENT_DISTANCES = np.array([[float(MIN_STREAM_DISTANCE)], [float(PAGE_BYTES)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +166,16 @@ class _StepCounts:
             self.shuffled_vectors = self.shuffled_vectors + vectors
 
 
-def extract_features(problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int) -> Features:
+def extract_features(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int, cost: CostParameters
+) -> Features:
     """The features of candidates.
 
     Args:
         problem: the candidates' problem, or one of several with the same strides along the lanes.
         sketch, batch: the candidates.
         line: bytes of a cache line.
+        cost: the machine's parameters.
     """
     one: Numbers = np.ones_like(batch.covered[0])
     tasks, register_tiles, accumulators = one, k_block_count(sketch, batch), one / sketch.lanes
@@ -196,7 +195,7 @@ def extract_features(problem: Problem, sketch: Sketch, batch: CandidateBatch, li
     counts = _StepCounts(problem, sketch, batch, line, window)
     for k, (operand, stride) in enumerate(zip(batch.family.operands, lane_strides(problem, sketch), strict=True)):
         counts.add(k, operand, stride)
-    streams, stream_starts, pages, all_pages = _streams_and_pages(problem, sketch, batch, line)
+    streams, stream_starts, pages, all_pages = _streams_and_pages(problem, sketch, batch, line, cost)
     return Features(
         tasks=tasks,
         register_tiles=register_tiles,
@@ -224,19 +223,18 @@ def extract_features(problem: Problem, sketch: Sketch, batch: CandidateBatch, li
 
 
 def _streams_and_pages(
-    problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int, cost: CostParameters
 ) -> tuple[Numbers, Numbers, Numbers, Numbers]:
     """Per register tile the streams, stream starts, pages of one K-block, and pages of all K-blocks."""
     zeros: Numbers = np.zeros_like(batch.covered[0])
     accesses, operand_count = batch.family.accesses, len(problem.operands)
+    distances = np.array([[float(cost.min_stream_distance_bytes)], [float(PAGE_BYTES)]])
     # row 0: one register tile; row 1: a register tile over a K-block
     boxes = [
         batch.sizes[: L1 + 1, a] if x.is_reduction else batch.sizes[[REGISTER, REGISTER], a]
         for a, x in enumerate(problem.axes)
     ]
-    segments = [
-        distant_segments(o, boxes, line, _SEGMENT_DISTANCES, is_packed(sketch, k)) for k, o in enumerate(accesses)
-    ]
+    segments = [distant_segments(o, boxes, line, distances, is_packed(sketch, k)) for k, o in enumerate(accesses)]
     streams = zeros + sum_arrays(x[0] for x, o in zip(segments, accesses, strict=True) if not o.written)
     stream_starts, pages = np.zeros((2, 1)) + sum_arrays(segments[:operand_count])
     # row 1: a register tile over the whole reduction
@@ -245,7 +243,7 @@ def _streams_and_pages(
         for a, (x, box) in enumerate(zip(problem.axes, boxes, strict=True))
     ]
     all_pages = zeros + sum_arrays(
-        distant_segments(o, boxes, line, _SEGMENT_DISTANCES, is_packed(sketch, k))[1]
+        distant_segments(o, boxes, line, distances, is_packed(sketch, k))[1]
         for k, o in enumerate(accesses[:operand_count])
     )
     return streams, stream_starts, pages, all_pages

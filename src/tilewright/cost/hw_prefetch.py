@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import PAGE_BYTES
+from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed
 from tilewright.cost.conflict_misses import conflict_factors
 from tilewright.cost.footprint import (
@@ -21,53 +21,12 @@ from tilewright.cost.footprint import (
 )
 from tilewright.cost.regime import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import OperandView
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch, min_panel_width
 
-STREAM_RAMP_BYTES = 170.0
-"""Ramp-up cost of a stream, where many short ones start at once: bytes that could be loaded from beyond L2 in the time
-of its first line."""
-
 SMOOTH_MAX_POWER = 4
 """Exponent of the p-norm that rounds off the maximum of two overlapping times, or a limit."""
-
-PAGE_RAMP_BYTES = 256.0
-"""Ramp-up cost of a page: bytes of it that could be loaded in the time of the first one. Prefetchers do not cross page
-boundaries."""
-
-MAX_WRITE_STREAMS = 16.0
-"""Streams of stores that the prefetcher tracks."""
-
-INTERLEAVED_STORE_PENALTY = 0.05
-"""Relative cost of interleaved stores to many unaligned rows where nothing is computed; half of it for two rows. Copies
-of 36 x 48 x 192 elements with a border of zeros take 1.15 times as long in tiles of two rows as row by row, 1.25 times
-in tiles of four."""
-
-SPLIT_STORE_RAMP_BYTES = 250.0
-"""Bytes that could be stored while the first store to a page waits for two lines. A transpose of 4001x7770 elements,
-which no cache holds, takes twice as long in tiles of seven rows as row by row, one of 4000x7770 1.2 times."""
-
-MAX_PREFETCH_PAGES = 32.0
-"""Pages in which the prefetcher tracks one read stream each (L2 streamer: Intel's optimization manual, section on data
-prefetching). A matrix of rows a page and more apart that is read in columns of one line is four times as slow in
-blocks of 64 rows as in blocks of 32."""
-
-UNPREFETCHED_PENALTY = 1.0
-"""Relative cost of loads from more than `MAX_PREFETCH_PAGES` pages that no instruction waits for; most of it overlaps
-with instructions and stores. Transposes in blocks of 64 rows a page apart take 1.2 times as long as in blocks of 32."""
-
-SINGLE_STREAM_PENALTY = 1.3
-"""Slowdown of memory where single rows read one panel instead of several interleaved ones, which keep more lines in
-flight. 1 x 4096 x 4096 takes 2.4 ms with panels of 56 or 64 columns on two cores with AVX2 and 1.7 ms with four or more
-interleaved panels; 6.6 and 5.4 ms on one core with AVX-512."""
-
-REFETCH_FACTOR = 2.0
-"""How often a prefetched line is loaded from L2 again that was evicted before its use, as rows alias to few sets of L1.
-1024 x 1024 elements are summed along columns in 62, 82, 136 and 151 us in blocks of 8, 16, 32 and 64 rows, 1024 x 1040
-in 58 to 73 us in any (one core of an EPYC of Zen 3)."""
-
-EARLY_PREFETCH_LINES = 2.0
-"""Lines at the start of a segment that are prefetched before it is read."""
 
 
 class RampFactors(NamedTuple):
@@ -78,49 +37,37 @@ class RampFactors(NamedTuple):
     memory: Numbers
 
 
-class L1Cache(NamedTuple):
-    """The first cache: number of sets, capacity in bytes."""
-
-    sets: int
-    capacity: float
-
-
-def ramp_factors(
-    problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int, tlb_entries: float, l1: L1Cache | None = None
-) -> list[RampFactors]:
+def ramp_factors(problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> list[RampFactors]:
     """Slowdown of every access's traffic by the prefetcher's ramp-up, and by prefetched lines that L1 evicts.
 
     Args:
         problem, sketch, batch: the candidates.
-        line: bytes of a cache line.
-        tlb_entries: pages that the first-level TLB holds.
-        l1: the first cache, in which rows may alias; nothing aliases by default.
+        caches: their parameters; nothing aliases in L1 where its sets are unknown.
     """
-    accesses = batch.family.accesses
-    if is_long_reduction(problem) and not is_streaming(problem):
-        return _reuse_ramps(sketch, batch, line)
+    accesses, cost = batch.family.accesses, caches.cost
+    if is_long_reduction(problem, cost) and not is_streaming(problem, cost):
+        return _reuse_ramps(sketch, batch, caches)
     one = np.ones_like(batch.covered[0])
-    if is_streaming(problem):
-        ramps = [_streaming_ramp(o, problem, sketch, batch, line, tlb_entries) for o in accesses]
+    if is_streaming(problem, cost):
+        ramps = [_streaming_ramp(o, problem, sketch, batch, caches) for o in accesses]
         refetches = [
-            one if l1 is None or o.written or is_packed(sketch, k) else _refetch_factor(o, batch, line, l1)
+            one if not caches.set_counts or o.written or is_packed(sketch, k) else _refetch_factor(o, batch, caches)
             for k, o in enumerate(accesses)
         ]
         return [RampFactors(refetch, ramp, ramp) for ramp, refetch in zip(ramps, refetches, strict=True)]
     ramps = [
-        _store_ramp(o, sketch, batch, line) if o.written else _load_ramp(o, sketch, batch, line, tlb_entries)
-        for o in accesses
+        _store_ramp(o, sketch, batch, caches) if o.written else _load_ramp(o, sketch, batch, caches) for o in accesses
     ]
     # a tile that transposes needs several rows
     is_copy = not problem.reduce and all(o.strides[sketch.lane] in (0, 1) for o in problem.operands)
     return [
-        RampFactors(one, x * _interleaved_store_factor(o, sketch, batch, line) if is_copy and o.written else x, x)
+        RampFactors(one, x * _interleaved_store_factor(o, sketch, batch, caches) if is_copy and o.written else x, x)
         for x, o in zip(ramps, accesses, strict=True)
     ]
 
 
 def _streaming_ramp(
-    operand: OperandView, problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int, tlb_entries: float
+    operand: OperandView, problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy
 ) -> Numbers:
     """Slowdown of a streaming reduction that reads short segments.
 
@@ -129,58 +76,65 @@ def _streaming_ramp(
     """
     if operand.written:
         return np.ones_like(batch.covered[0])
+    line = caches.line
     one_term = [
         np.ones_like(x) if problem.axes[a].is_reduction and a != sketch.lane else x
         for a, x in enumerate(batch.tiles[REGISTER])
     ]
     pages = distant_segments(operand, _k_block_box(batch), line, PAGE_BYTES, False)
-    tracked = np.minimum(1.0, tlb_entries / pages) ** SMOOTH_MAX_POWER
+    tracked = np.minimum(1.0, caches.tlb_entries / pages) ** SMOOTH_MAX_POWER
     short, long = (distant_segment_bytes(operand, box, line, PAGE_BYTES) for box in (one_term, batch.tiles[L1]))
-    return _ramp_slowdown(1.0 / (tracked / np.maximum(long, short) + (1.0 - tracked) / short))
+    return _ramp_slowdown(1.0 / (tracked / np.maximum(long, short) + (1.0 - tracked) / short), caches.cost)
 
 
-def _refetch_factor(operand: OperandView, batch: CandidateBatch, line: int, l1: L1Cache) -> Numbers:
+def _refetch_factor(operand: OperandView, batch: CandidateBatch, caches: CacheHierarchy) -> Numbers:
     """Growth of the traffic into L1 because lines at the start of each segment are evicted before their use; the later
     lines are prefetched while the segment is read."""
-    box = _k_block_box(batch)
-    factor = conflict_factors(operand, box, (l1.sets,), line).get(0)
+    box, line, cost = _k_block_box(batch), caches.line, caches.cost
+    factor = conflict_factors(operand, box, caches.set_counts[:1], line).get(0)
     if factor is None:
         return np.ones_like(batch.covered[0])
     read = moved_bytes(operand, box, line)
-    stays = np.where(factor > 1.0, np.minimum(1.0, l1.capacity / (read * factor)), 1.0)
+    stays = np.where(factor > 1.0, np.minimum(1.0, caches.capacities[0] / (read * factor)), 1.0)
     per_segment = read / distant_segments(operand, box, line, line, False)
-    return 1.0 + REFETCH_FACTOR * (1.0 - stays) * np.minimum(1.0, EARLY_PREFETCH_LINES * line / per_segment)
+    return 1.0 + cost.refetch_factor * (1.0 - stays) * np.minimum(1.0, cost.early_prefetch_lines * line / per_segment)
 
 
-def _interleaved_store_factor(operand: OperandView, sketch: Sketch, batch: CandidateBatch, line: int) -> Numbers:
+def _interleaved_store_factor(
+    operand: OperandView, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy
+) -> Numbers:
     """Slowdown of caches where a register tile interleaves stores to several unaligned rows."""
+    line, penalty = caches.line, caches.cost.interleaved_store_penalty
     is_split = has_split_vectors(operand, line, sketch.lanes * operand.element_bytes)
     rows = distant_segments(operand, batch.tiles[REGISTER], line, line, False)
-    return np.where(is_split, 1.0 + INTERLEAVED_STORE_PENALTY * (1.0 - 1.0 / rows), 1.0)
+    return np.where(is_split, 1.0 + penalty * (1.0 - 1.0 / rows), 1.0)
 
 
-def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, line: int) -> list[RampFactors]:
+def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> list[RampFactors]:
     """Slowdown of long reductions with reuse: register tiles read boxes of operands, and neighbouring tiles continue in
     the same pages.
 
     From memory the prefetcher tracks these unless there are too many pages, or too many write streams; data in caches
     arrives in time.
     """
+    line, cost = caches.line, caches.cost
     one, tile_box, row_box = np.ones(len(batch.covered[0])), _k_block_box(batch), _tile_row_box(sketch, batch)
     factors: list[RampFactors] = []
     for k, o in enumerate(batch.family.accesses):
         if is_packed(sketch, k):
-            factors.append(RampFactors(one, one, _single_stream_factor(o, k, sketch, batch)))
+            factors.append(RampFactors(one, one, _single_stream_factor(o, k, sketch, batch, cost)))
             continue
-        distance, max_streams = (line, MAX_WRITE_STREAMS) if o.written else (PAGE_BYTES, MAX_PREFETCH_PAGES)
+        distance, max_streams = (line, cost.max_write_streams) if o.written else (PAGE_BYTES, cost.max_prefetch_pages)
         streams = distant_segments(o, tile_box, line, distance, False)
         untracked = 1.0 - np.minimum(1.0, max_streams / streams) ** SMOOTH_MAX_POWER
-        short, long = (page_ramp(o, box, line) for box in (tile_box, row_box))
+        short, long = (page_ramp(o, box, line, cost) for box in (tile_box, row_box))
         factors.append(RampFactors(one, long, long + untracked * np.maximum(short - long, 0.0)))
     return factors
 
 
-def _single_stream_factor(operand: OperandView, operand_index: int, sketch: Sketch, batch: CandidateBatch) -> Numbers:
+def _single_stream_factor(
+    operand: OperandView, operand_index: int, sketch: Sketch, batch: CandidateBatch, cost: CostParameters
+) -> Numbers:
     """Slowdown of memory where a single row reads one panel at a time."""
     tile = batch.tiles[REGISTER]
     if dict(sketch.packed)[operand_index] != sketch.lane or operand_index not in sketch.prefetched_operands:
@@ -189,7 +143,7 @@ def _single_stream_factor(operand: OperandView, operand_index: int, sketch: Sket
     is_single_row = reduce(and_, rows, np.ones_like(tile[0], bool))
     panel = min_panel_width(sketch, operand.element_bytes)
     is_interleaved = (tile[sketch.lane] % panel == 0) & (tile[sketch.lane] > panel)
-    return np.where(is_single_row & ~is_interleaved, SINGLE_STREAM_PENALTY, 1.0)
+    return np.where(is_single_row & ~is_interleaved, cost.single_stream_penalty, 1.0)
 
 
 def _k_block_box(batch: CandidateBatch) -> list[Numbers]:
@@ -210,7 +164,7 @@ def _tile_row_box(sketch: Sketch, batch: CandidateBatch) -> list[Numbers]:
     return box
 
 
-def _store_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, line: int) -> Numbers:
+def _store_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> Numbers:
     """Slowdown of stores to short streams: stores retire in order, each needs its line, and the prefetcher fetches one
     line too many after every stream.
 
@@ -218,8 +172,9 @@ def _store_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, lin
     Where rows are unaligned, a store needs two lines: the following stores wait for both, unless they continue in the
     same page.
     """
+    line, cost = caches.line, caches.cost
     boxes = _nested_boxes(operand, sketch, batch)
-    box, streams = _tracked_box(operand, boxes, line, line, MAX_WRITE_STREAMS, operand.uses(sketch.order[-1]))
+    box, streams = _tracked_box(operand, boxes, line, line, cost.max_write_streams, operand.uses(sketch.order[-1]))
     ramp = 1.0 + line * streams / moved_bytes(operand, box, line)
     is_split = has_split_vectors(operand, line, sketch.lanes * operand.element_bytes)
     if not is_split.any():
@@ -227,7 +182,7 @@ def _store_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, lin
     box, pages = _tracked_box(operand, boxes, line, PAGE_BYTES, 1.0, False)
     # stores to one page continue in it; among several pages, every store is to another page than the one before
     page_starts = np.minimum(pages, 2.0 * (pages - 1.0))
-    split_ramp = 1.0 + SPLIT_STORE_RAMP_BYTES * page_starts / moved_bytes(operand, box, line)
+    split_ramp = 1.0 + cost.split_store_ramp_bytes * page_starts / moved_bytes(operand, box, line)
     return np.where(is_split, np.maximum(ramp, split_ramp), ramp)
 
 
@@ -248,23 +203,26 @@ def has_split_vectors(operand: OperandView, line: int, vector_bytes: int) -> npt
     )
 
 
-def _load_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, line: int, tlb_entries: float) -> Numbers:
+def _load_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> Numbers:
     """Slowdown of loads that read little of a page before they touch more pages than the TLB or the prefetcher has."""
+    line, cost = caches.line, caches.cost
     boxes = _nested_boxes(operand, sketch, batch)
-    box, pages = _tracked_box(operand, boxes, line, PAGE_BYTES, tlb_entries, operand.uses(sketch.order[-1]))
-    ramp = _ramp_slowdown(moved_bytes(operand, box, line) / pages)
-    return ramp * (1.0 + UNPREFETCHED_PENALTY * _abandoned_page_fraction(operand, boxes, line))
+    box, pages = _tracked_box(operand, boxes, line, PAGE_BYTES, caches.tlb_entries, operand.uses(sketch.order[-1]))
+    ramp = _ramp_slowdown(moved_bytes(operand, box, line) / pages, cost)
+    return ramp * (1.0 + cost.unprefetched_penalty * _abandoned_page_fraction(operand, boxes, line, cost))
 
 
-def _abandoned_page_fraction(operand: OperandView, boxes: Sequence[Numbers], line: int) -> Numbers:
+def _abandoned_page_fraction(
+    operand: OperandView, boxes: Sequence[Numbers], line: int, cost: CostParameters
+) -> Numbers:
     """Share of the bytes that come from pages which the prefetcher dropped before they were read to the end, in favour
     of more pages than it tracks; 0 where every page is read as a whole."""
     pages = distant_segments(operand, boxes, line, PAGE_BYTES, False)
-    is_too_many, candidates = pages > MAX_PREFETCH_PAGES, np.arange(pages.shape[1])
+    is_too_many, candidates = pages > cost.max_prefetch_pages, np.arange(pages.shape[1])
     depth = np.where(is_too_many.any(axis=0), is_too_many.argmax(axis=0), len(pages) - 1)
     inside = np.maximum(depth - 1, 0), candidates
     read_per_page = moved_bytes(operand, [sizes[inside] for sizes in boxes], line) / pages[inside]
-    untracked = 1.0 - np.minimum(1.0, MAX_PREFETCH_PAGES / pages[depth, candidates]) ** SMOOTH_MAX_POWER
+    untracked = 1.0 - np.minimum(1.0, cost.max_prefetch_pages / pages[depth, candidates]) ** SMOOTH_MAX_POWER
     return untracked * np.maximum(0.0, 1.0 - read_per_page / PAGE_BYTES)
 
 
@@ -304,12 +262,13 @@ def _nested_boxes(operand: OperandView, sketch: Sketch, batch: CandidateBatch) -
     return [np.array(sizes) for sizes in zip(*boxes, strict=True)]
 
 
-def _ramp_slowdown(segment_bytes: Numbers) -> Numbers:
+def _ramp_slowdown(segment_bytes: Numbers, cost: CostParameters) -> Numbers:
     """Slowdown of streams of this length."""
-    return (1.0 + (STREAM_RAMP_BYTES / segment_bytes) ** SMOOTH_MAX_POWER) ** (1.0 / SMOOTH_MAX_POWER)
+    return (1.0 + (cost.stream_ramp_bytes / segment_bytes) ** SMOOTH_MAX_POWER) ** (1.0 / SMOOTH_MAX_POWER)
 
 
-def page_ramp(operand: OperandView, box: Sequence[Numbers], line: int) -> Numbers:
+def page_ramp(operand: OperandView, box: Sequence[Numbers], line: int, cost: CostParameters) -> Numbers:
     """Slowdown where boxes [axis][candidate] of an operand are read one after the other: the prefetcher ramps up on
     every page, so the fewer bytes of a page a box has, the slower."""
-    return 1.0 + PAGE_RAMP_BYTES / np.clip(distant_segment_bytes(operand, box, line, PAGE_BYTES), line, PAGE_BYTES)
+    read = np.clip(distant_segment_bytes(operand, box, line, PAGE_BYTES), line, PAGE_BYTES)
+    return 1.0 + cost.page_ramp_bytes / read

@@ -16,97 +16,16 @@ from tilewright.tile.columns import MIN_BYTES, MIN_COLUMNS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch
 
-ISSUE_WIDTH = 5.0
-"""Instructions issued per cycle."""
-
-LOAD_CYCLES = 1.25
-"""Port cycles of a load; 1 if its port were always free."""
-
-STEP_CYCLES = 0.75
-"""Overhead of the loop around a step."""
-
-K_BLOCK_CYCLES = 12.0
-"""Per vector of partial sums of a K-blocked reduction: zeroed first, moved to the results at the end."""
-
-LOAD_FMA_CONTENTION = 0.15
-"""Cycles per load next to multiply-adds that saturate their pipes: cores lower their clock as more units work."""
-
-LOOP_CYCLES = 4.0
-"""Entering and leaving a loop over steps."""
-
-TILE_CYCLES = 12.0
-"""Entering and leaving a register tile, beyond its loads and stores: a full pipeline, a mispredicted branch."""
-
-NEW_STREAM_L2_FRACTION = 0.5
-"""Exposed fraction of the L2 latency per new stream."""
-
-SCATTER_CYCLES = 1.5
-"""Storing one element of a vector of results across the vector's direction."""
-
-SHUFFLE_CYCLES = 2.0
-"""Assembling one vector from every second element of loaded vectors."""
-
-TRANSPOSE_SHUFFLE_CYCLES = 1.0
-"""One shuffle of a transposition in registers; a vector takes one for each doubling of its lanes."""
-
-STACK_TILE_CYCLES = 2.0
-"""Storing a vector of a register tile on the stack, and reading it there."""
-
-INSERT_CYCLES = 1.0
-"""Moving one element into or out of a vector: the shuffle port takes one per cycle."""
-
-NARROW_BITS, MAX_NARROW_VECTOR_BITS, NARROW_INSERT_FACTOR = 32, 256, 2.0
-"""Narrower elements than this are inserted into vectors of at most so many bits; into wider vectors each insertion
-costs this factor."""
-
-UNROLLED_TILE_CYCLES = 1.5
-"""Counters and addresses around a fully unrolled register tile."""
+NARROW_BITS, MAX_NARROW_VECTOR_BITS = 32, 256
+"""LLVM inserts narrower elements than this into vectors of at most so many bits one by one; into wider vectors each
+insertion costs `narrow_insert_factor`."""
 
 RELOAD_FACTOR = 1.5
 """Loads per vector of an unrolled tile that has no register: LLVM's order of the instructions lengthens the live ranges
 of others, too."""
 
-GUARD_CYCLES = 0.5
-"""Row conditions of a partial tile, per vector of results."""
-
-ADD_LATENCY_FRACTION = 0.6
-"""Latency of an addition over that of a multiply-add."""
-
-REORDER_WINDOW = 256.0
-"""Instructions between the oldest one that waits and the youngest one that executes."""
-
-TLB_MISS_CYCLES = 3.0
-"""Exposed cycles of a lookup in the second-level TLB."""
-
-OVERLAPPED_TLB_MISS_CYCLES = 1.0
-"""The same where tiles do not wait for each other, so that several lookups overlap."""
-
-MASK_PENALTY = 0.25
-"""Masked loads of lanes in every step, relative to the step."""
-
-MASKED_LOAD_CYCLES = 0.5
-"""Loading a vector, added as it is, under the mask of a partial tile."""
-
-MASK_CYCLES = 1.0
-"""Computing and applying the mask of a vector of elementwise work."""
-
-MIN_MASK_REGISTER_BITS = 512
-"""Width of vectors from which on a processor has mask registers."""
-
-MASKED_STORE_CYCLES = 12.0
-"""A masked store without mask registers, in the last tiles only: the others are peeled off. Masks are constants there
-and leave one partial vector per row."""
-
 MAX_UNROLLED_TILES = 4.0
 """Short tiles that LLVM unrolls one after the other."""
-
-SPILL_CYCLES = 4.0
-"""Cycles per step and vector without a register."""
-
-RESPILL_CYCLES = 1.6
-"""Cycles per vector without a register, of each addition of a step to every accumulator: of many spilled vectors all
-are stored and loaded for each of them (1.4 to 1.8 for tiles of 18 to 42 accumulators in 16 registers, with 2 and 4
-additions in a step)."""
 
 MAX_LLVM_UNROLL = 300.0
 """Instructions up to which LLVM fully unrolls an innermost loop of known length."""
@@ -154,12 +73,13 @@ def looped_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine, entries: Numbers
 ) -> Numbers:
     """Cycles of one register tile with reduction loops that are entered so often."""
+    cost = machine.cost
     step = step_cycles(problem, sketch, batch, features, machine)
     vectors = features.accumulators
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
     results = vectors * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
     if sketch.transposed_store:
-        results = results + _transposed_store_cycles(problem, sketch, batch, vectors)
+        results = results + _transposed_store_cycles(problem, sketch, batch, vectors, machine)
     results = results / k_block_count(sketch, batch)
     if sketch.lane in problem.reduce:
         results = np.maximum(
@@ -168,15 +88,15 @@ def looped_cycles(
         )
     # the first data of a stream comes from L2, before anything is prefetched
     l2_latency = machine.levels[min(1, len(machine.levels) - 1)].latency_ns
-    stream_starts = NEW_STREAM_L2_FRACTION * features.stream_starts * l2_latency * machine.ghz
+    stream_starts = cost.new_stream_l2_fraction * features.stream_starts * l2_latency * machine.ghz
     is_sole = _is_sole_tile(problem, batch)
     # the K-blocks of a sole tile continue the streams
     stream_starts = np.where(is_sole, stream_starts / k_block_count(sketch, batch), stream_starts)
-    loops = entries * LOOP_CYCLES + stream_starts
+    loops = entries * cost.loop_cycles + stream_starts
     # the next tile reads the pages of a K-block again; where a tile computes all K-blocks first, those of all
     pages_between_uses = np.where(is_sole, features.all_pages, features.pages)
-    tlb_misses = _tlb_miss_cycles(features, pages_between_uses, machine, TLB_MISS_CYCLES)
-    return features.steps * step + loops + partial_sums + results + tlb_misses + TILE_CYCLES
+    tlb_misses = _tlb_miss_cycles(features, pages_between_uses, machine, cost.tlb_miss_cycles)
+    return features.steps * step + loops + partial_sums + results + tlb_misses + cost.tile_cycles
 
 
 def _tlb_miss_cycles(features: Features, pages_between_uses: Numbers, machine: Machine, miss_cycles: float) -> Numbers:
@@ -185,10 +105,13 @@ def _tlb_miss_cycles(features: Features, pages_between_uses: Numbers, machine: M
     return np.where(pages_between_uses > machine.tlb_entries, features.pages * miss_cycles, 0.0)
 
 
-def _transposed_store_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch, vectors: Numbers) -> Numbers:
+def _transposed_store_cycles(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, vectors: Numbers, machine: Machine
+) -> Numbers:
     """Storing a register tile of so many vectors along another axis than the lanes: transposed in registers where that
     axis has enough rows, else one element at a time."""
-    by_element = vectors * sketch.lanes * SCATTER_CYCLES
+    cost = machine.cost
+    by_element = vectors * sketch.lanes * cost.scatter_cycles
     # by the index, as axes of one element have any stride
     contiguous = problem.results[-1].index[-1]
     axis = next((a for a in problem.spatial if a != sketch.lane and contiguous[a] == 1), None)
@@ -196,15 +119,15 @@ def _transposed_store_cycles(problem: Problem, sketch: Sketch, batch: CandidateB
         return by_element
     rows = batch.tiles[REGISTER][axis]
     stored_vectors = vectors * sketch.lanes / rows * np.ceil(rows / sketch.lanes)
-    transposed = stored_vectors * (float(np.log2(sketch.lanes)) * TRANSPOSE_SHUFFLE_CYCLES + STACK_TILE_CYCLES)
-    return np.where(rows >= MIN_COLUMNS, transposed, by_element)
+    per_vector = float(np.log2(sketch.lanes)) * cost.transpose_shuffle_cycles + cost.stack_tile_cycles
+    return np.where(rows >= MIN_COLUMNS, stored_vectors * per_vector, by_element)
 
 
 def _k_block_cycles(sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine) -> Numbers:
     """Partial sums of a register tile over one K-block: loaded, added to and stored; zeroed at first, moved to the
     results at the end."""
     blocks = k_block_count(sketch, batch)
-    per_vector = 1.0 / machine.load_ports + 1.0 / machine.store_ports + K_BLOCK_CYCLES / blocks
+    per_vector = 1.0 / machine.load_ports + 1.0 / machine.store_ports + machine.cost.k_block_cycles / blocks
     return np.where(blocks > 1, features.accumulators * per_vector, 0.0)
 
 
@@ -216,85 +139,86 @@ def _horizontal_reduction_cycles(
     results = features.accumulators * sketch.lanes / batch.tiles[REGISTER][sketch.lane]
     halvings = float(np.log2(sketch.lanes))
     vector_additions = (features.accumulators - results) / machine.fma_pipes
-    return vector_additions + results * (halvings * INSERT_CYCLES + 1.0)
+    return vector_additions + results * (halvings * machine.cost.insert_cycles + 1.0)
 
 
 def _horizontal_reduction_latency(sketch: Sketch, machine: Machine) -> float:
     """The dependency chain of one result's horizontal reduction."""
-    return float(np.log2(sketch.lanes)) * (machine.fma_cycles + INSERT_CYCLES)
+    return float(np.log2(sketch.lanes)) * (machine.fma_cycles + machine.cost.insert_cycles)
 
 
 def step_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
 ) -> Numbers:
     """Cycles of one step: a register tile over one unrolled piece of the reduction."""
-    shuffles = features.shuffled_vectors * SHUFFLE_CYCLES
-    inserts = features.gather_loads * INSERT_CYCLES
+    cost = machine.cost
+    shuffles = features.shuffled_vectors * cost.shuffle_cycles
+    inserts = features.gather_loads * cost.insert_cycles
     loads = features.vector_loads + features.split_loads + features.broadcast_loads + shuffles + inserts
     # vectors are assembled by one of the pipes that multiply
     operations = features.vector_operations + features.shuffled_vectors
-    pipes = operations / machine.fma_pipes + loads * LOAD_FMA_CONTENTION
-    ports = loads / machine.load_ports * LOAD_CYCLES
+    pipes = operations / machine.fma_pipes + loads * cost.load_fma_contention
+    ports = loads / machine.load_ports * cost.load_cycles
     # every accumulator is a dependency chain
     latency = _add_latency(problem, machine) * _additions_per_step(problem, sketch, batch)
     instructions = features.vector_operations + features.vector_loads + features.broadcast_loads + 2
-    issue = instructions / ISSUE_WIDTH
+    issue = instructions / cost.issue_width
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     spills = _spill_cycles(problem, sketch, batch, features, machine)
-    return longest + spills + _masked_cycles(problem, sketch, batch, features) + STEP_CYCLES
+    return longest + spills + _masked_cycles(problem, sketch, batch, features, machine) + cost.step_cycles
 
 
 def unrolled_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
 ) -> Numbers:
     """Cycles of one fully unrolled register tile, among others of its kind."""
+    cost = machine.cost
     vectors, steps = features.accumulators, features.steps
     masked_vectors = _masked_fraction(problem, sketch, batch) * (features.vector_loads + features.vector_stores)
-    inserts = features.shuffled_vectors + features.gather_loads * _insert_cycles(problem, sketch, batch)
-    inserts = inserts + features.transposed_vectors * float(np.log2(sketch.lanes)) * TRANSPOSE_SHUFFLE_CYCLES
-    shuffles = steps * inserts + features.scatter_stores * SCATTER_CYCLES + masked_vectors * MASK_CYCLES
+    inserts = features.shuffled_vectors + features.gather_loads * _insert_cycles(problem, sketch, batch, machine)
+    inserts = inserts + features.transposed_vectors * float(np.log2(sketch.lanes)) * cost.transpose_shuffle_cycles
+    shuffles = steps * inserts + features.scatter_stores * cost.scatter_cycles + masked_vectors * cost.mask_cycles
     operations = steps * features.vector_operations
     pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
     result_loads = sum(1.0 for o in problem.results if not o.written) * vectors
     result_stores = sum(1.0 for o in problem.results if o.written) * vectors
     stores = features.vector_stores + features.scatter_stores + result_stores
     if sketch.transposed_store and problem.results:
-        pipes = pipes + _transposed_store_cycles(problem, sketch, batch, vectors)
+        pipes = pipes + _transposed_store_cycles(problem, sketch, batch, vectors, machine)
     if sketch.lane in problem.reduce:
         pipes = pipes + _horizontal_reduction_cycles(sketch, batch, features, machine)
-    scalar_loads = (
-        features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads + features.row_loads
-    )
-    loads = steps * (features.vector_loads + features.split_loads + scalar_loads)
+    scalar_loads = features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads
+    loads = steps * (features.vector_loads + features.split_loads + features.row_loads + scalar_loads)
     loads = loads + features.step_invariant_broadcasts + result_loads
     loads = loads + _reload_count(features, machine)
     ports = np.maximum(loads / machine.load_ports, stores / machine.store_ports)
     instructions = operations + shuffles + loads + stores + 1.0
-    issue = instructions / ISSUE_WIDTH
+    issue = instructions / cost.issue_width
     # the additions to one result are a dependency chain; the next register tiles execute meanwhile
     chain = _add_latency(problem, machine) * steps * _additions_per_step(problem, sketch, batch)
     # a sole tile keeps its accumulators in registers and continues with them in the next K-block
     chained_blocks = np.where(_is_sole_tile(problem, batch), k_block_count(sketch, batch), 1.0)
-    tiles_in_window = REORDER_WINDOW / (instructions * chained_blocks)
+    tiles_in_window = cost.reorder_window / (instructions * chained_blocks)
     latency = chain / np.clip(tiles_in_window, 1.0, np.maximum(1.0, features.register_tiles))
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     longest = longest + _guard_cycles(problem, sketch, batch, features, machine)
     # LLVM unrolls several short tiles
-    overhead = UNROLLED_TILE_CYCLES / np.clip(MAX_LLVM_UNROLL / 2.0 / instructions, 1.0, MAX_UNROLLED_TILES)
+    overhead = cost.unrolled_tile_cycles / np.clip(MAX_LLVM_UNROLL / 2.0 / instructions, 1.0, MAX_UNROLLED_TILES)
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
-    overhead = overhead + _tlb_miss_cycles(features, features.pages, machine, OVERLAPPED_TLB_MISS_CYCLES)
-    return longest + steps * _masked_cycles(problem, sketch, batch, features) + overhead + partial_sums
+    overhead = overhead + _tlb_miss_cycles(features, features.pages, machine, cost.overlapped_tlb_miss_cycles)
+    return longest + steps * _masked_cycles(problem, sketch, batch, features, machine) + overhead + partial_sums
 
 
-def _insert_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Numbers:
+def _insert_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Numbers:
     """Inserting one element into the vectors of a register tile of elementwise work, which LLVM makes one vector."""
+    cost = machine.cost
     is_wide = batch.tiles[REGISTER][sketch.lane] * problem.bits > MAX_NARROW_VECTOR_BITS
-    return np.where(is_wide & (problem.bits < NARROW_BITS), NARROW_INSERT_FACTOR, 1.0) * INSERT_CYCLES
+    return np.where(is_wide & (problem.bits < NARROW_BITS), cost.narrow_insert_factor, 1.0) * cost.insert_cycles
 
 
 def _add_latency(problem: Problem, machine: Machine) -> float:
     """Cycles until the next addition to an accumulator may start."""
-    return machine.fma_cycles * (ADD_LATENCY_FRACTION if problem.is_plain_sum else 1.0)
+    return machine.fma_cycles * (machine.cost.add_latency_fraction if problem.is_plain_sum else 1.0)
 
 
 def _is_sole_tile(problem: Problem, batch: CandidateBatch) -> Mask:
@@ -310,16 +234,17 @@ def _guard_cycles(
 ) -> Numbers:
     """Masks of results and row conditions, where the last register tile of an axis is partial; the masks of an only
     tile are constants."""
+    cost = machine.cost
     total: Numbers = np.zeros_like(features.steps)
     for a in problem.spatial if problem.reduce else ():
         size, extent = batch.tiles[REGISTER][a], batch.family.extents[a]
-        per_vector: float | Numbers = GUARD_CYCLES
-        if a == sketch.lane and machine.vector_bits < MIN_MASK_REGISTER_BITS:
+        per_vector: float | Numbers = cost.guard_cycles
+        if a == sketch.lane and machine.vector_bits < cost.min_mask_register_bits:
             is_static = problem.axes[a].is_static
             partial = np.where(extent % sketch.lanes != 0, sketch.lanes / size, 0.0) if is_static else 1.0
-            per_vector = MASKED_STORE_CYCLES * partial / np.ceil(extent / size)
+            per_vector = cost.masked_store_cycles * partial / np.ceil(extent / size)
         elif a == sketch.lane:
-            per_vector = MASK_CYCLES
+            per_vector = cost.mask_cycles
         total = total + np.where((extent % size != 0) & (extent > size), per_vector, 0.0) * features.accumulators
     return total
 
@@ -356,22 +281,26 @@ def _spill_cycles(
 ) -> Numbers:
     """Cycles of vectors without a register: few cost more each, as others wait for them; of many, every accumulator is
     stored and loaded in every step, or for each of its additions."""
+    cost = machine.cost
     unallocated = np.maximum(features.registers - machine.vector_registers, 0.0)
-    spills = np.minimum(unallocated * SPILL_CYCLES, features.accumulators / machine.store_ports)
+    spills = np.minimum(unallocated * cost.spill_cycles, features.accumulators / machine.store_ports)
     respilled = np.minimum(unallocated, features.accumulators)
-    return np.maximum(spills, respilled * RESPILL_CYCLES * _additions_per_step(problem, sketch, batch))
+    return np.maximum(spills, respilled * cost.respill_cycles * _additions_per_step(problem, sketch, batch))
 
 
-def _masked_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features) -> Numbers:
+def _masked_cycles(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
+) -> Numbers:
     """Masked loads of a step, in register tiles at the end of the lane axis: of operands that are neither packed nor
     private, as inactive lanes may access those."""
-    packed = {k for k, _ in sketch.packed}
+    cost, packed = machine.cost, {k for k, _ in sketch.packed}
     operands = enumerate(problem.operands)
     if not any(o.uses(sketch.lane) and k not in packed and not o.private for k, o in operands):
         return np.zeros_like(batch.covered[0])
     size, extent = batch.tiles[REGISTER][sketch.lane], batch.family.extents[sketch.lane]
     masked_tiles = np.where(extent % size != 0, 1.0 / np.ceil(extent / size), 0.0)
-    if is_streaming(problem) and sketch.lane not in problem.reduce:
+    if is_streaming(problem, cost) and sketch.lane not in problem.reduce:
         # every vector is loaded under a new mask, and no multiplication hides it
-        return np.where(masked_tiles > 0, MASKED_LOAD_CYCLES * features.vector_loads, 0.0)
-    return masked_tiles * (MASK_PENALTY * features.vector_loads + 2.0 * SHUFFLE_CYCLES * features.shuffled_vectors)
+        return np.where(masked_tiles > 0, cost.masked_load_cycles * features.vector_loads, 0.0)
+    shuffled = 2.0 * cost.shuffle_cycles * features.shuffled_vectors
+    return masked_tiles * (cost.mask_penalty * features.vector_loads + shuffled)

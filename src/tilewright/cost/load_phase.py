@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.footprint import Numbers, sum_arrays
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Mask, Sketch
 
@@ -22,6 +22,7 @@ def load_phase_fraction(
     batch: CandidateBatch,
     capacity: float,
     line: int,
+    cost: CostParameters,
     footprints: LoopFootprints | None = None,
 ) -> Numbers:
     """Fraction of all register tiles, each over one K-block, that execute while data is loaded from beyond a cache:
@@ -34,13 +35,14 @@ def load_phase_fraction(
         problem, sketch, batch: the candidates.
         capacity: bytes of the cache.
         line: bytes of a cache line.
+        cost: the machine's parameters.
         footprints: of the candidates, if they have been computed already.
     """
     footprints = footprints or LoopFootprints.of(problem, sketch, batch, line)
     # the loops of a register tile are the innermost ones
     tile_loops = sum(x.level != REGISTER or x.axis not in problem.reduce for x in footprints.loops)
     operand_bytes, present = footprints.operand_bytes[:, : tile_loops + 1], footprints.present[:tile_loops]
-    fits_cache = sum_arrays(operand_bytes) <= capacity * USABLE_CACHE_FRACTION
+    fits_cache = sum_arrays(operand_bytes) <= capacity * cost.usable_cache_fraction
     fits = (fits_cache | innermost_depths(present))[1:] & present
     # all operands in one array: formulas cost as much for few numbers as for many
     loaded, reloaded = loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)

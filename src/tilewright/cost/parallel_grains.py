@@ -18,17 +18,10 @@ from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 
-FORK_COST_MARGIN = 2.0
-"""Safety factor on the fork/join cost: `sync_us` is measured with spinning workers; waking sleeping ones takes
-longer."""
-
-INSTRUCTIONS_PER_CYCLE = 2
-"""Vector instructions issued per cycle, where some are loads and stores."""
-
 
 def grain_ns(machine: Machine) -> float:
     """Nanoseconds of one grain, on one core."""
-    return FORK_COST_MARGIN * machine.sync_of(2) * 1e3
+    return machine.cost.fork_cost_margin * machine.sync_of(2) * 1e3
 
 
 def parallel_grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
@@ -51,7 +44,7 @@ def parallel_grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
     # a line is read before it is written
     moved = reduce(add, (p.size * (p.dtype.bytes * (2 if p.name in written else 1)) for p in func.params), const(0))
     grain = grain_ns(machine)
-    instructions = max(1, int(grain * machine.ghz * INSTRUCTIONS_PER_CYCLE * lanes))
+    instructions = max(1, int(grain * machine.ghz * machine.cost.vector_instructions_per_cycle * lanes))
     bytes_ = max(1, int(grain * machine.levels[min(1, len(machine.levels) - 1)].core_gbs))
     return maximum(work // instructions, moved // bytes_)
 

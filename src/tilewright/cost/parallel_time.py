@@ -10,10 +10,6 @@ from tilewright.cost.footprint import Numbers
 from tilewright.cost.time import Time, overlapped_time, streaming_time
 from tilewright.machine.model import Machine
 
-CORE_SPEED_VARIATION = 0.1
-"""Relative difference in speed between cores for a while: neighbours on a shared machine, clocks, interrupts. Chosen,
-not measured. It bounds the wait for the last task, which threads without work can't steal."""
-
 
 def parallel_time(
     phases: Sequence[tuple[Numbers, Sequence[Numbers]]], tasks: Numbers, slowdown: Numbers, machine: Machine,
@@ -32,19 +28,20 @@ def parallel_time(
             loaded by each; none by default.
     """
     levels, time_of = machine.levels[1:], streaming_time if streaming else overlapped_time
+    cost, cores = machine.cost, machine.cores
     one_thread = reduce(
-        add, [time_of(work, [m / x.gbs(1) for m, x in zip(moved, levels, strict=True)]) for work, moved in phases]
+        add, [time_of(work, [m / x.gbs(1) for m, x in zip(moved, levels, strict=True)], cost) for work, moved in phases]
     )
-    threads = np.minimum(machine.cores, tasks)
-    balance = np.ceil(tasks / machine.cores) * machine.cores / tasks
+    threads = np.minimum(cores, tasks)
+    balance = np.ceil(tasks / cores) * cores / tasks
     # with fewer tasks than threads the busiest thread has one of them, and only so many threads load data
-    memory_imbalance = np.where(tasks < machine.cores, 1.0, balance)
+    memory_imbalance = np.where(tasks < cores, 1.0, balance)
     # with whole rounds of tasks, half of the last task; the threads that are left use up the shared bandwidth
-    imbalance = np.maximum(balance, 1.0 + np.minimum(CORE_SPEED_VARIATION, threads / (2.0 * tasks)))
+    imbalance = np.maximum(balance, 1.0 + np.minimum(cost.core_speed_variation, threads / (2.0 * tasks)))
     rates = [np.minimum(x.core_gbs * threads, x.total_gbs) for x in levels]
     growth = [memory_imbalance * g for g in traffic_growth] or [memory_imbalance] * len(levels)
     all_threads = reduce(add, [
-        time_of(work * imbalance / machine.cores, [m * g / r for m, g, r in zip(moved, growth, rates, strict=True)])
+        time_of(work * imbalance / cores, [m * g / r for m, g, r in zip(moved, growth, rates, strict=True)], cost)
         for work, moved in phases
     ])  # fmt: skip
     fork_join = np.where(tasks > 1, machine.sync_us * 1e3, 0.0)

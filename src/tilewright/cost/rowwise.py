@@ -20,29 +20,12 @@ from tilewright.cost.parallel_time import parallel_time
 from tilewright.cost.regime import is_long_reduction
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Sizes, Sketch
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram
-
-L1_INTERMEDIATE_FRACTION = 0.5
-"""Share of L1 that holds what a stage touches of a block of rows, as inputs and outputs stream through it. Blocks of
-planes that take two thirds of it, nine tenths, and a quarter more than all of it take 1.1, 1.25 and 1.4 times as long
-per plane as blocks that take a sixth."""
-
-ROW_BLOCK_CYCLES = 6.0
-"""Starting a stage for another block of rows: short loops whose exits are mispredicted now and then."""
-
-SPLIT_STORE_L3_FRACTION = 0.25
-"""Share of the L3 latency that a store to a part of a row waits. Windows of 144 planes of 56 x 56 on one core take
-290 us in tiles of one row of 16 lanes, 390, 420 and 470 us in tiles of 2, 3 and 5."""
-
-STORE_BUFFER_ENTRIES = 64
-"""Stores that wait for L1."""
-
-STORE_FORWARD_STALL_CYCLES = 19.0
-"""Waiting for one store to leave the store buffer."""
 
 
 def row_block_cycles(
@@ -50,10 +33,10 @@ def row_block_cycles(
 ) -> Numbers:
     """Cycles of a stage for one block of rows, of candidates [candidate, level, axis]."""
     batch = CandidateBatch.rounded_up(ShapeFamily.of(problem), sizes)
-    features = extract_features(problem, sketch, batch, caches(machine)[0].line)
+    features = extract_features(problem, sketch, batch, caches(machine)[0].line, machine.cost)
     code_size_factor = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    cycles = tile_cycles(problem, sketch, batch, features, machine) * code_size_factor + ROW_BLOCK_CYCLES
-    cycles = cycles + _store_forward_stall_cycles(problem, sketch)
+    cycles = tile_cycles(problem, sketch, batch, features, machine) * code_size_factor + machine.cost.row_block_cycles
+    cycles = cycles + _store_forward_stall_cycles(problem, sketch, machine.cost)
     return cycles + _split_store_cycles(problem, sketch, sizes, blocking, machine)
 
 
@@ -68,9 +51,9 @@ def _split_store_cycles(
     """
     levels = caches(machine)
     l2 = levels[min(1, len(levels) - 1)]
-    misses = miss_ratio(float(sum(blocking.external_bytes.values())), l2.share)
+    misses = miss_ratio(float(sum(blocking.external_bytes.values())), l2.share, machine.cost)
     l3_latency = machine.levels[min(2, len(machine.levels) - 1)].latency_ns
-    wait = SPLIT_STORE_L3_FRACTION * l3_latency * machine.ghz * misses
+    wait = machine.cost.split_store_l3_fraction * l3_latency * machine.ghz * misses
     cycles: Numbers = np.zeros(len(sizes))
     for o in problem.results:
         if o.private or not o.written or not o.uses(sketch.lane):
@@ -85,7 +68,7 @@ def _split_store_cycles(
     return cycles
 
 
-def _store_forward_stall_cycles(problem: Problem, sketch: Sketch) -> float:
+def _store_forward_stall_cycles(problem: Problem, sketch: Sketch, cost: CostParameters) -> float:
     """Cycles that windows wait for rows that the stage before has just stored, where rows are shorter than vectors.
 
     A load then spans several stores and waits until they have left the store buffer, which holds all stores of a short
@@ -93,9 +76,9 @@ def _store_forward_stall_cycles(problem: Problem, sketch: Sketch) -> float:
     """
     windows = [o for o in problem.operands if o.private and o.uses(sketch.lane) and any(map(o.uses, problem.reduce))]
     stores = sum(prod(o.shape[:-1]) for o in windows if o.shape[-1] < sketch.lanes)
-    if sketch.lane in problem.reduce or stores > STORE_BUFFER_ENTRIES:
+    if sketch.lane in problem.reduce or stores > cost.store_buffer_entries:
         return 0.0
-    return stores * STORE_FORWARD_STALL_CYCLES
+    return stores * cost.store_forward_stall_cycles
 
 
 def rowwise_time(program: RowwiseProgram, machine: Machine) -> Time:
@@ -130,7 +113,7 @@ def stage_traffic(blocking: RowBlocking, problems: Sequence[Problem], machine: M
     Inputs and outputs move in the first stage that touches them, outputs in both directions. Intermediates stay in a
     cache as far as it holds everything that a stage touches of a block of rows, and else move in every stage.
     """
-    levels = caches(machine)
+    levels, cost = caches(machine), machine.cost
     external_bytes = float(sum(blocking.external_bytes.values()))
     seen: set[str] = set()
     traffic: list[list[float]] = []
@@ -146,29 +129,29 @@ def stage_traffic(blocking: RowBlocking, problems: Sequence[Problem], machine: M
         )
         moved: list[float] = []
         for k, x in enumerate(levels):
-            misses = miss_ratio(external_bytes, x.share)
+            misses = miss_ratio(external_bytes, x.share, cost)
             streamed = sum(
-                blocking.external_bytes[o.buffer] * _external_traffic_factor(p, o, k, misses, x.line)
+                blocking.external_bytes[o.buffer] * _external_traffic_factor(p, o, k, misses, x.line, cost)
                 for o in first_uses
             )
-            moved.append(streamed + intermediate_bytes * _intermediate_miss_ratio(live, k, x.share))
+            moved.append(streamed + intermediate_bytes * _intermediate_miss_ratio(live, k, x.share, cost))
         traffic.append(moved)
     return traffic
 
 
-def _intermediate_miss_ratio(live: float, level: int, capacity: float) -> float:
+def _intermediate_miss_ratio(live: float, level: int, capacity: float, cost: CostParameters) -> float:
     """Share of the intermediates that a cache no longer holds; `live` bytes are touched per block of rows.
 
     L1 loses the more, the more of it a block takes, long before it is full. In caches beyond it, intermediates are
     written and read from first to last, so one that is a little too small loses most of them.
     """
     if not level:
-        return max(0.0, 1.0 - L1_INTERMEDIATE_FRACTION * capacity / max(1.0, live))
-    return min(1.0, 2.0 * miss_ratio(live, capacity))
+        return max(0.0, 1.0 - cost.l1_intermediate_fraction * capacity / max(1.0, live))
+    return min(1.0, 2.0 * miss_ratio(live, capacity, cost))
 
 
 def _external_traffic_factor(
-    problem: Problem, operand: Operand, level: int, external_miss_ratio: float, line: int
+    problem: Problem, operand: Operand, level: int, external_miss_ratio: float, line: int, cost: CostParameters
 ) -> float:
     """Weight of an input's or output's bytes in the traffic into a cache.
 
@@ -180,10 +163,10 @@ def _external_traffic_factor(
         return 2.0 if operand.written else 1.0
     if operand.written:
         return 2.0 * external_miss_ratio
-    if not is_long_reduction(problem):
+    if not is_long_reduction(problem, cost):
         return external_miss_ratio
     box = [np.array([float(a.extent)]) for a in problem.axes]
-    return min(1.0, 2.0 * external_miss_ratio) * float(page_ramp(operand, box, line)[0])
+    return min(1.0, 2.0 * external_miss_ratio) * float(page_ramp(operand, box, line, cost)[0])
 
 
 def is_rowwise_parallel_profitable(program: RowwiseProgram, machine: Machine) -> bool:

@@ -2,18 +2,14 @@
 
 import numpy as np
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers, sum_arrays
 from tilewright.cost.load_phase import loaded_bytes
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, Sketch
-
-SPLIT_MISS_CYCLES = 0.8
-"""Cycles of a vector load that touches two cache lines of which L1 has neither, beyond those of the second access: the
-load is repeated once both have arrived, and nothing that follows hides that."""
 
 
 def split_miss_cycles(
@@ -23,6 +19,7 @@ def split_miss_cycles(
     features: Features,
     footprints: LoopFootprints,
     l1_bytes: float,
+    cost: CostParameters,
 ) -> Numbers:
     """Cycles that candidates wait for vectors in two lines from beyond L1, on one core.
 
@@ -30,22 +27,23 @@ def split_miss_cycles(
         problem, sketch, batch, features: the candidates.
         footprints: of the candidates.
         l1_bytes: capacity of L1.
+        cost: the machine's parameters.
     """
     split_loads = features.register_tiles * features.steps * features.split_loads
     if not split_loads.any():
         return split_loads
     rows = [k for k, o in enumerate(problem.operands) if o.strides[sketch.lane] == 1 and not is_packed(sketch, k)]
-    missed = _missed_fraction(problem, footprints, rows, l1_bytes)
-    return split_loads * missed * SPLIT_MISS_CYCLES
+    missed = _missed_fraction(problem, footprints, rows, l1_bytes * cost.usable_cache_fraction)
+    return split_loads * missed * cost.split_miss_cycles
 
 
-def _missed_fraction(problem: Problem, footprints: LoopFootprints, operands: list[int], l1_bytes: float) -> Numbers:
+def _missed_fraction(problem: Problem, footprints: LoopFootprints, operands: list[int], usable_bytes: float) -> Numbers:
     """Share of the bytes that register tiles load of some operands, by position, that come from beyond L1: what stays
     there between the tiles is loaded once."""
     # the loops of a register tile are the innermost ones
     tile_loops = sum(x.level != REGISTER or x.axis not in problem.reduce for x in footprints.loops)
     operand_bytes, present = footprints.operand_bytes[:, : tile_loops + 1], footprints.present[:tile_loops]
-    fits_l1 = sum_arrays(operand_bytes) <= l1_bytes * USABLE_CACHE_FRACTION
+    fits_l1 = sum_arrays(operand_bytes) <= usable_bytes
     fits = (fits_l1 | innermost_depths(present))[1:] & present
     loaded, reloaded = loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)
     return sum_arrays(loaded[operands]) / np.maximum(sum_arrays(reloaded[operands]), 1.0)

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.cost.footprint import Numbers
-
-EXPOSED_FRACTION = 0.25
-"""Share of the time of all but the slowest resource that is not hidden behind it."""
+from tilewright.machine.cost_parameters import CostParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +46,19 @@ class Time:
         return Time(compute, memory, parallel, self.total + later.total)
 
 
-def overlapped_time(compute: Numbers, memory: list[Numbers]) -> Time:
+def overlapped_time(compute: Numbers, memory: list[Numbers], cost: CostParameters) -> Time:
     """The time on one thread where all resources overlap: that of the slowest and a share of the others."""
     resources = [compute, *memory]
     longest, total = resources[0], resources[0]
     for x in resources[1:]:
         longest, total = np.maximum(longest, x), total + x
-    return Time(compute, tuple(memory), np.zeros_like(compute), longest + EXPOSED_FRACTION * (total - longest))
+    return Time(compute, tuple(memory), np.zeros_like(compute), longest + cost.exposed_fraction * (total - longest))
 
 
-def streaming_time(compute: Numbers, memory: list[Numbers]) -> Time:
+def streaming_time(compute: Numbers, memory: list[Numbers], cost: CostParameters) -> Time:
     """The time on one thread where little is used again: nothing prefetches from L2, so instructions wait for it, while
     data from beyond L2 is loaded meanwhile."""
     l2 = compute + memory[0]
     beyond_l2 = sum(memory[1:], start=np.zeros_like(compute))
-    total = np.maximum(l2, beyond_l2) + EXPOSED_FRACTION * np.minimum(l2, beyond_l2)
+    total = np.maximum(l2, beyond_l2) + cost.exposed_fraction * np.minimum(l2, beyond_l2)
     return Time(compute, tuple(memory), np.zeros_like(compute), total)

@@ -11,20 +11,17 @@ from operator import mul
 
 import numpy as np
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION, CacheHierarchy
+from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed, k_block_count
 from tilewright.cost.conflict_misses import conflict_bytes, conflict_factors
 from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays, touched_elements
-from tilewright.cost.hw_prefetch import L1Cache, RampFactors, ramp_factors
+from tilewright.cost.hw_prefetch import RampFactors, ramp_factors
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
 from tilewright.cost.regime import is_long_reduction
 from tilewright.cost.shape_family import OperandView
+from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sketch
-
-SHARED_LINE_FACTOR = 2.0
-"""Weight of read-shared lines in the last private cache beyond L1: a miss is served by another core's cache, which is
-slower than the shared cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class _Accesses:
         line_per_element = {
             k: _line_per_element_bytes(problem, sketch, batch, k, footprints.operand_bytes[k, -1], line)
             for k in range(len(operands))
-            if not is_long_reduction(problem) and in_own_lines[k]
+            if not is_long_reduction(problem, caches.cost) and in_own_lines[k]
         }
         conflicts: list[Mapping[int, Numbers]] = [
             {} if is_packed(sketch, k) else conflict_factors(o, boxes, caches.set_counts, line)
@@ -102,11 +99,10 @@ def cache_traffic(
     moved_in = _moved_by_cache(resident, footprints.counts, footprints.present, stays, uncached)
     # every line that is written is read and written back
     moved = [2.0 * x if o.written else x for o, x in zip(accesses.operands, moved_in, strict=True)]
-    l1 = L1Cache(caches.set_counts[0], caches.capacities[0]) if caches.set_counts else None
-    ramps = ramp_factors(problem, sketch, batch, caches.line, caches.tlb_entries, l1)
+    ramps = ramp_factors(problem, sketch, batch, caches)
     last = len(caches.capacities) - 1
     all_bytes = sum_arrays(footprints.operand_bytes[:, 0]) + accesses.partial_sums
-    fits_last = all_bytes <= caches.capacities[-1] * USABLE_CACHE_FRACTION
+    fits_last = all_bytes <= caches.capacities[-1] * caches.cost.usable_cache_fraction
     traffic: list[Numbers] = []
     for place, cache in enumerate([*range(len(caches.capacities)), *private]):
         total = sum_arrays(x[place] * _ramp(r, cache, last) for x, r in zip(moved, ramps, strict=True))
@@ -134,18 +130,20 @@ def _stays_in_caches(
         private: the caches that several threads have of their own, after all caches on one thread.
         resident: bytes [cache, access, depth, candidate], see `_resident_bytes`.
     """
-    footprints = resident[0]
-    stays = [_stays_cached(accesses, k, capacity, footprints) for k, capacity in enumerate(caches.capacities)]
+    footprints, cost = resident[0], caches.cost
+    stays = [_stays_cached(accesses, k, capacity, footprints, cost) for k, capacity in enumerate(caches.capacities)]
     for place, level in enumerate(private, len(caches.capacities)):
         if level != private[-1] or not level:
             stays.append(stays[level])
             continue
-        share = np.minimum(SHARED_LINE_FACTOR, resident[place][:, :1] / footprints[:, :1])
-        stays.append(_stays_cached(accesses, level, caches.capacities[level], footprints * share))
+        share = np.minimum(cost.shared_line_factor, resident[place][:, :1] / footprints[:, :1])
+        stays.append(_stays_cached(accesses, level, caches.capacities[level], footprints * share, cost))
     return stays
 
 
-def _stays_cached(accesses: _Accesses, cache: int, capacity: float, operand_bytes: Numbers) -> Mask:
+def _stays_cached(
+    accesses: _Accesses, cache: int, capacity: float, operand_bytes: Numbers, cost: CostParameters
+) -> Mask:
     """Whether what is touched at a depth stays in a cache [access, or 1 for all; depth, candidate].
 
     Args:
@@ -153,6 +151,7 @@ def _stays_cached(accesses: _Accesses, cache: int, capacity: float, operand_byte
         cache: its position, for the conflict factors.
         capacity: its bytes.
         operand_bytes: bytes that each access takes of it [access, depth, candidate].
+        cost: the machine's parameters.
 
     Where elements along the lanes may each bring their line (`accesses.min_bytes`), every access conflicts in sets of
     its own at any depth, and register tiles are checked, too. Else a register tile always stays.
@@ -161,7 +160,7 @@ def _stays_cached(accesses: _Accesses, cache: int, capacity: float, operand_byte
     if accesses.min_bytes is not None:
         effective = [x if f is None else x * f for x, f in zip(accesses.min_bytes, factors, strict=True)]
         total = accesses.partial_sums + sum_arrays(operand_bytes)
-        fits = (total <= capacity * USABLE_CACHE_FRACTION) | (accesses.innermost & (total <= capacity))
+        fits = (total <= capacity * cost.usable_cache_fraction) | (accesses.innermost & (total <= capacity))
         return (np.array(effective) <= capacity) & fits
     # conflicts of a store evict its own lines only: what is read is used again and again and stays
     total = accesses.partial_sums + sum_arrays(
@@ -173,7 +172,7 @@ def _stays_cached(accesses: _Accesses, cache: int, capacity: float, operand_byte
         for o, x, f in zip(accesses.operands, operand_bytes, factors, strict=True)
     ]
     required = total[None] if all(x is total for x in needed) else np.array(needed)
-    return (required <= capacity * USABLE_CACHE_FRACTION) | accesses.innermost
+    return (required <= capacity * cost.usable_cache_fraction) | accesses.innermost
 
 
 def _uncached_bytes(
@@ -194,7 +193,7 @@ def _uncached_bytes(
             continue
         factor = accesses.conflicts[k][0][-1]
         pressure = np.where(factor > 1.0, accesses.min_bytes[k, -1] * factor / capacity, 0.0)
-        uncached[k][l1_rows] = conflict_bytes(operand_bytes[k, depth] / tiles, bytes_, pressure, overflows)
+        uncached[k][l1_rows] = conflict_bytes(operand_bytes[k, depth] / tiles, bytes_, pressure, overflows, caches.cost)
     return uncached
 
 

@@ -224,7 +224,7 @@ def _expose_intermediates(fused: Partition) -> Program:
     program = fused.program
     value_names = {b.name: name for name, b in list(program.values.items())[::-1]}
     outputs = [(name, b) for name, b in program.outputs if b.name not in program.constants]
-    results = [u.arguments[-1] for u in fused.units if isinstance(u, Kernel)]
+    results = [b for u in fused.units if isinstance(u, Kernel) for b in u.writes]
     exposed = {b.name for _, b in outputs}
     used_names = {name for name, _ in outputs} | set(program.input_names)
     for b in results:

@@ -10,7 +10,7 @@ from tilewright.errors import FeedError, Problem
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show as show_expr
-from tilewright.loops.ir import Func, blocks
+from tilewright.loops.ir import Func
 from tilewright.runtime.feeds import InputSignature, feed_array, raise_problems
 from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
 
@@ -28,10 +28,8 @@ class KernelSignature:
     """
 
     def __init__(self, func: Func) -> None:
-        written = {b.body.buffer.name for b in blocks(func.body)}
         self.func = func
-        self.inputs = tuple(p for p in func.params if p.name not in written)
-        self.outputs = tuple(p for p in func.params if p.name in written)
+        self.inputs, self.outputs = func.inputs, func.outputs
         input_dims = {n for p in self.inputs for n in p.shape}
         self.free_symbols = tuple(s.name for s in func.symbols if s not in input_dims)
         self.specs = tuple(parameter_spec(b) for b in self.inputs)

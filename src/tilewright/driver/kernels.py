@@ -1,7 +1,7 @@
 """Compilation of a partition's kernels: lower, optimize, verify, prepack. Equal kernels share one function."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -10,23 +10,24 @@ from tilewright.errors import InternalError, ScheduleError, UnsupportedError, Ve
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
-from tilewright.graph.kernel import Kernel
+from tilewright.graph.fusion import Fusion
+from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.loops.lowering import lower_to_loops
-from tilewright.loops.printer import show
 from tilewright.lower.abstract_sizes import abstract_sizes
 from tilewright.lower.prepack_constants import drop_unused_symbols, prepack_constants
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
-from tilewright.optimize.interface import FALLBACK, Optimizer, Task, optimizer_named
+from tilewright.optimize.interface import FALLBACK, Optimizer, optimizer_named
+from tilewright.optimize.task import Task, renamed_samples
 from tilewright.schedule.step import Trace
 from tilewright.tile.shape_samples import Ranges, ShapeSamples, used_by
 from tilewright.verify.verifier import verify
 
-_KEY_NAME = "kernel"
-"""Name of all functions while their text is compared."""
+_LOWERED_NAME = "kernel"
+"""Name of untransformed functions before they get their own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,6 +44,7 @@ class CompiledKernel:
         prepacked: the computations of compile time; their outputs are parameters of `func` by name.
         scratch: parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
+        fusion: how the computations of `origin` are fused.
         parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
         samples: sizes of its symbols that the optimizer scheduled for.
     """
@@ -56,6 +58,7 @@ class CompiledKernel:
     prepacked: tuple[Computation, ...]
     scratch: tuple[Buffer, ...]
     constants: frozenset[str]
+    fusion: Fusion
     parallel_grains: Expr | None
     samples: ShapeSamples | None = None
 
@@ -90,24 +93,21 @@ class BoundKernel:
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
-_KernelKey = tuple[str, frozenset[str]]
-
-
 @dataclass(frozen=True, slots=True)
 class _LoweredKernel:
     """A kernel as untransformed loops.
 
     Attributes:
-        origin: the loops; kernels of one key share them.
+        task: the loops and which parameters are constant, without samples.
+        key: the task's hash; kernels with one key share a function.
         sizes: the values of the kernel's own symbols over the program's.
         samples: sample sizes of its symbols.
-        key: equal for kernels that may share a function: the text of the loops, and which parameters are constant.
     """
 
-    origin: Func
+    task: Task
+    key: str
     sizes: Mapping[Var, Expr]
     samples: ShapeSamples
-    key: _KernelKey
 
 
 BoundUnit = BoundKernel | View | Fallback
@@ -125,7 +125,7 @@ def compile_kernels(
 ) -> tuple[BoundUnit, ...]:
     """Binds every kernel to a function.
 
-    Equal kernels (same loops, same parameters constant) share a function, scheduled for the sizes of the largest one.
+    Equal kernels (tasks of one hash before sizes are sampled) share a function, scheduled for the sizes of the largest.
 
     Args:
         units: the units of the partition in order of execution.
@@ -141,56 +141,59 @@ def compile_kernels(
         InternalError: an optimizer's schedule is not legal.
     """
     optimizers = [optimizer] if optimizer.name == FALLBACK else [optimizer, optimizer_named(FALLBACK)]
-    lowered = _lower_kernels(units, symbols, constants, ranges)
-    largest: dict[_KernelKey, ShapeSamples] = {}
+    lowered = {k: _lower_kernel(u, symbols, constants, ranges, target) for k, u in _kernels(units)}
+    # the first of equal kernels gives the loops, the largest one the sizes
+    first: dict[str, _LoweredKernel] = {}
+    largest: dict[str, ShapeSamples] = {}
     for kernel in lowered.values():
+        task = first.setdefault(kernel.key, kernel).task
         if kernel.key not in largest or _sample_volume(kernel.samples) > _sample_volume(largest[kernel.key]):
-            largest[kernel.key] = kernel.samples
-    compiled: dict[_KernelKey, CompiledKernel] = {}
-    count = 0
+            largest[kernel.key] = renamed_samples(kernel.samples, kernel.task, task)
+    compiled: dict[str, CompiledKernel] = {}
     bound: list[BoundUnit] = []
     for k, unit in enumerate(units):
         if not isinstance(unit, Kernel):
             bound.append(unit)
             continue
         if progress is not None:
-            progress(count, len(lowered))
-        count += 1
+            progress(sum(isinstance(u, BoundKernel) for u in bound), len(lowered))
         key = lowered[k].key
+        task = first[key].task
         if key not in compiled:
             name = _function_name(len(compiled), unit.label)
-            task = Task(replace(lowered[k].origin, name=name), key[1], target, largest[key])
-            compiled[key] = _compile_kernel(task, machine, optimizers, unit.label)
-        bound.append(BoundKernel(unit, compiled[key], lowered[k].sizes))
+            named = replace(task, func=replace(task.func, name=name), samples=largest[key])
+            compiled[key] = _compile_kernel(named, machine, optimizers, unit.label)
+        bound.append(_bind(unit, lowered[k], compiled[key], task))
     return tuple(bound)
 
 
-def _lower_kernels(
-    units: Sequence[Unit], symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
-) -> dict[int, _LoweredKernel]:
-    """The lowered kernels by position among the units; equal ones share their loops."""
-    kernels: dict[int, _LoweredKernel] = {}
-    first_of_key: dict[_KernelKey, _LoweredKernel] = {}
-    for k, unit in enumerate(units):
-        if isinstance(unit, Kernel):
-            kernel = _lower_kernel(unit, symbols, constants, ranges)
-            first = first_of_key.setdefault(kernel.key, kernel)
-            kernels[k] = replace(kernel, origin=first.origin, key=first.key)
-    return kernels
+def _kernels(units: Sequence[Unit]) -> Iterator[tuple[int, Kernel]]:
+    return ((k, u) for k, u in enumerate(units) if isinstance(u, Kernel))
 
 
 def _lower_kernel(
-    unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None
+    unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None, target: Target
 ) -> _LoweredKernel:
+    constant_params = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
     try:
         origin, sizes = _lower_abstracted(unit, symbols)
+        task = Task(origin, constant_params, target, unit.fusion)
+        key = task.hash
     except RecursionError as error:
         what = "its expressions are nested too deep to be worked on"
         raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
-    constant_params = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
     values = {v: sizes.get(v, v) for v in origin.symbols}
     samples = ShapeSamples.of(used_by(symbols, values.values()), ranges).mapped(values)
-    return _LoweredKernel(origin, sizes, samples, (show(origin), constant_params))
+    return _LoweredKernel(task, key, sizes, samples)
+
+
+def _bind(unit: Kernel, lowered: _LoweredKernel, compiled: CompiledKernel, task: Task) -> BoundKernel:
+    """A kernel with the function of an equal task, whose parameters and symbols may have other names."""
+    form = lowered.task.form
+    params = dict(zip(form.params, task.form.params, strict=True))
+    symbols = zip(task.form.symbols, form.symbols, strict=True)
+    sizes = {new: lowered.sizes.get(old, old) for new, old in symbols if new is not old or old in lowered.sizes}
+    return BoundKernel(with_renamed_params(unit, params), compiled, sizes)
 
 
 def _sample_volume(samples: ShapeSamples) -> int:
@@ -211,11 +214,11 @@ def _lower_abstracted(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Map
     abstracted = abstract_sizes(kernel.stages, kernel.params, symbols)
     if abstracted.sizes:
         func = drop_unused_symbols(
-            lower_to_loops(_KEY_NAME, abstracted.stages, abstracted.params, (*symbols, *abstracted.sizes))
+            lower_to_loops(_LOWERED_NAME, abstracted.stages, abstracted.params, (*symbols, *abstracted.sizes))
         )
         if not abstracted.correlated or _is_legal(func):
             return func, abstracted.sizes
-    return drop_unused_symbols(lower_to_loops(_KEY_NAME, kernel.stages, kernel.params, symbols)), {}
+    return drop_unused_symbols(lower_to_loops(_LOWERED_NAME, kernel.stages, kernel.params, symbols)), {}
 
 
 def _is_legal(func: Func) -> bool:
@@ -252,6 +255,7 @@ def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer
             prepacked.prepacked,
             prepacked.scratch,
             constants,
+            task.fusion,
             _parallel_grains(origin, prepacked.func, machine),
             task.samples,
         )

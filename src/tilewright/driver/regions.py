@@ -94,7 +94,7 @@ def _group_units(units: Sequence[BoundUnit], has_copies: bool) -> list[Fallback 
 
 
 def _written_buffers(unit: NativeUnit) -> tuple[Buffer, ...]:
-    return (unit.output,) if isinstance(unit, View) else (unit.kernel.arguments[-1],)
+    return (unit.output,) if isinstance(unit, View) else unit.kernel.writes
 
 
 def _external_reads(group: Fallback | tuple[NativeUnit, ...], program: Program) -> dict[str, Buffer]:
@@ -102,5 +102,5 @@ def _external_reads(group: Fallback | tuple[NativeUnit, ...], program: Program) 
     if isinstance(group, Fallback):
         buffers = list(group.inputs)
     else:
-        buffers = [b for u in group for b in ((u.source,) if isinstance(u, View) else u.kernel.arguments[:-1])]
+        buffers = [b for u in group for b in ((u.source,) if isinstance(u, View) else u.kernel.reads)]
     return {b.name: b for b in buffers if b.name not in program.constants}

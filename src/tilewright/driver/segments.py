@@ -219,9 +219,11 @@ def _group_accesses(group: Sequence[tuple[NativeUnit, Mapping[str, Buffer]]]) ->
         return accesses
     intermediates = [b for a in kernels for b in a.writes if b.name in slices.intermediates]
     slice_buffers = [replace(b, shape=(b.size // slices.count,)) for b in intermediates]
-    reads = dict.fromkeys(b for a in kernels for b in a.reads if b.name not in slices.intermediates)
     scratch = (*slice_buffers, *(b for a in kernels for b in a.scratch))
-    return [KernelAccess(tuple(reads), kernels[-1].writes, scratch)]
+    written = {b.name: b for a in kernels for b in a.writes}
+    reads = dict.fromkeys(b for a in kernels for b in a.reads if b.name not in written)
+    writes = [b for name, b in written.items() if name not in slices.intermediates]
+    return [KernelAccess(tuple(reads), tuple(writes), scratch)]
 
 
 def _unit_access(unit: NativeUnit, scratch: Mapping[str, Buffer]) -> KernelAccess | View:
@@ -230,8 +232,8 @@ def _unit_access(unit: NativeUnit, scratch: Mapping[str, Buffer]) -> KernelAcces
         return unit
     arguments = unit.arguments
     reads = [arguments[p.name] for p in unit.compiled.func.params if p.name in arguments]
-    output = unit.kernel.arguments[-1]
-    return KernelAccess(tuple(b for b in reads if b.name != output.name), (output,), tuple(scratch.values()))
+    writes = {b.name for b in unit.kernel.writes}
+    return KernelAccess(tuple(b for b in reads if b.name not in writes), unit.kernel.writes, tuple(scratch.values()))
 
 
 def _raw_constants(region: NativeRegion, program: Program) -> dict[str, Buffer]:

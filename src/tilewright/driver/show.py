@@ -130,7 +130,8 @@ def summary(compilation: Compilation) -> str:
     lines += [f"workspace {_bytes_text(p.memory.total)}" for p in compilation.segments]
     for unit in compilation.units:
         if isinstance(unit, BoundKernel):
-            lines.append(f"{unit.compiled.name:24s} -> {unit.kernel.arguments[-1]}  # {unit.kernel.label}")
+            results = ", ".join(map(str, unit.kernel.writes))
+            lines.append(f"{unit.compiled.name:24s} -> {results}  # {unit.kernel.label}")
         elif isinstance(unit, View):
             lines.append(f"{'view':24s} -> {show_name(unit.output.name)} of {show_name(unit.source.name)}")
         else:

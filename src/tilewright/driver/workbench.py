@@ -14,7 +14,7 @@ from tilewright.driver.kernel_entry import kernel_text
 from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.driver.native_kernel import NativeKernel
 from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
-from tilewright.errors import DefinitionError
+from tilewright.errors import DefinitionError, ScheduleError, pluralize
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var
@@ -27,6 +27,8 @@ from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.runtime.feeds import make_contiguous
 from tilewright.schedule.schedule import Schedule
+from tilewright.tile.lower_tree import lower_tree
+from tilewright.tile.tree import TileTree
 from tilewright.verify.verifier import verify
 
 Array = np.ndarray[Any, Any]
@@ -41,6 +43,18 @@ class Workbench(Schedule):
     s.check()
     kernel = s.build(threads=2)
     """
+
+    def apply_tree(self, tree: TileTree) -> None:
+        """Schedules the untransformed kernel by a tile tree: the loops of all of its computations as data.
+
+        Raises:
+            TreeError: the tree does not fit the kernel; lists every problem.
+            ScheduleError: one of its steps is not legal for these loops; or the kernel has been scheduled already.
+        """
+        if self.trace:
+            what = f"expected untransformed loops, got {pluralize(len(self.trace), 'step')} of a schedule"
+            raise ScheduleError(what, where="apply_tree", hint="begin with `create_schedule`")
+        self.apply(lower_tree(tree, self.func).trace)
 
     def build(self, target: Target | str | None = None, threads: int | None = None) -> NativeKernel:
         """The kernel as native code.

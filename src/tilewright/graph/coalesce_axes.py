@@ -5,7 +5,7 @@ same memory under coalesced shapes, so only their pointers are passed. All stage
 buffers and axes get canonical names, so that equal kernels of different layers become equal values.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,35 +13,44 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
 from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
+from tilewright.graph.fusion import fusion_of
 from tilewright.graph.kernel import Kernel
 from tilewright.ops.definition import is_one
 
 AxisPair = tuple[Axis, Axis]
 
 
-def make_kernel(stages: Sequence[Computation]) -> Kernel:
-    """The canonical kernel of a group of computations; intermediates are read by later stages of the group only."""
-    names = _canonical_names(stages)
+def make_kernel(stages: Sequence[Computation], outputs: Collection[Buffer] = ()) -> Kernel:
+    """The canonical kernel of a group of computations.
+
+    Args:
+        stages: in order of execution.
+        outputs: the results that others read; by default that of the last stage. All others are intermediates.
+    """
+    results = [s.output for s in stages if s.output in outputs] or [stages[-1].output]
+    names = _canonical_names(stages, results)
     coalesced = _coalesce(_drop_unit_axes(_rename(stages, names)))
     inputs = {b.name: b for s in coalesced for b in s.inputs}
     originals = [b for b in names if names[b].name in inputs and names[b].name[0] == "a"]
     params = tuple(inputs[names[b].name] for b in originals)
     labels = dict.fromkeys(s.label for s in stages if s.label)
-    return Kernel(
-        tuple(coalesced), (*params, coalesced[-1].output), (*originals, stages[-1].output), " + ".join(labels)
-    )
+    result_params = [new.output for s, new in zip(stages, coalesced, strict=True) if s.output in results]
+    fusion = fusion_of(coalesced, {b.name for b in result_params})
+    return Kernel(tuple(coalesced), (*params, *result_params), (*originals, *results), fusion, " + ".join(labels))
 
 
-def _canonical_names(stages: Sequence[Computation]) -> dict[Buffer, Buffer]:
-    """Canonical buffers: a0, a1, ... for inputs, t0, t1, ... for intermediates, and out."""
+def _canonical_names(stages: Sequence[Computation], results: Sequence[Buffer]) -> dict[Buffer, Buffer]:
+    """Canonical buffers: a0, a1, ... for inputs, t0, t1, ... for intermediates, and out, or out0, out1, ... where there
+    are several outputs."""
     names: dict[Buffer, Buffer] = {}
-    outputs = [s.output for s in stages]
+    written = [s.output for s in stages]
     for s in stages:
         for b in s.inputs:
-            if b not in names and b not in outputs:
+            if b not in names and b not in written:
                 names[b] = b.renamed(f"a{len(names)}")
-    for k, b in enumerate(outputs):
-        names[b] = b.renamed("out" if k == len(outputs) - 1 else f"t{k}")
+    for k, b in enumerate(written):
+        number = results.index(b) if len(results) > 1 and b in results else ""
+        names[b] = b.renamed(f"out{number}" if b in results else f"t{k}")
     return names
 
 

@@ -9,16 +9,19 @@ from collections.abc import Sequence
 
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.computation import Computation, iteration_space_size
-from tilewright.expr.nodes import Buffer, Const, Expr
-from tilewright.expr.pattern import Pattern, pattern_of, reads_elementwise
-from tilewright.expr.traversal import loads
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.pattern import Pattern, pattern_of
+from tilewright.graph.fusion import (
+    MAX_INTERMEDIATE_BYTES,
+    has_elementwise_epilogue,
+    intermediate_bytes,
+    row_size,
+    shared_outer_axes,
+)
 from tilewright.graph.program import Program, Step
 from tilewright.ops.definition import is_one
 
 FusionGroup = tuple[Computation, ...]
-
-MAX_INTERMEDIATE_BYTES = 192 << 10
-"""Bytes of intermediates of one row; they are on the stacks of threads, in the caches next to the cores."""
 
 MIN_PARALLEL_ROWS = 8
 """Rows that keep threads busy. With fewer rows stages are fused only where a row is so short that one thread may do
@@ -63,51 +66,13 @@ def can_fuse_rowwise(stages: FusionGroup) -> bool:
     if not any(s.is_reduction for s in stages) or any(pattern_of(s) is Pattern.CONTRACTION for s in stages):
         return False
     rank = shared_outer_axes(stages)
-    last_stages = stages[-2:] if _has_elementwise_epilogue(stages) else stages[-1:]
-    if rank == 0 or any(s.is_reduction and s not in last_stages and not is_one(_row_size(s, rank)) for s in stages):
+    last_stages = stages[-2:] if has_elementwise_epilogue(stages) else stages[-1:]
+    if rank == 0 or any(s.is_reduction and s not in last_stages and not is_one(row_size(s, rank)) for s in stages):
         return False
-    row_bytes = [_row_size(s, rank) * s.output.dtype.bytes for s in stages[:-1]]
-    literal_bytes = [int(n.value) for n in row_bytes if isinstance(n, Const)]
-    if len(literal_bytes) < len(row_bytes) or sum(literal_bytes) > MAX_INTERMEDIATE_BYTES:
+    row_bytes = intermediate_bytes(stages[:-1], rank)
+    if row_bytes is None or row_bytes > MAX_INTERMEDIATE_BYTES:
         return False
     if (interval(iteration_space_size(stages[-1].axes[:rank]))[0] or 0) >= MIN_PARALLEL_ROWS:
         return True
-    row_points = [interval(_row_size(s, rank) * iteration_space_size(s.reduce_axes))[1] for s in stages]
+    row_points = [interval(row_size(s, rank) * iteration_space_size(s.reduce_axes))[1] for s in stages]
     return all(n is not None and n <= MAX_SERIAL_ROW_POINTS for n in row_points)
-
-
-def shared_outer_axes(stages: Sequence[Computation]) -> int:
-    """The number of leading axes that are rows: every stage has them and reads intermediates at these very axes.
-
-    0 where a stage reads an intermediate at data-dependent indices.
-    """
-    intermediates = {s.output for s in stages[:-1]}
-    last = stages[-1]
-    rank = min(len(s.axes) for s in stages)
-    for s in stages:
-        rank = min(rank, _common_prefix([a.extent for a in s.axes[:rank]], [a.extent for a in last.axes[:rank]]))
-        for x in loads(s.body):
-            if x.buffer in intermediates:
-                outer_vars = [a.var for a in s.axes[:rank]]
-                index = zip(x.indices, x.buffer.shape, outer_vars, strict=False)
-                rank = min(rank, _common_prefix([v if is_one(n) else i for i, n, v in index], outer_vars))
-                rank = 0 if any(loads(i) for i in x.indices) else rank
-    return rank
-
-
-def _common_prefix(left: Sequence[Expr], right: Sequence[Expr]) -> int:
-    """The length of the common prefix of two sequences of expressions."""
-    pairs = list(zip(left, right, strict=False))
-    return next((k for k, (a, b) in enumerate(pairs) if a is not b), len(pairs))
-
-
-def _row_size(s: Computation, rank: int) -> Expr:
-    """Number of results of a computation in one row."""
-    return iteration_space_size(s.axes[rank:])
-
-
-def _has_elementwise_epilogue(stages: FusionGroup) -> bool:
-    """Whether the last stage reads the results of the reduction before it at its own indices."""
-    if len(stages) < 2 or stages[-1].is_reduction or not stages[-2].is_reduction:
-        return False
-    return reads_elementwise(stages[-1], stages[-2].output)

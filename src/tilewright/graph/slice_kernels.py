@@ -10,6 +10,7 @@ called with pointers into each. (This is the split of the outer loop that produc
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from math import gcd, prod
 
 from tilewright.expr.computation import Axis, Computation
@@ -51,7 +52,7 @@ def slice_kernels(units: Sequence[Unit], program: Program, cache_bytes: int) -> 
                 break
             group.append(u)
         if len(group) > 1:
-            result[k : k + len(group)] = _slice_group(group, cache_bytes)
+            result[k : k + len(group)] = _slice_group(group, readers, outputs, cache_bytes)
         k += max(1, len(group))
     return tuple(result)
 
@@ -60,7 +61,7 @@ def _reader_counts(units: Sequence[Unit]) -> dict[str, int]:
     """The number of units that read each buffer."""
     counts: dict[str, int] = {}
     for u in units:
-        for b in dict.fromkeys(u.arguments[:-1] if isinstance(u, Kernel) else u.inputs):
+        for b in dict.fromkeys(u.reads if isinstance(u, Kernel) else u.inputs):
             counts[b.name] = counts.get(b.name, 0) + 1
     return counts
 
@@ -68,23 +69,26 @@ def _reader_counts(units: Sequence[Unit]) -> dict[str, int]:
 def _can_extend_group(
     group: Sequence[Kernel], consumer: Kernel, readers: dict[str, int], outputs: set[str], program: Program
 ) -> bool:
-    """Whether a kernel is the only reader of the group's last result, reads it slice by slice, and the result is much
-    larger than the last kernel's operands."""
-    producer, result = group[-1], group[-1].arguments[-1]
-    if (
-        result.name in outputs
-        or readers.get(result.name) != 1
-        or result.name not in {b.name for b in consumer.arguments[:-1]}
-    ):
-        return False
+    """Whether a kernel is the only reader of a result of the group's last kernel, reads it slice by slice, and such
+    results are much larger than the last kernel's operands and other results."""
+    producer = group[-1]
+    intermediates = _intermediates(producer, consumer, readers, outputs)
     sliced = [_sliced_params(k, program) for k in (producer, consumer)]
     params = dict(zip((b.name for b in consumer.arguments), consumer.params, strict=True))
-    if sliced[0] is None or sliced[1] is None or params[result.name].name not in sliced[1]:
+    if not intermediates or sliced[0] is None or sliced[1] is None:
         return False
-    intermediates = {k.arguments[-1].name for k in group}
-    return _bytes(result) >= MIN_INTERMEDIATE_RATIO * sum(
-        _bytes(b) for b in producer.arguments[:-1] if b.name not in intermediates
-    )
+    written = {b.name for k in group for b in k.writes}
+    if any(params[b.name].name not in sliced[1] for b in consumer.reads if b.name in written):
+        return False
+    before = {b.name for k in group[:-1] for b in k.writes} | {b.name for b in intermediates}
+    others = (b for b in (*producer.reads, *producer.writes) if b.name not in before)
+    return sum(map(_bytes, intermediates)) >= MIN_INTERMEDIATE_RATIO * sum(map(_bytes, others))
+
+
+def _intermediates(producer: Kernel, consumer: Kernel, readers: dict[str, int], outputs: set[str]) -> list[Buffer]:
+    """The results of a kernel that another kernel alone reads and that are no outputs of the program."""
+    read = {b.name for b in consumer.reads}
+    return [b for b in producer.writes if b.name in read and readers.get(b.name) == 1 and b.name not in outputs]
 
 
 def _sliced_params(kernel: Kernel, program: Program) -> frozenset[str] | None:
@@ -121,9 +125,10 @@ def _is_leading_index_only(body: Expr, lead: Var) -> bool:
     return lead not in free_vars(hidden)
 
 
-def _slice_group(group: Sequence[Kernel], cache_bytes: int) -> list[Kernel]:
+def _slice_group(group: Sequence[Kernel], readers: dict[str, int], outputs: set[str], cache_bytes: int) -> list[Kernel]:
     """The kernels of a group, each for one slice; unchanged where slices would gain nothing."""
-    intermediates = {k.arguments[-1].name: _bytes(k.arguments[-1]) for k in group[:-1]}
+    pairs = pairwise(group)
+    intermediates = {b.name: _bytes(b) for a, k in pairs for b in _intermediates(a, k, readers, outputs)}
     operands = {b.name: _bytes(b) for k in group for b in k.arguments if b.name not in intermediates}
     if min(intermediates.values()) < MIN_INTERMEDIATE_RATIO * sum(operands.values()):
         return list(group)
@@ -134,7 +139,7 @@ def _slice_group(group: Sequence[Kernel], cache_bytes: int) -> list[Kernel]:
     count = next((n for n in counts if sum(intermediates.values()) <= n * cache_bytes), counts[-1] if counts else 1)
     if count == 1:
         return list(group)
-    slices = Slices(group[0].arguments[-1].name, count, frozenset(intermediates))
+    slices = Slices(next(iter(intermediates)), count, frozenset(intermediates))
     return [_slice_kernel(k, slices) for k in group]
 
 

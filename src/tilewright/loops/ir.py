@@ -190,6 +190,18 @@ class Func:
     allocs: tuple[Buffer, ...]
     body: Stmt
 
+    @property
+    def outputs(self) -> tuple[Buffer, ...]:
+        """The parameters that its blocks write, in their order."""
+        written = {b.body.buffer.name for b in blocks(self.body)}
+        return tuple(p for p in self.params if p.name in written)
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """The parameters that no block writes, in their order."""
+        written = {b.body.buffer.name for b in blocks(self.body)}
+        return tuple(p for p in self.params if p.name not in written)
+
     def with_body(self, body: Stmt) -> "Func":
         """The same function with another body."""
         return replace(self, body=body)

@@ -28,7 +28,7 @@ class PrepackedKernel:
 
     Attributes:
         func: the function of every call; its parameters are the inputs that it still reads, the prepacked constants,
-            the output, and the workspace.
+            the outputs, and the workspace.
         prepacked: the computations of compile time; their outputs are parameters of `func` by name. They read constant
             parameters and each other's results.
         scratch: the parameters of `func` that are workspace.
@@ -42,10 +42,10 @@ class PrepackedKernel:
 def prepack_constants(func: Func, constants: frozenset[str]) -> PrepackedKernel:
     """Moves the root-level loop nests that read constants alone out of a function.
 
-    If every nest would move, none does: the function has to write its output.
+    If every nest would move, none does: the function has to write its outputs.
 
     Args:
-        func: a scheduled function; its last parameter is its output.
+        func: a scheduled function.
         constants: names of the parameters whose data is known at compile time.
     """
     nests = func.body.stmts if isinstance(func.body, Seq) else (func.body,)
@@ -62,9 +62,9 @@ def prepack_constants(func: Func, constants: frozenset[str]) -> PrepackedKernel:
         prepacked, remaining = {}, list(nests)
     body = seq(*remaining)
     accessed = _accessed_buffers(body)
-    inputs = [p for p in func.params[:-1] if p.name in accessed]
+    inputs = [p for p in func.inputs if p.name in accessed]
     packed_inputs = [c.output for c in prepacked.values() if c.output.name in accessed]
-    params = (*inputs, *packed_inputs, func.params[-1])
+    params = (*inputs, *packed_inputs, *func.outputs)
     allocs = tuple(b for b in func.allocs if b.name not in prepacked)
     result = expose_workspace(replace(func, params=params, allocs=allocs, body=body))
     return PrepackedKernel(drop_unused_symbols(result), tuple(prepacked.values()), result.params[len(params) :])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from tilewright.errors import MachineError, Problem
+from tilewright.machine.cost_parameters import DEFAULT_COST, CostParameters, ParameterField, parameter_fields
 
 FORMAT = 1
 """Version of the description's format."""
@@ -100,6 +101,7 @@ class Machine:
         gpu: None for processors.
         identify: processors that the description is for, as "vendor/family/model" (x86) or "implementer/part" (Arm) in
             the words of /proc/cpuinfo.
+        cost: parameters of the cost model that the other fields do not state.
     """
 
     name: str
@@ -117,6 +119,7 @@ class Machine:
     levels: tuple[Level, ...]
     gpu: Gpu | None = None
     identify: tuple[str, ...] = ()
+    cost: CostParameters = DEFAULT_COST
 
     def gflops(self, cores: int = 1, bits: int = 32) -> float:
         """Peak of fused multiply-adds, two operations each, on elements of `bits` bits."""
@@ -220,7 +223,8 @@ class _Reader:
             levels = [self._read_record(Level, x, f"levels[{k}]") for k, x in enumerate(cast(list[Any], listed))]
         gpu = None if data.get("gpu") is None else self._read_record(Gpu, data["gpu"], "gpu")
         identify = self._read_texts("identify", data.get("identify", []))
-        nested = ("levels", "gpu", "identify")
+        cost = self._read_cost(data.get("cost", {}))
+        nested = ("levels", "gpu", "identify", "cost")
         plain = {k: v for k, v in data.items() if k not in ("format", *nested)}
         values = self._read_values(Machine, plain, "", skip=nested)
         self._check_levels(levels, processor=data.get("gpu") is None)
@@ -232,7 +236,8 @@ class _Reader:
             self._report("vector_bits", f"expected a multiple of 64, got {values['vector_bits']}")
         if self.problems:
             return None
-        return Machine(**values, levels=tuple(x for x in levels if x is not None), gpu=gpu, identify=identify)
+        present = tuple(x for x in levels if x is not None)
+        return Machine(**values, levels=present, gpu=gpu, identify=identify, cost=cost)
 
     def _report(self, field: str, what: str) -> None:
         self.problems.append(Problem("machine", f"field '{field}'", what))
@@ -243,6 +248,26 @@ class _Reader:
             self._report(place, f"expected a list of texts, got {value!r}")
             return ()
         return tuple(str(x) for x in listed)
+
+    def _read_cost(self, value: Any) -> CostParameters:
+        """Parameters of the cost model; those that are left out have their defaults."""
+        if not isinstance(value, dict):
+            self._report("cost", f"expected an object, got {value!r}")
+            return DEFAULT_COST
+        listed, known = cast(Mapping[str, Any], value), {f.name: f for f in parameter_fields()}
+        for name in sorted(set(listed) - set(known)):
+            self._report(f"cost.{name}", f"is not known; fields are {', '.join(known)}")
+        values = {name: self._read_parameter(known[name], x) for name, x in listed.items() if name in known}
+        return CostParameters(**{name: x for name, x in values.items() if x is not None})
+
+    def _read_parameter(self, field: ParameterField, value: Any) -> Any:
+        place = f"cost.{field.name}"
+        number = self._read_typed(place, value, "int" if field.is_integer else "float")
+        if number is not None and not field.least <= number <= field.most:
+            self._report(
+                place, f"must be between {field.least:.16g} and {field.most:.16g}, got {number} ({field.unit})"
+            )
+        return number
 
     def _read_record(self, kind: type[Any], value: Any, place: str) -> Any:
         if not isinstance(value, dict):

@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
@@ -279,8 +280,8 @@ def _is_identity_copy(axes: Sequence[Axis], element: Load) -> bool:
 
 
 def simplest_size(a: Expr, b: Expr) -> Expr:
-    """The canonical one of two equal sizes: a literal, else the one with the shorter text."""
-    return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
+    """The canonical one of two equal sizes: a literal, else the smaller expression."""
+    return min((a, b), key=lambda e: (not isinstance(e, Const), e.tree_size, order_key(e)))
 
 
 OperatorFunction = Callable[[Definition], "Operand | tuple[Operand, ...]"]

@@ -1,32 +1,12 @@
 """The interface of optimizers: from a kernel's untransformed loops to a schedule, or None where one does not apply."""
 
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 from tilewright.errors import OptionError
-from tilewright.loops.ir import Func
-from tilewright.machine import Target
 from tilewright.machine.model import Machine
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
-from tilewright.tile.shape_samples import ShapeSamples
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One kernel to be optimized.
-
-    Attributes:
-        func: the untransformed loops.
-        constants: names of parameters whose data is known at compile time, so that their layout is free.
-        target: the target of code generation.
-        samples: shape samples of the function's symbols; by default those of the symbols' ranges.
-    """
-
-    func: Func
-    constants: frozenset[str]
-    target: Target
-    samples: ShapeSamples | None = None
 
 
 class Optimizer(Protocol):

@@ -12,10 +12,8 @@ from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const, MemoryScope
-from tilewright.expr.traversal import loads
-from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, Func, IterKind, blocks
-from tilewright.loops.stack_size import MAX_STACK_BYTES
+from tilewright.graph.fusion import StageRole
+from tilewright.loops.ir import IterKind, blocks
 from tilewright.optimize.interface import Task
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import choose_k_block
@@ -28,7 +26,7 @@ from tilewright.optimize.rowwise_stage import (
     schedule_window_stage,
     vectorize_reduction,
 )
-from tilewright.schedule.rewrite_tree import find_block, spatial_vars
+from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.schedule_helpers import BlockLoops, apply_and_get_blocks, buffer_of, loop_extent, spatial_loops
 
@@ -43,37 +41,6 @@ for its end; meanwhile the processor works on the other row. More rows only take
 
 MIN_ROW_ITERATIONS = 16
 """Iterations over rows that remain for threads."""
-
-
-def is_rowwise(func: Func) -> bool:
-    """Whether a function is more than one block with an element-wise epilogue."""
-    func_blocks = blocks(func.body)
-    if len(func_blocks) < 2:
-        return False
-    first, last = func_blocks[0], func_blocks[-1]
-    if len(func_blocks) > 2 or first.init is None or last.init is not None:
-        return True
-    final_vars = spatial_vars(last)
-    read_indices = [x.indices for x in loads(last.body.value) if x.buffer == first.body.buffer]
-    return first.body.indices != spatial_vars(first) or any(x != final_vars for x in read_indices)
-
-
-def outer_rank(func: Func) -> int:
-    """The number of leading axes that all blocks share and at whose plain variables they access intermediates and
-    results."""
-    func_blocks = blocks(func.body)
-    rank = min(len(spatial_vars(b)) for b in func_blocks)
-    for b in func_blocks:
-        block_vars = [i.var for i in b.iters[:rank]]
-        for a in accesses(b):
-            if a.buffer in func.allocs or a.is_write:
-                matches = [i is v for i, v in zip(a.indices, block_vars, strict=False)]
-                rank = min(rank, matches.index(False) if False in matches else len(matches))
-        extents = [i.extent for i in b.iters[:rank]]
-        while extents != [i.extent for i in func_blocks[-1].iters[: len(extents)]]:
-            extents.pop()
-        rank = min(rank, len(extents))
-    return rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +75,22 @@ RULE_PLAN = RowwisePlan()
 
 
 def schedule_rowwise(task: Task) -> Schedule:
-    """The schedule of a row-wise kernel. The untransformed loops remain where intermediates exceed the stack, windows
-    stand before the last stage, or the regions of a row are not known without data."""
+    """The schedule of a row-wise kernel. The untransformed loops remain where windows stand before the last stage, or
+    the regions of a row are not known without data."""
     s = Schedule(task.func)
-    rank = outer_rank(s.func)
-    if not fits_stack(s.func, rank):
-        return s
     try:
-        schedule_stages(s, rank, task)
+        schedule_stages(s, task)
     except ScheduleError as error:
         _log.info("%s: row-wise fusion is not legal, the loops stay untransformed: %s", task.func.name, error)
         return Schedule(task.func)
     return s
 
 
-def schedule_stages(
-    s: Schedule, rank: int, task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | None = None
-) -> None:
-    """Fuses blocks over their first `rank` axes and schedules each stage.
+def schedule_stages(s: Schedule, task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | None = None) -> None:
+    """Fuses blocks over their rows and schedules each stage.
 
     Args:
         s: schedule of the untransformed function.
-        rank: see `outer_rank`.
         task: the kernel.
         plan: the choices.
         parallel: whether threads share the rows; by default where there is enough work.
@@ -137,7 +98,8 @@ def schedule_stages(
     Raises:
         ScheduleError: see `schedule_rowwise`.
     """
-    stages = _split_stages(s, rank, task, plan)
+    rank = task.fusion.outer_rank
+    stages = _split_stages(s, task, plan)
     if any(x.reduction is not None for x in stages[:-1]):
         raise ScheduleError("a window stage is not the last one", where=f"func {s.func.name!r}")
     last = stages[-1]
@@ -190,57 +152,32 @@ def _rows_per_block(s: Schedule, stages: Sequence[StageBlocks], rank: int) -> in
     return max((k for k in range(1, max_rows + 1) if rows % k == 0), default=1)
 
 
-def _split_stages(s: Schedule, rank: int, task: Task, plan: RowwisePlan) -> list[StageBlocks]:
+def _split_stages(s: Schedule, task: Task, plan: RowwisePlan) -> list[StageBlocks]:
     """The stages in order. Reductions with many results per row, and those that write the final result, accumulate in
     registers: their element-wise reader, if need be an inserted copy, joins their stage."""
     func_blocks = blocks(s.func.body)
-    epilogues: dict[str, str] = {}
+    epilogue_of: dict[int, str] = {}
     stages: list[StageBlocks] = []
-    for b in func_blocks:
-        if b.name in epilogues:
-            stages.append(StageBlocks(b.name, epilogues[b.name]))
-        elif accumulates_in_registers(s.func, b, rank):
-            reader = epilogue(b, func_blocks)
-            if reader is None:
+    for k, (b, stage) in enumerate(zip(func_blocks, task.fusion.stages, strict=True)):
+        match stage.role:
+            case StageRole.EPILOGUE:
+                stages.append(StageBlocks(b.name, epilogue_of[k]))
+            case StageRole.REGISTER_REDUCTION if stage.epilogue is not None:
+                epilogue_of[stage.epilogue] = b.name
+            case StageRole.REGISTER_REDUCTION:
                 stages.append(StageBlocks(next(iter(apply_and_get_blocks(s, "cache_write", b.name))), b.name))
-            else:
-                epilogues[reader] = b.name
-        else:
-            lanes = _reduction_vectors(plan, b.name) * task.target.lanes(32)
-            k_block = None if b.init is None else choose_k_block(b, K_BLOCK_LIMITS, lanes)
-            partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", b.name, *k_block)))
-            stages.append(StageBlocks(b.name, None, partial))
+            case StageRole.ROW_REDUCTION:
+                lanes = _reduction_vectors(plan, b.name) * task.target.lanes(32)
+                k_block = choose_k_block(b, K_BLOCK_LIMITS, lanes)
+                partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", b.name, *k_block)))
+                stages.append(StageBlocks(b.name, None, partial))
+            case StageRole.ELEMENTWISE:
+                stages.append(StageBlocks(b.name))
     return stages
 
 
 def _reduction_vectors(plan: RowwisePlan, block: str) -> int:
     return plan.tiles[block].vectors if block in plan.tiles else REDUCTION_VECTORS
-
-
-def accumulates_in_registers(func: Func, b: Block, rank: int) -> bool:
-    """Whether a block reduces to many results per row, or to a result of the function."""
-    return b.init is not None and (len(spatial_vars(b)) > rank or b.body.buffer not in func.allocs)
-
-
-def epilogue(b: Block, func_blocks: Sequence[Block]) -> str | None:
-    """The only reader of a reduction's results, if it reads them element by element."""
-    readers = [x for x in func_blocks if x is not b and any(y.buffer == b.body.buffer for y in loads(x.body.value))]
-    if len(readers) != 1 or readers[0].init is not None:
-        return None
-    (reader,) = readers
-    reader_vars = spatial_vars(reader)
-    extents = [i.extent for i in b.iters if i.kind is IterKind.SPATIAL]
-    is_elementwise = all(x.indices == reader_vars for x in loads(reader.body.value) if x.buffer == b.body.buffer)
-    return reader.name if is_elementwise and extents == [i.extent for i in reader.iters] else None
-
-
-def fits_stack(func: Func, rank: int) -> bool:
-    """Whether intermediates have literal rows that fit the stack together."""
-    intermediates = dict.fromkeys(b.body.buffer for b in blocks(func.body) if b.body.buffer in func.allocs)
-    sizes = [(b.shape[rank:], b.dtype.bytes) for b in intermediates]
-    if not all(isinstance(n, Const) for shape, _ in sizes for n in shape):
-        return False
-    return sum(prod(literal_or_large(n) for n in shape) * width for shape, width in sizes) <= MAX_STACK_BYTES
 
 
 def _schedule_stage(s: Schedule, stage: StageBlocks, row_loops: list[str], task: Task, plan: RowwisePlan) -> None:

@@ -8,13 +8,14 @@ from math import prod
 
 from tilewright.expr.nodes import Const, MemoryScope, Var
 from tilewright.expr.traversal import loads
+from tilewright.graph.fusion import FusionPattern
 from tilewright.loops.ir import Block, IterKind, blocks
 from tilewright.loops.stack_size import MAX_STACK_BYTES
 from tilewright.optimize.contraction import schedule_contraction
 from tilewright.optimize.interface import Task
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, reduction_extent
-from tilewright.optimize.rowwise import is_rowwise, schedule_rowwise
+from tilewright.optimize.rowwise import schedule_rowwise
 from tilewright.optimize.rowwise_stage import K_BLOCK_LIMITS, REDUCTION_VECTORS, vectorize_reduction
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
@@ -36,8 +37,13 @@ class Rule:
         """The rule's schedule; never None."""
         s = Schedule(task.func)
         func_blocks = blocks(task.func.body)
-        if is_rowwise(task.func):
-            return schedule_rowwise(task)
+        match task.fusion.pattern:
+            case FusionPattern.ROWWISE:
+                return schedule_rowwise(task)
+            case FusionPattern.SEQUENCE:
+                return s
+            case FusionPattern.ELEMENTWISE | FusionPattern.REDUCTION:
+                pass
         reduction = next((b for b in func_blocks if b.init is not None), None)
         if reduction is None:
             schedule_elementwise(s, func_blocks[-1].name, task)

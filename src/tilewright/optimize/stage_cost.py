@@ -7,7 +7,6 @@ are data movement: their operands and results travel to and from the shared cach
 
 from collections.abc import Callable, Sequence
 
-from tilewright.cost.instructions import SCATTER_CYCLES
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars, loads
@@ -16,7 +15,6 @@ from tilewright.graph.winograd.rewrite import ChooseForm
 from tilewright.graph.winograd.stages import WinogradForm
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
-from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.optimizer import Gensor, Roller
@@ -93,7 +91,7 @@ def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = 
         machine: the machine that the stages run on.
         ranges: ranges of symbols that declare none themselves.
     """
-    estimates: dict[tuple[str, frozenset[str]], float | None] = {}
+    estimates: dict[str, float | None] = {}
 
     def estimate(stage: Computation, constants: frozenset[str]) -> float | None:
         if not stage.is_reduction:
@@ -104,9 +102,9 @@ def stage_cost_oracle(target: Target, machine: Machine, ranges: Ranges | None = 
         func: Func = lower_to_loops("stage", kernel.stages, kernel.params, symbols)
         pairs = zip(kernel.params, kernel.arguments, strict=True)
         constant_params = frozenset(p.name for p, b in pairs if b.name in constants)
-        key = (show(func), constant_params)
+        task = Task(func, constant_params, target, kernel.fusion, ShapeSamples.of(symbols, ranges))
+        key = task.hash
         if key not in estimates:
-            task = Task(func, constant_params, target, ShapeSamples.of(symbols, ranges))
             best = _best_time(Roller(machine), task)
             if best is not None and best > max(MIN_SEARCH_NS, MAX_PEAK_TIME_RATIO * _peak_time(stage, machine, ranges)):
                 best = min(best, _best_time(Gensor(machine), task) or best)
@@ -136,7 +134,7 @@ def data_movement_time(stage: Computation, machine: Machine, ranges: Ranges | No
     bytes_moved = read + 2 * written
     total = bytes_moved / source.gbs(machine.cores) + machine.sync_us * 1e3
     if _is_transpose(stage):
-        total += _elements(stage.output, ranges) * SCATTER_CYCLES / (machine.ghz * machine.cores)
+        total += _elements(stage.output, ranges) * machine.cost.scatter_cycles / (machine.ghz * machine.cores)
     return total
 
 

@@ -175,7 +175,7 @@ def _reconstruct(
     machine: Machine,
     compilation: Compilation,
 ) -> Construction:
-    task = Task(kernel.origin, kernel.constants, compilation.target, kernel.samples)
+    task = Task(kernel.origin, kernel.constants, compilation.target, kernel.fusion, kernel.samples)
     constructed = optimizer.construct(task)
     if constructed is None:
         return Construction(kernel.name, nodes, optimizer.name, machine, None, (), 0)

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from math import prod
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Const
+from tilewright.expr.nodes import Buffer, Const
+from tilewright.expr.traversal import loads
+from tilewright.loops.ir import Block, LoopKind
 from tilewright.schedule.prefetch import MAX_DISTANCE
-from tilewright.schedule.schedule import Schedule
-from tilewright.tile.operand import Operand
 from tilewright.tile.program import REGISTER, TileProgram, min_panel_width
-from tilewright.tile.schedule_helpers import apply_and_get_blocks, buffer_of, loop_extent
+from tilewright.tile.tree import Compute, Loop, Node, Pack, Prefetch, nest
 
 PREFETCH_BYTES = 3072
 """Distance of software prefetches: about the bytes in flight at a time, and not a whole page, since lines that are
@@ -19,26 +19,30 @@ PASS_BYTES = 256
 """Contiguous bytes that a copy reads before it goes on to the next row; narrow panels are interleaved to reach it."""
 
 
-def pack_operands(s: Schedule, block: str, program: TileProgram, parallel: bool) -> dict[int, str]:
-    """Makes a block read the operands that the sketch packs from packed copies; returns the copies' buffers by operand.
+def pack_stages(program: TileProgram, statement: str) -> dict[int, Pack]:
+    """The copies of the operands that the sketch packs, by the operand's position.
 
-    Copies of constants are made at compile time (constant prepacking), others by loop nests of their own.
+    Args:
+        program: the program.
+        statement: the statement that reads them.
 
     Raises:
         ScheduleError: an operand can't be packed along its axis.
     """
-    copies: dict[int, str] = {}
+    stages: dict[int, Pack] = {}
     for k, axis in program.sketch.packed:
         operand = program.problem.operands[k]
         dim = operand.dimension(axis)
         if dim is None:
             name = program.problem.axes[axis].name
             raise ScheduleError(f"{operand.buffer!r} can't be packed along {name}", where="tile program")
-        (copy,) = apply_and_get_blocks(s, "pack", block, operand.buffer, dim, _panel_width(program, k, axis))
-        if not operand.constant:
-            _schedule_copy(s, copy, operand, dim, program.sketch.lanes, parallel)
-        copies[k] = buffer_of(s, copy)
-    return copies
+        stages[k] = Pack(statement, copy_name(program, k), operand.buffer, dim, _panel_width(program, k, axis))
+    return stages
+
+
+def copy_name(program: TileProgram, operand: int) -> str:
+    """The statement that packs an operand, by the operand's position."""
+    return f"{program.problem.operands[operand].buffer}.pack{operand}"
 
 
 def _panel_width(program: TileProgram, operand: int, axis: int) -> int:
@@ -56,13 +60,18 @@ def _panel_width(program: TileProgram, operand: int, axis: int) -> int:
     return line if in_lines else points
 
 
-def insert_prefetches(s: Schedule, loop: str, program: TileProgram, copies: Mapping[int, str]) -> None:
-    """Prefetches packed copies in a reduction loop around register tiles, for the operands that the sketch names.
+def prefetches(program: TileProgram, sizes: tuple[tuple[int, ...], ...]) -> tuple[Prefetch, ...]:
+    """Software prefetches of packed copies in a reduction loop around register tiles, for the operands that the sketch
+    names.
 
     Only tiles with several rows per loaded element prefetch: with a single row the loads that follow are issued as
     early as the hints, which only take their place.
+
+    Args:
+        program: the program.
+        sizes: tile sizes [level][axis].
     """
-    register = program.sizes[REGISTER]
+    register, hints = program.sizes[REGISTER], list[Prefetch]()
     for k, axis in program.sketch.packed:
         operand = program.problem.operands[k]
         rows = prod(register[a] for a in program.problem.spatial if not operand.uses(a))
@@ -70,44 +79,57 @@ def insert_prefetches(s: Schedule, loop: str, program: TileProgram, copies: Mapp
             step = register[axis] * operand.element_bytes
             for r in program.problem.reduce:
                 step *= register[r] if operand.uses(r) else 1
-            s.do("prefetch", loop, copies[k], min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step)))
+            hints.append(Prefetch(copy_name(program, k), min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step))))
+    return tuple(hints)
 
 
-def _schedule_copy(s: Schedule, copy: str, operand: Operand, dim: int, lanes: int, parallel: bool) -> None:
-    """Schedules the nest that packs an operand: panels and their rows in parallel, as there may be few panels; vectors
-    along the contiguous dimension."""
-    loops = list(s.loops(copy))
-    last = len(operand.shape) - 1
-    if dim == last or len(loops) < 3:
-        if dim == last:
-            loops = _interleave_panels(s, loops, operand)
-        s.do("vectorize", loops[-1])
-    else:
-        # the loops run over panels, the other dimensions in order, and the points of a panel
-        contiguous = loops[-2]
-        extent = loop_extent(s, contiguous)
-        if not (isinstance(extent, Const) and extent.value <= lanes):
-            _, contiguous = s.split(contiguous, lanes)
-            loops = list(s.loops(copy))
-        s.do("reorder", (*(x for x in loops if x != contiguous), contiguous))
-        s.do("vectorize", contiguous)
-    if parallel:
-        for loop in s.loops(copy)[: min(2, len(loops) - 1)]:
-            s.do("parallel", loop)
+def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack], parallel: bool) -> tuple[Node, ...]:
+    """The loops that fill the copies of operands whose data is not known at compile time; those of constants are filled
+    at compile time (constant prepacking).
+
+    Args:
+        program: the program.
+        node: the block that reads the operands.
+        packs: the copies by the operand's position.
+        parallel: whether threads share the panels and their rows.
+    """
+    buffers = {x.buffer.name: x.buffer for x in loads(node.body.value)}
+    nests: list[Node] = []
+    for k, stage in packs.items():
+        if not program.problem.operands[k].constant:
+            loops = _pack_loops(stage, buffers[stage.operand], program.sketch.lanes)
+            # panels and their rows, as there may be few panels
+            shared = min(2, len(loops) - 1) if parallel else 0
+            loops[:shared] = [Loop(x.axis, x.step, (), LoopKind.PARALLEL) for x in loops[:shared]]
+            nests += nest(loops, Compute(stage.copy))
+    return tuple(nests)
 
 
-def _interleave_panels(s: Schedule, loops: list[str], operand: Operand) -> list[str]:
-    """Fills narrow panels that are adjacent in the operand together; returns the loops, outermost first.
+def _pack_loops(stage: Pack, operand: Buffer, lanes: int) -> list[Loop]:
+    """The loops that pack an operand: vectors along the contiguous dimension."""
+    last = operand.rank - 1
+    panel, point = f"{stage.copy}.panel", f"{stage.copy}.point"
+    others = [f"{stage.copy}.{d}" for d in range(operand.rank) if d != stage.dim]
+    if stage.dim == last or not others:
+        per_pass = _panels_per_pass(stage, operand) if others and stage.dim == last else 1
+        loops = [Loop(panel, per_pass, ()), *(Loop(x, 1, ()) for x in others)]
+        loops += [Loop(panel, 1, ())] if per_pass > 1 else []
+        return [*loops, Loop(point, 1, (), LoopKind.VECTORIZED)]
+    contiguous, extent = others.pop(), operand.shape[last]
+    is_short = isinstance(extent, Const) and extent.value <= lanes
+    loops = [Loop(x, 1, ()) for x in (panel, *others)]
+    loops += [] if is_short else [Loop(contiguous, lanes, ())]
+    return [*loops, Loop(point, 1, ()), Loop(contiguous, 1, (), LoopKind.VECTORIZED)]
+
+
+def _panels_per_pass(stage: Pack, operand: Buffer) -> int:
+    """Narrow panels, adjacent in the operand, that are filled together.
 
     Rows are far apart, and the rest of a line would be evicted before the next panel reads it.
     """
-    panels, width = (loop_extent(s, x) for x in (loops[0], loops[-1]))
-    if len(loops) < 3 or not isinstance(panels, Const) or not isinstance(width, Const):
-        return loops
-    panels_per_pass = min(PASS_BYTES // (int(width.value) * operand.element_bytes), int(panels.value))
-    if panels_per_pass < 2:
-        return loops
-    outer, inner = s.split(loops[0], panels_per_pass)
-    loops = [outer, *loops[1:-1], inner, loops[-1]]
-    s.do("reorder", tuple(loops))
-    return loops
+    extent = operand.shape[stage.dim]
+    if not isinstance(extent, Const):
+        return 1
+    panels = -(-int(extent.value) // stage.width)
+    panels_per_pass = min(PASS_BYTES // (stage.width * operand.dtype.bytes), panels)
+    return panels_per_pass if panels_per_pass >= 2 else 1

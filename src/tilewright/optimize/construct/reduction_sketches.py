@@ -5,7 +5,6 @@ Lanes lie along results, or along the reduction where operands are contiguous th
 
 from math import prod
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
@@ -108,7 +107,7 @@ def _row_packings(problem: Problem, lane: int) -> list[tuple[int, int]]:
 def _exceeds_private_caches(o: Operand, machine: Machine) -> bool:
     """Whether an operand exceeds the private caches of a core, so that most of it comes from farther away."""
     private_bytes = [x.bytes for x in machine.levels[:-1] if x.ways and x.shared_by == 1]
-    return prod(o.shape) * o.element_bytes > max(private_bytes, default=0) * USABLE_CACHE_FRACTION
+    return prod(o.shape) * o.element_bytes > max(private_bytes, default=0) * machine.cost.usable_cache_fraction
 
 
 def _is_reused(problem: Problem, o: Operand) -> bool:

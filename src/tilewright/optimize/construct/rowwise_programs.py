@@ -14,6 +14,7 @@ from tilewright.cost.analytical import cover_reductions, geomean_over_samples
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.rowwise import row_block_cycles, rowwise_time, rowwise_times
 from tilewright.cost.shape_family import ShapeFamily
+from tilewright.graph.fusion import FusionPattern, StageRole
 from tilewright.loops.ir import Block, Func, Seq, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
@@ -22,11 +23,6 @@ from tilewright.optimize.interface import Task
 from tilewright.optimize.rowwise import (
     ROW_INTERLEAVE,
     RowwisePlan,
-    accumulates_in_registers,
-    epilogue,
-    fits_stack,
-    is_rowwise,
-    outer_rank,
     schedule_stages,
 )
 from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile, vectorizable_reduction_axis
@@ -87,27 +83,26 @@ class RowwiseProblem:
 
 
 def rowwise_problem(task: Task) -> RowwiseProblem | None:
-    """The row-wise problem of a kernel; None where its blocks do not fuse row by row, rows exceed the stack, or a stage
-    is not affine."""
-    func = task.func
+    """The row-wise problem of a kernel; None where its blocks do not fuse row by row, or a stage is not affine."""
+    func, fusion = task.func, task.fusion
     func_blocks = blocks(func.body)
-    rank = outer_rank(func)
-    if not fits_stack(func, rank):
+    if fusion.pattern is FusionPattern.SEQUENCE:
         return None
-    if not is_rowwise(func) and all(vectorizable_reduction_axis(b) is None for b in func_blocks):
+    if fusion.pattern is not FusionPattern.ROWWISE and all(vectorizable_reduction_axis(b) is None for b in func_blocks):
         return None
     main_blocks: list[Block] = []
     problems: list[Problem] = []
-    covered: set[str] = set()
-    for b in func_blocks:
-        if b.name in covered or not b.iters:
+    last = len(func_blocks) - 1
+    for k, (b, stage) in enumerate(zip(func_blocks, fusion.stages, strict=True)):
+        if stage.role is StageRole.EPILOGUE:
             continue
-        accumulates = accumulates_in_registers(func, b, rank)
-        reader = epilogue(b, func_blocks) if accumulates else None
-        if accumulates and b is not func_blocks[-1] and reader != func_blocks[-1].name:
+        if not b.iters:
+            if k == last:
+                return None
+            continue
+        if stage.role is StageRole.REGISTER_REDUCTION and last not in (k, stage.epilogue):
             return None
-        names = {b.name} | ({reader} if reader else set())
-        covered |= names
+        names = {b.name} if stage.epilogue is None else {b.name, func_blocks[stage.epilogue].name}
         statements = [x for x in top_statements(func) if blocks(x)[0].name in names]
         stage_func = replace(func, body=statements[0] if len(statements) == 1 else Seq(tuple(statements)))
         problem = extract_problem(stage_func, task.constants, task.samples)
@@ -115,9 +110,9 @@ def rowwise_problem(task: Task) -> RowwiseProblem | None:
             return None
         main_blocks.append(b)
         problems.append(problem)
-    if func_blocks[-1].name not in covered:
-        return None
-    return RowwiseProblem(func, rank, tuple(main_blocks), tuple(problems), frozenset(b.name for b in func.allocs))
+    return RowwiseProblem(
+        func, fusion.outer_rank, tuple(main_blocks), tuple(problems), frozenset(b.name for b in func.allocs)
+    )
 
 
 def rows_per_block_options(kernel: RowwiseProblem) -> tuple[int, ...]:
@@ -257,7 +252,7 @@ def _mean_time(
         times.append(
             rowwise_time(RowwiseProgram(_row_blocking(kernel, problems, rows_per_block), tuple(stages)), machine).total
         )
-    return geomean_over_samples(np.array(times))
+    return geomean_over_samples(np.array(times), machine.cost)
 
 
 def _row_blocking(kernel: RowwiseProblem, problems: Sequence[Problem], rows_per_block: int) -> RowBlocking:
@@ -296,9 +291,7 @@ def lower_rowwise(program: RowwiseProgram, task: Task, parallel: bool) -> Schedu
         p.problem.block: _stage_tile(p, program.blocking.outer_rank) for p in program.stages if p.sketch.lanes > 1
     }
     s = Schedule(task.func)
-    schedule_stages(
-        s, program.blocking.outer_rank, task, RowwisePlan(program.blocking.rows_per_block, stage_tiles), parallel
-    )
+    schedule_stages(s, task, RowwisePlan(program.blocking.rows_per_block, stage_tiles), parallel)
     return s
 
 

@@ -10,7 +10,6 @@ from math import isqrt
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import USABLE_CACHE_FRACTION
 from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import (
@@ -126,7 +125,8 @@ class SearchSpace:
         registers = self._register_count(box) / self.machine.vector_registers
         if (level == REGISTER).all():
             return registers
-        budget = np.array([1.0, *(x.share * USABLE_CACHE_FRACTION for x in self.machine.levels[:2])])
+        usable = self.machine.cost.usable_cache_fraction
+        budget = np.array([1.0, *(x.share * usable for x in self.machine.levels[:2])])
         return np.where(level == REGISTER, registers, self.bytes_read(box) / budget[level])
 
     def _register_count(self, box: list[Numbers]) -> Numbers:

@@ -1,0 +1,171 @@
+"""How the computations of a kernel are fused: a pattern, and the facts that schedules are chosen by.
+
+Decided once, where a kernel is made, and carried by kernels and tasks: optimizers read it instead of rediscovering it
+from loops.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tilewright.expr.computation import Computation, iteration_space_size
+from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.pattern import reads_elementwise
+from tilewright.expr.traversal import loads
+from tilewright.ops.definition import is_one
+
+MAX_INTERMEDIATE_BYTES = 192 << 10
+"""Bytes of intermediates of one row; they are on the stacks of threads, in the caches next to the cores. The rest of
+the stack (`loops.stack_size.MAX_STACK_BYTES`) is for partial sums and copies of results."""
+
+
+class FusionPattern(StrEnum):
+    """How the computations of a kernel belong together."""
+
+    ELEMENTWISE = "element-wise"
+    """One computation without a reduction."""
+
+    REDUCTION = "reduction"
+    """One reduction, alone or with an element-wise epilogue."""
+
+    ROWWISE = "row-wise"
+    """Several computations that run one after the other for a few rows at a time; intermediates are on the stack."""
+
+    SEQUENCE = "sequence"
+    """Several computations, one after the other, with intermediates in memory."""
+
+
+class StageRole(StrEnum):
+    """What a computation is within a row, or within a kernel that is not row-wise."""
+
+    ELEMENTWISE = "element-wise"
+    """It reduces nothing."""
+
+    ROW_REDUCTION = "row reduction"
+    """It reduces a row to one value, which is an intermediate."""
+
+    REGISTER_REDUCTION = "register reduction"
+    """It reduces to several values per row, or to results of the kernel, and accumulates in registers."""
+
+    EPILOGUE = "epilogue"
+    """Element-wise, and the only reader of a register reduction, which it stores the results of."""
+
+
+@dataclass(frozen=True, slots=True)
+class FusedStage:
+    """One computation of a kernel.
+
+    Attributes:
+        role: what it is.
+        epilogue: position of the stage that stores the results of a register reduction; None where there is none.
+    """
+
+    role: StageRole
+    epilogue: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Fusion:
+    """How the computations of a kernel are fused.
+
+    Attributes:
+        pattern: how they belong together.
+        outer_rank: number of leading axes, the rows, that all computations share and access each other's results at.
+        stages: the computations in order of execution.
+    """
+
+    pattern: FusionPattern
+    outer_rank: int
+    stages: tuple[FusedStage, ...]
+
+
+def fusion_of(stages: Sequence[Computation], outputs: Collection[str]) -> Fusion:
+    """How the computations of a kernel are fused.
+
+    Args:
+        stages: in order of execution.
+        outputs: names of the buffers that the kernel writes for others; all other results are intermediates.
+    """
+    rank = shared_outer_axes(stages)
+    return Fusion(_pattern(stages, outputs, rank), rank, _roles(stages, outputs, rank))
+
+
+def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> FusionPattern:
+    if len(stages) == 1:
+        return FusionPattern.REDUCTION if stages[0].is_reduction else FusionPattern.ELEMENTWISE
+    if len(stages) == 2 and stages[0].output.name not in outputs and has_elementwise_epilogue(stages):
+        return FusionPattern.REDUCTION
+    bytes_ = intermediate_bytes([s for s in stages if s.output.name not in outputs], rank)
+    is_rowwise = bytes_ is not None and bytes_ <= MAX_INTERMEDIATE_BYTES
+    return FusionPattern.ROWWISE if is_rowwise else FusionPattern.SEQUENCE
+
+
+def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> tuple[FusedStage, ...]:
+    result: list[FusedStage] = []
+    epilogues: set[int] = set()
+    for k, s in enumerate(stages):
+        if k in epilogues:
+            result.append(FusedStage(StageRole.EPILOGUE))
+        elif not s.is_reduction:
+            result.append(FusedStage(StageRole.ELEMENTWISE))
+        elif len(s.axes) > rank or s.output.name in outputs:
+            epilogue = None if s.output.name in outputs else _epilogue(stages, k)
+            epilogues |= set() if epilogue is None else {epilogue}
+            result.append(FusedStage(StageRole.REGISTER_REDUCTION, epilogue))
+        else:
+            result.append(FusedStage(StageRole.ROW_REDUCTION))
+    return tuple(result)
+
+
+def _epilogue(stages: Sequence[Computation], reduction: int) -> int | None:
+    """Position of the only reader of a reduction's results, if it reads them element by element."""
+    output = stages[reduction].output
+    readers = [k for k, s in enumerate(stages) if output in s.inputs]
+    is_epilogue = len(readers) == 1 and _is_elementwise_reader(stages[readers[0]], stages[reduction])
+    return readers[0] if is_epilogue else None
+
+
+def _is_elementwise_reader(reader: Computation, producer: Computation) -> bool:
+    return not reader.is_reduction and reads_elementwise(reader, producer.output)
+
+
+def has_elementwise_epilogue(stages: Sequence[Computation]) -> bool:
+    """Whether the last stage reads the results of the reduction before it at its own indices."""
+    return len(stages) > 1 and stages[-2].is_reduction and _is_elementwise_reader(stages[-1], stages[-2])
+
+
+def shared_outer_axes(stages: Sequence[Computation]) -> int:
+    """The number of leading axes that are rows: every stage has them and reads results of others at these very axes.
+
+    0 where a stage reads such a result at data-dependent indices.
+    """
+    results = {s.output for s in stages}
+    last = stages[-1]
+    rank = min(len(s.axes) for s in stages)
+    for s in stages:
+        rank = min(rank, _common_prefix([a.extent for a in s.axes[:rank]], [a.extent for a in last.axes[:rank]]))
+        for x in loads(s.body):
+            if x.buffer in results:
+                outer_vars = [a.var for a in s.axes[:rank]]
+                index = zip(x.indices, x.buffer.shape, outer_vars, strict=False)
+                rank = min(rank, _common_prefix([v if is_one(n) else i for i, n, v in index], outer_vars))
+                rank = 0 if any(loads(i) for i in x.indices) else rank
+    return rank
+
+
+def _common_prefix(left: Sequence[Expr], right: Sequence[Expr]) -> int:
+    """The length of the common prefix of two sequences of expressions."""
+    pairs = list(zip(left, right, strict=False))
+    return next((k for k, (a, b) in enumerate(pairs) if a is not b), len(pairs))
+
+
+def intermediate_bytes(stages: Sequence[Computation], rank: int) -> int | None:
+    """Bytes of the results of stages in one row; None where they are not literal."""
+    sizes = [row_size(s, rank) * s.output.dtype.bytes for s in stages]
+    literals = [int(n.value) for n in sizes if isinstance(n, Const)]
+    return sum(literals) if len(literals) == len(sizes) else None
+
+
+def row_size(s: Computation, rank: int) -> Expr:
+    """Number of results of a computation in one row."""
+    return iteration_space_size(s.axes[rank:])

@@ -1,0 +1,168 @@
+"""Lowering of online reductions: sums in the loop over chunks of a reduction that their terms depend on.
+
+Online softmax is the example: the maximum of a row, the sum of its exponentials and the weighted sum of values in one
+pass over chunks of keys (Milakov and Gimelshein, Section 3; Dao et al., FlashAttention, Algorithm 1).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+from tilewright.errors import ScheduleError
+from tilewright.schedule.schedule import Schedule
+from tilewright.tile.schedule_helpers import buffer_of
+from tilewright.tile.statements import Statement
+from tilewright.tile.tree import Compute, Loop, Node, computes, walk_tree
+
+Statements = Mapping[str, Statement]
+"""Statements by name."""
+
+
+class NestLowering(Protocol):
+    """What `lower_tree.py` does with nests of any kind."""
+
+    s: Schedule
+
+    def lower(self, node: Node, statements: Statements, enclosing: str | None) -> None:
+        """Lowers a node in a loop."""
+        ...
+
+    def lower_nest(self, statement: Statement, loops: Sequence[Loop], statements: Statements) -> list[str]:
+        """Places, initialises and marks the loops of a statement that has its place; returns their names."""
+        ...
+
+    def lower_producers(self, loops: Sequence[Loop], names: Sequence[str], statements: Statements) -> None:
+        """Lowers what the loops of a nest hold besides its last statement, from the last to the first."""
+        ...
+
+    def store(self, statement: Statement, compute: Compute) -> None:
+        """Gives the buffer that a statement writes its scope and its layout."""
+        ...
+
+    def vectorize_lanes(self, statement: Statement, lane_axis: str | None) -> None:
+        """Vectorises the loop over the lane axis, innermost; the other loops stay serial."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _OnlineNest:
+    """A nest with online sums.
+
+    Attributes:
+        loops: the loops around the reduction that the sums depend on, outermost first.
+        chunks: the one of them that the sums are fused into.
+        reduction: the reduction.
+        sums: the nests of the sums, directly inside of `chunks`.
+        consumers: the nests that follow `chunks`, each with the loop directly around it, in the order of execution.
+    """
+
+    loops: tuple[Loop, ...]
+    chunks: Loop
+    reduction: Compute
+    sums: tuple[Node, ...]
+    consumers: tuple[tuple[Node, Loop], ...]
+
+    @staticmethod
+    def of(node: Node, statements: Statements) -> "_OnlineNest":
+        """The parts of a nest.
+
+        Raises:
+            ScheduleError: there is no reduction that the sums could depend on, or they are not in its loop.
+        """
+        chunks, reduction = _chunk_loop(node, statements)
+        loops = _loops_around(node, reduction)
+        depth = next(k for k, x in enumerate(loops) if x is chunks)
+        sums = tuple(x for x in chunks.body if computes(x)[-1].online)
+        fused = [computes(x)[-1] for x in sums]
+        for c in computes(node):
+            if c.online and not (c in fused and statements[c.statement].reduces(chunks.axis, chunks.step)):
+                what = f"statement {c.statement!r} is online, but no sum along {chunks.axis!r} directly in that loop"
+                raise ScheduleError(what, where="tile tree")
+        consumers: list[tuple[Node, Loop]] = []
+        for loop, inner in reversed(list(pairwise(loops[: depth + 1]))):
+            position = next(k for k, x in enumerate(loop.body) if x is inner)
+            consumers += [(x, loop) for x in loop.body[position + 1 :]]
+        return _OnlineNest(loops, chunks, reduction, sums, tuple(consumers))
+
+
+def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> None:
+    """Lowers a nest of a reduction and of sums that depend on it, in one loop over chunks of the reduction.
+
+    The reduction keeps its loops; the sums are fused into the loop over chunks (`rolling_update`), what follows it goes
+    into the loop around it (`reverse_compute_at`), and everything else is placed as in other nests.
+
+    Raises:
+        ScheduleError: a step is not legal for these loops.
+    """
+    nest, s = _OnlineNest.of(node, statements), lowering.s
+    names = lowering.lower_nest(statements[nest.reduction.statement], nest.loops, statements)
+    depth = next(k for k, x in enumerate(nest.loops) if x is nest.chunks)
+    added: dict[str, Compute] = {}
+    for child in nest.sums:
+        compute = computes(child)[-1]
+        added |= dict.fromkeys(s.rolling_update(statements[compute.statement].block, names[depth]), compute)
+    for child, loop in nest.consumers:
+        place = next(n for x, n in zip(nest.loops, names, strict=True) if x is loop)
+        s.do("reverse_compute_at", statements[computes(child)[-1].statement].block, place)
+    running = [nest.reduction, *(computes(x)[-1] for x in nest.sums)]
+    _store_running_results(lowering, statements, running, added, names[depth - 1] if depth else None)
+    for child, _ in nest.consumers:
+        lowering.store(statements[computes(child)[-1].statement], computes(child)[-1])
+    placed = [*nest.sums, *(x for x, _ in nest.consumers)]
+    for child in placed:
+        compute = computes(child)[-1]
+        inner = _loops_around(child, compute)
+        inner_names = lowering.lower_nest(statements[compute.statement], inner, statements)
+        lowering.lower_producers(inner, inner_names, statements)
+    for block, compute in added.items():
+        spatial = tuple(a for a in statements[compute.statement].axes if not a.is_reduction)
+        lowering.vectorize_lanes(Statement(block, spatial), compute.lane_axis)
+    for loop, name in reversed(list(zip(nest.loops, names, strict=True))):
+        for producer in reversed(loop.body):
+            is_placed = nest.reduction in computes(producer) or any(producer is x for x in placed)
+            if not is_placed:
+                lowering.lower(producer, statements, name)
+
+
+def _store_running_results(
+    lowering: NestLowering,
+    statements: Statements,
+    running: Sequence[Compute],
+    added: Mapping[str, Compute],
+    around: str | None,
+) -> None:
+    """Shrinks the buffers of running results to one iteration of the loop around the chunks, and gives them their
+    scopes; those that save earlier results have that of the reduction."""
+    s = lowering.s
+    buffers = {buffer_of(s, statements[c.statement].block): c for c in running}
+    saved = {b for b in (buffer_of(s, block) for block in added) if b not in buffers}
+    for buffer in (*sorted(saved), *buffers):
+        if around is not None:
+            s.do("store_at", buffer, around)
+        if buffer in buffers:
+            lowering.store(statements[buffers[buffer].statement], buffers[buffer])
+        elif running[0].scope is not None:
+            s.do("set_scope", buffer, running[0].scope)
+
+
+def _chunk_loop(node: Node, statements: Statements) -> tuple[Loop, Compute]:
+    """The loop over chunks that online sums are fused into, and the reduction that they depend on: the innermost loop
+    around the first of them in which another statement reduces along the loop's axis."""
+    first = next(c for c in computes(node) if c.online)
+    for loop, _ in reversed(list(walk_tree((node,)))):
+        if isinstance(loop, Loop) and first in computes(loop):
+            for c in computes(loop):
+                if not c.online and statements[c.statement].reduces(loop.axis, loop.step):
+                    return loop, c
+    what = f"statement {first.statement!r} is online, but no loop around it has a reduction that it could depend on"
+    raise ScheduleError(what, where="tile tree")
+
+
+def _loops_around(node: Node, leaf: Compute) -> tuple[Loop, ...]:
+    """The loops around a statement, outermost first."""
+    loops: list[Loop] = []
+    while isinstance(node, Loop):
+        loops.append(node)
+        node = next(x for x in node.body if leaf in computes(x))
+    return tuple(loops)
