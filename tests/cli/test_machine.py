@@ -168,9 +168,26 @@ def test_inspect_construction(model, tmp_path, capsys):
     assert names[0] in [c["kernel"] for c in json.loads(out)["construction"]]
 
 
+def test_inspect_cost(model, capsys):
+    options = ["--cost", *V3, "--machine", "zen3"]
+    code, out, _ = run(capsys, "inspect", model, *options)
+    assert code == 0
+    assert " by gensor for zen3: " in out
+    assert "\ntotal  " in out
+    code, out, _ = run(capsys, "inspect", model, *options, "--construction", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [c["kernel"] for c in found["cost"]] == [c["kernel"] for c in found["construction"]]
+    assert all(c["machine"] == "zen3" and c["total_ns"] > 0 and c["shapes"] for c in found["cost"] if c["constructed"])
+    node = found["cost"][0]["nodes"][0].split(" (")[0]
+    code, out, _ = run(capsys, "inspect", model, *options, "--node", node, "--json")
+    assert found["cost"][0]["kernel"] in [c["kernel"] for c in json.loads(out)["cost"]]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--cost", *RULE], "[option] construction: the optimizer 'rule' chooses by rule"),
         (["--construction", *RULE], "[option] construction: the optimizer 'rule' chooses by rule"),
         (["--construction", *V3, "--node", "x"], "[option] --node: the model has no node 'x'; there are "),
         (["--construction", *V3, "--svg", "a.svg"], "[option] --svg: a picture shows one kernel, "),

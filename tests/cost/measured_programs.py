@@ -10,7 +10,7 @@ from tests.tile.problems import matrix_product
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch, TileProgram
 
 AXIS = re.compile(r"(?P<name>\w+)(?P<flags>[|+]*) \d+: (?P<l2>\d+) > (?P<l1>\d+) > (?P<register>\d+)")
@@ -37,7 +37,7 @@ class MeasuredPrograms:
 
 def column_sums(rows: int, columns: int) -> Problem:
     """y[j] = the sum of x[k, j] over k"""
-    axes = (Axis("j", columns, True, False), Axis("k", rows, True, True))
+    axes = (ProblemAxis("j", columns, True, False), ProblemAxis("k", rows, True, True))
     matrix = Operand("x", 4, False, (rows, columns), ((0, 1), (1, 0)), False)
     total = Operand("y", 4, False, (columns,), ((1, 0),), True)
     return Problem("y", "y", axes, (matrix,), (total,), 1, 32, is_plain_sum=True)
@@ -45,7 +45,7 @@ def column_sums(rows: int, columns: int) -> Problem:
 
 def transposition(rows: int, columns: int) -> Problem:
     """y[i, j] = x[j, i], where y has so many rows"""
-    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    axes = (ProblemAxis("i", rows, True, False), ProblemAxis("j", columns, True, False))
     read = Operand("x", 4, False, (columns, rows), ((0, 1), (1, 0)), False)
     written = Operand("y", 4, False, (rows, columns), ((1, 0), (0, 1)), True)
     return Problem("y", "y", axes, (read, written), (), 1, 32)

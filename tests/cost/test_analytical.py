@@ -11,7 +11,7 @@ from tilewright.errors import MachineError
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(2)
@@ -78,7 +78,7 @@ def test_packing_rows_of_symbolic_length_takes_longer() -> None:
 def stored_across(width: int, rows: int) -> float:
     """Bytes that move into the first cache: a short sum whose lanes lie along 16 planes of results, a few rows and
     columns of them at a time. The planes lie a multiple of all sets apart."""
-    axes = tuple(Axis(n, size, True, n == "k") for n, size in (("c", 16), ("h", 64), ("w", 64), ("k", 8)))
+    axes = tuple(ProblemAxis(n, size, True, n == "k") for n, size in (("c", 16), ("h", 64), ("w", 64), ("k", 8)))
     x = Operand("x", 4, False, (64, 64, 8), ((0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1)), False)
     w = Operand("w", 4, True, (8, 16), ((0, 0, 0, 1), (1, 0, 0, 0)), False)
     y = Operand("y", 4, False, (16, 64, 64), ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0)), True)
@@ -152,8 +152,8 @@ def test_a_machine_without_caches_is_refused() -> None:
 
 def windows(vectors: int, lines: int, taps: int = 3, stride: int = 1) -> float:
     """Nanoseconds of a depthwise convolution of 64 padded planes of 58 by 58, its taps written out."""
-    axes = (Axis("c", 64, True, False), Axis("y", 56, True, False), Axis("x", 56, True, False),
-            Axis("p", taps, True, True), Axis("q", taps, True, True))  # fmt: skip
+    axes = (ProblemAxis("c", 64, True, False), ProblemAxis("y", 56, True, False), ProblemAxis("x", 56, True, False),
+            ProblemAxis("p", taps, True, True), ProblemAxis("q", taps, True, True))  # fmt: skip
     moved = ((1, 0, 0, 0, 0), (0, stride, 0, 1, 0), (0, 0, stride, 0, 1))
     image = Operand("x", 4, False, (64, 56 * stride + 2, 56 * stride + 2), moved, False)
     taken = ((1, 0, 0, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1))
@@ -181,7 +181,7 @@ def test_more_taps_take_longer() -> None:
 
 def transposed(tile: tuple[int, int], near: tuple[int, int], machine: Machine = ZEN1) -> float:
     """The time of a matrix's transpose that no second cache holds, by its register and L1 tiles."""
-    axes = (Axis("i", 3136, True, False), Axis("j", 256, True, False))
+    axes = (ProblemAxis("i", 3136, True, False), ProblemAxis("j", 256, True, False))
     read = Operand("x", 4, False, (256, 3136), ((0, 1), (1, 0)), False)
     written = Operand("y", 4, False, (3136, 256), ((1, 0), (0, 1)), True)
     problem = Problem("y", "y", axes, (read, written), (), 1, 32)

@@ -13,7 +13,7 @@ from tilewright.cost.conflict_misses import can_conflict, conflict_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch
 
 SETS, LINE = 16, 64
@@ -88,7 +88,7 @@ def test_only_rows_a_power_of_two_apart_alias() -> None:
 def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -> float:
     """Bytes that a transpose of 1024 x 1024 elements, or of rows that lie farther apart, moves into a first cache of 64
     sets of 8 ways or more, in register tiles of so many rows of what is read and of the result."""
-    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    axes = (ProblemAxis("i", 1024, True, False), ProblemAxis("j", 1024, True, False))
     shape = (1024, apart)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
@@ -118,7 +118,7 @@ def test_conflict_penalty_grows_with_the_aliased_rows() -> None:
 def storing_across(lanes: int) -> float:
     """Bytes that a transpose of 1024 x 1024 moves into the same cache, of which so many rows of the result are written
     two elements each from as many rows of what is read."""
-    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    axes = (ProblemAxis("i", 1024, True, False), ProblemAxis("j", 1024, True, False))
     shape = (1024, 1024)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)

@@ -16,7 +16,7 @@ from tilewright.optimize.construct.local_search import neighbours
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import L1, REGISTER, Sizes, Sketch
 
 MACHINE = machine_named("zen5").with_cores(2)
@@ -30,8 +30,8 @@ def operand(name: str, shape: tuple[int, ...], *index: tuple[int, ...], written:
     return Operand(name, 4, name == "w", shape, index, written)
 
 
-def axes(sizes: tuple[int, ...], symbols: frozenset[int], reduced: int) -> tuple[Axis, ...]:
-    return tuple(Axis(f"a{k}", n, k not in symbols, k >= len(sizes) - reduced) for k, n in enumerate(sizes))
+def axes(sizes: tuple[int, ...], symbols: frozenset[int], reduced: int) -> tuple[ProblemAxis, ...]:
+    return tuple(ProblemAxis(f"a{k}", n, k not in symbols, k >= len(sizes) - reduced) for k, n in enumerate(sizes))
 
 
 def unit(count: int, *moved: int) -> Index:

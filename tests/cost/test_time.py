@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.cost.parallel_time import parallel_time
+from tilewright.cost.parallel_time import Phase, parallel_time
 from tilewright.machine.shipped import machine_named
 
 MACHINE = machine_named("x86-64-v4")
@@ -15,7 +15,7 @@ def totals(*tasks: int) -> list[float]:
     """Nanoseconds of the same work in so many tasks each."""
     counts = np.array(tasks, float)
     nothing = [np.zeros(len(tasks)) for _ in MACHINE.levels[1:]]
-    times = parallel_time([(np.full(len(tasks), WORK), nothing)], counts, np.ones(len(tasks)), MACHINE)
+    times = parallel_time([Phase(np.full(len(tasks), WORK), nothing)], counts, np.ones(len(tasks)), MACHINE)
     return [float(x) for x in times.total - times.parallel]
 
 
@@ -46,7 +46,7 @@ def test_remaining_threads_use_the_shared_bandwidth() -> None:
     far = MACHINE.levels[-1]
     tasks, nothing = np.array([MACHINE.cores, 64.0 * MACHINE.cores]), np.zeros(2)
     moved = [nothing] * (len(MACHINE.levels) - 2) + [np.full(2, WORK * far.total_gbs)]
-    times = parallel_time([(nothing, moved)], tasks, np.ones(2), MACHINE)
+    times = parallel_time([Phase(nothing, moved)], tasks, np.ones(2), MACHINE)
     assert times.total[0] == times.total[1]
 
 
@@ -55,5 +55,5 @@ def test_imbalance_decides_between_one_thread_and_all() -> None:
     saved, woken = 1.0 - 1.0 / MACHINE.cores, MACHINE.sync_us * 1e3
     work = np.full(2, woken / saved * 1.005)
     tasks = np.array([MACHINE.cores, 1024.0 * MACHINE.cores])
-    times = parallel_time([(work, [np.zeros(2)] * (len(MACHINE.levels) - 1))], tasks, np.ones(2), MACHINE)
+    times = parallel_time([Phase(work, [np.zeros(2)] * (len(MACHINE.levels) - 1))], tasks, np.ones(2), MACHINE)
     assert list(times.parallel) == [0.0, woken]

@@ -134,8 +134,8 @@ def test_free_symbols_are_passed_by_name() -> None:
     np.testing.assert_array_equal(s.interpret(data, n=4, m=3), kernel(data, n=4, m=3))
     assert s.check().sizes[0] == {"m": 1, "n": 0}
     for sizes, message in (
-        ({"n": 4}, "[feed] size 'm': no input tells it, it is missing; pass m=<integer>"),
-        ({"n": 4, "m": 2.0}, "[feed] size 'm': no input tells it, got 2.0; pass m=<integer>"),
+        ({"n": 4}, "[feed] size 'm': no input determines it, it is missing; pass m=<integer>"),
+        ({"n": 4, "m": 2.0}, "[feed] size 'm': no input determines it, got 2.0; pass m=<integer>"),
         ({"n": 21, "m": 3}, "[shape] size 'n': expected a size within 0..20, got 21"),
         ({"n": 4, "m": 2}, "[feed] input 'X': expected shape [4] = [m * 2] for m=2, n=4, got [6]"),
     ):
@@ -315,7 +315,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tw.create_schedule(C).check({"n": 4}, inputs={"A": X}),
-        "[option] sizes: n is 4, but the inputs tell 5",
+        "[option] sizes: n is 4, but the inputs have 5",
     ),
     (lambda: tw.create_schedule(C).interpret(X, n=3),
      "[feed] call: 2 problems\n  [feed] input 'n': there is none; there are 'A', 'B'"),

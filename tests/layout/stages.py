@@ -30,10 +30,10 @@ def axis(name: str, extent: Size) -> Axis:
 
 
 def convolution(
-    n: Size, o: Size, i: Size, h: Size, w: Size, kernel: Sequence[int], *, stride: int = 1, dilation: int = 1,
-    groups: int = 1,
-) -> Computation:  # fmt: skip
-    """A 2-D convolution of [n, i, ...] to [n, o, h, w] without padding."""
+    shape: Sequence[Size], i: Size, kernel: Sequence[int], *, stride: int = 1, dilation: int = 1, groups: int = 1
+) -> Computation:
+    """A 2-D convolution of [n, i, ...] to the shape [n, o, h, w] without padding."""
+    n, o, h, w = shape
     sizes = [(m - 1) * stride + (k - 1) * dilation + 1 for m, k in zip((h, w), kernel, strict=True)]
     source, weights = buffer("Inp", n, i, *sizes), buffer("Ker", o, as_expr(i) // groups, *kernel)
     axes = (axis("n", n), axis("o", o), axis("h", h), axis("w", w))

@@ -60,7 +60,7 @@ def test_random_layouts_of_convolutions(data):
     groups, stride, dilation = (data.draw(st.integers(1, 2)) for _ in range(3))
     h, w = data.draw(st.sampled_from(((4, 5), (N, 3), (M, M))))
     kernel = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
-    stage = convolution(1, 4, 2, h, w, kernel, stride=stride, dilation=dilation, groups=groups)
+    stage = convolution((1, 4, h, w), 2, kernel, stride=stride, dilation=dilation, groups=groups)
     chosen = drawn(data, stage)
     for sizes in SIZES[:2]:
         check_same(stage, chosen, sizes, verified=False)
@@ -109,7 +109,7 @@ def blocked(c, name, dim, factor, order):
 
 @pytest.mark.parametrize("channels", [32, M * 16], ids=str)
 def test_blocked_convolution_is_plain_over_blocked_loops(channels):
-    c = convolution(N, channels, 16, 7, 7, (3, 3))
+    c = convolution((N, channels, 7, 7), 16, (3, 3))
     chosen = {
         "Conv": blocked(c, "Conv", 1, 16, (0, 1, 3, 4, 2)),
         "Ker": blocked(c, "Ker", 0, 16, (0, 2, 3, 4, 1)),
@@ -121,7 +121,7 @@ def test_blocked_convolution_is_plain_over_blocked_loops(channels):
 
 def test_blocked_input_is_plain_once_the_reduction_loop_is_split():
     """N C/16 H W 16 everywhere: once the loop over input channels is split, all three accesses are plain."""
-    c = convolution(N, 32, M * 16, 7, 7, (3, 3))
+    c = convolution((N, 32, 7, 7), M * 16, (3, 3))
     chosen = {
         "Inp": blocked(c, "Inp", 1, 16, (0, 1, 3, 4, 2)),
         "Conv": blocked(c, "Conv", 1, 16, (0, 1, 3, 4, 2)),
@@ -145,7 +145,7 @@ def test_blocked_input_is_plain_once_the_reduction_loop_is_split():
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("h", "ht"), [(8, 4), (7, 4), (N, 3), (N * 4, 4), (5, 5), (3, 1)], ids=str)
 def test_overlapped_tiling_of_a_convolution(h, ht, stride):
-    c = convolution(2, 4, 3, h, 6, (3, 2), stride=stride)
+    c = convolution((2, 4, h, 6), 3, (3, 2), stride=stride)
     rows = Layout.of(c.output.shape).pad_to(2, ht)
     chosen = {
         "Conv": rows.split(2, (None, ht)).reorder((0, 2, 1, 3, 4)),

@@ -17,7 +17,7 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, const
-from tilewright.ops.definition import Definition, Operand, literal_elements
+from tilewright.ops.definition import Definition, OpValue, literal_elements
 from tilewright.ops.library import OPERATORS
 
 Array = np.ndarray[Any, Any]
@@ -108,7 +108,7 @@ def define(
     constants: Sequence[int] | None = None,
     symbolic: bool = False,
     sizes: Mapping[tuple[int, int], Expr] | None = None,
-) -> tuple[Definition, tuple[Operand, ...]]:
+) -> tuple[Definition, tuple[OpValue, ...]]:
     """Runs a definition.
 
     Args:
@@ -117,7 +117,7 @@ def define(
         symbolic: whether sizes above 1 of the other inputs become symbols, one per distinct size ("n3" for 3).
         sizes: (input, dimension) -> size expression; has precedence.
     """
-    operands: list[Operand | None] = []
+    operands: list[OpValue | None] = []
     for k, x in enumerate(case.inputs):
         if x is None:
             operands.append(None)
@@ -129,7 +129,7 @@ def define(
             for a, n in enumerate(x.shape)
         )  # fmt: skip
         operands.append(
-            Operand(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal_elements(x, 1024) if fixed else None)
+            OpValue(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal_elements(x, 1024) if fixed else None)
         )
     attributes = node_attributes(case.op_type, case.attributes)
     d = Definition(case.op_type, f"node ({case.op_type})", case.opset, operands, attributes, "y", case.outputs)
@@ -141,7 +141,7 @@ def _is_constant_by_default(position: int, x: Array) -> bool:
     return x.ndim == 0 or (x.ndim == 1 and x.dtype.kind in "iub" and position > 0)
 
 
-def run_stages(d: Definition, results: Sequence[Operand], inputs: Sequence[Array | None]) -> list[Array]:
+def run_stages(d: Definition, results: Sequence[OpValue], inputs: Sequence[Array | None]) -> list[Array]:
     """Evaluates what a definition emitted; checks constraints, names, and the known elements against the values."""
     buffers: dict[str, Array] = {f"x{k}": x for k, x in enumerate(inputs) if x is not None}
     symbols = _symbol_values(d, inputs)

@@ -171,7 +171,8 @@ def test_qlinear_matmul(types, per_column):
     zero_b = whole(types[1], 5) if per_column else scalar(3, types[1])
     inputs = [a, scalar(0.03), scalar(2, types[0]), b, scale_b, zero_b, scalar(0.07), scalar(9, types[0])]
 
-    def reference(a, sa, za, b, sb, zb, sy, zy):
+    def reference(*operands):
+        a, sa, za, b, sb, zb, sy, zy = operands
         total = (a.astype(np.int32) - za) @ (b.astype(np.int32) - zb.astype(np.int32))
         y = np.rint(total.astype(np.float32) * (sa * sb / sy).astype(np.float32)) + zy
         return np.clip(y, np.iinfo(types[0]).min, np.iinfo(types[0]).max).astype(types[0])

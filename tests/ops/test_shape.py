@@ -8,7 +8,7 @@ from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, float32, int64
 from tilewright.expr.nodes import Buffer, Symbol, as_expr, const
-from tilewright.ops.definition import Definition, Operand, literal_elements
+from tilewright.ops.definition import Definition, OpValue, literal_elements
 from tilewright.ops.library import OPERATORS
 
 rng = np.random.default_rng(17)
@@ -120,16 +120,16 @@ class Chain:
 
     def tensor(self, *shape, dtype=float32):
         self.count += 1
-        return Operand(Buffer(f"t{self.count}", tuple(as_expr(s) for s in shape), dtype))
+        return OpValue(Buffer(f"t{self.count}", tuple(as_expr(s) for s in shape), dtype))
 
     def constant(self, value, dtype=np.int64):
         array = np.asarray(value, dtype)
         operand = self.tensor(*array.shape, dtype=dtype_of(array.dtype))
-        return Operand(operand.buffer, literal_elements(array))
+        return OpValue(operand.buffer, literal_elements(array))
 
     def __call__(self, op, *operands, opset=18, outputs=1, **attributes):
         self.count += 1
-        operands = [o if isinstance(o, Operand) or o is None else self.constant(o) for o in operands]
+        operands = [o if isinstance(o, OpValue) or o is None else self.constant(o) for o in operands]
         d = Definition(op, f"n ({op})", opset, operands, node_attributes(op, attributes), f"b{self.count}", outputs)
         result = OPERATORS["", op](d)
         self.constraints += d.constraints

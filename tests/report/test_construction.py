@@ -168,7 +168,7 @@ def test_kernels_by_node() -> None:
     assert all(c.problem is not None for c in every)
     left = replace(every[0], constructed=None, programs=())
     assert left.problem is None
-    assert "the rule took it" in text([left])
+    assert "scheduled by rule" in text([left])
     one = next(c for c in every if c.programs)
     node = node_names(one.nodes[0])[0]
     # the padding of a convolution is a kernel of its own
@@ -199,7 +199,7 @@ def test_rejections_of_programs_are_reported(
     assert [p.is_lowered for p in construction.programs] == [False, bool(legal), False]
     shown = text([construction])
     assert shown.count("can't be lowered: [schedule] split: it is not legal") == (1 if legal else 3)
-    assert ("not lowered: the rule took it" in shown) == (not legal)
+    assert ("not lowered: scheduled by rule" in shown) == (not legal)
     assert data(construction)["programs"][0]["refused"] == "[schedule] split: it is not legal"
     assert [r.levelname for r in caplog.records] == (["DEBUG"] if legal else ["DEBUG"] * 3 + ["INFO"])
     assert "the rule takes the kernel" in caplog.text or legal

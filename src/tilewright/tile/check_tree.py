@@ -6,7 +6,7 @@ What remains (regions, races, online sums) is checked by the primitives that low
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tilewright.errors import Problem, TreeError
+from tilewright.errors import Defect, TreeError
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind, blocks
 from tilewright.schedule.tails import Tail
@@ -40,7 +40,7 @@ def check_tree(tree: TileTree, func: Func) -> None:
     Raises:
         TreeError: lists every condition that does not hold, with its place.
     """
-    problems = [Problem("tree", where, what) for where, what in tree_problems(tree, func)]
+    problems = [Defect("tree", where, what) for where, what in tree_problems(tree, func)]
     if problems:
         raise TreeError(problems)
 

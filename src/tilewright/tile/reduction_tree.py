@@ -36,6 +36,10 @@ from tilewright.tile.tree import (
 MAX_UNROLLED_EPILOGUE = 16
 """Iterations of an epilogue's loop that are unrolled."""
 
+TRANSPOSED_LANES = 8
+"""Lanes of accumulators that an epilogue transposes at a time: half of the longest vector, so that an epilogue with
+functions does not keep LLVM busy; 16 take as many shuffles per vector."""
+
 SizeTuples = tuple[tuple[int, ...], ...]
 """Tile sizes [level][axis]."""
 
@@ -226,14 +230,23 @@ class _PartTree:
     def _epilogue(self) -> tuple[Node, ...]:
         """The epilogue of a register tile."""
         store, lane = self._store_axis, self.reduction.sketch.lane
-        points = [a for a in self.reduction.sketch.order if a in self._points and a != store]
-        points += [store] if store in self._points else []
+        points = [a for a in self.reduction.sketch.order if a in self._points and a not in (store, lane)]
         if store == lane:
+            points += [store] if store in self._points else []
             loops = self._result_loops(points, vectorized=store in self._points)
         else:
-            # unrolling the other loops makes so many scalar loads no faster and keeps LLVM busy for a second
-            loops = [self._axis_loop(a, 1, LoopKind.VECTORIZED if a == store else LoopKind.SERIAL) for a in points]
+            loops = [*(self._axis_loop(a, 1) for a in points), *self._transposed_loops(lane, store)]
         return nest(loops, Compute(self.reduction.final))
+
+    def _transposed_loops(self, lane: int, store: int) -> list[Loop]:
+        """The loops of a transposed store: vectors along the stored axis, for so many lanes of the accumulators at a
+        time that code generation transposes them in registers."""
+        loops = [self._axis_loop(lane, TRANSPOSED_LANES)] if self.sizes[REGISTER][lane] > TRANSPOSED_LANES else []
+        return [
+            *loops,
+            self._axis_loop(lane, 1, LoopKind.UNROLLED),
+            self._axis_loop(store, 1, LoopKind.VECTORIZED),
+        ]
 
     def _result_loops(self, points: Sequence[int], vectorized: bool) -> list[Loop]:
         """Loops over the results of a register tile: the innermost one is vectorised, short others are unrolled."""

@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from tilewright.errors import Problem, TreeError
+from tilewright.errors import Defect, TreeError
 from tilewright.layout.strict_json import load_strict_json
 from tilewright.tile.tree import (
     CacheRead,
@@ -80,11 +80,11 @@ def loads(text: str | bytes, where: str = "tile tree") -> TileTree:
         TreeError: the text is no tree; lists every problem.
     """
     if len(text) > MAX_BYTES:
-        raise TreeError([Problem("tree", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
+        raise TreeError([Defect("tree", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
         data = load_strict_json(text)
     except ValueError as e:
-        raise TreeError([Problem("tree", "", f"it is not JSON: {e}")], where=where) from None
+        raise TreeError([Defect("tree", "", f"it is not JSON: {e}")], where=where) from None
     return decode(data, where)
 
 
@@ -105,7 +105,7 @@ class _Reader:
     """Reads trees and collects problems."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
 
     def tree(self, data: Any) -> TileTree | None:
         """The tree, or None and problems."""
@@ -122,7 +122,7 @@ class _Reader:
         return TileTree(*(self._value(types[x], values.get(x), x, 0) for x in ("body", "staging")))
 
     def _report(self, where: str, what: str, hint: str = "") -> None:
-        self.problems.append(Problem("tree", where, what, hint))
+        self.problems.append(Defect("tree", where, what, hint))
 
     def _list(self, data: Any, where: str) -> list[Any]:
         if isinstance(data, list):
