@@ -45,7 +45,7 @@ class Rule:
             case FusionPattern.ELEMENTWISE | FusionPattern.REDUCTION:
                 pass
         reduction = next((b for b in func_blocks if b.init is not None), None)
-        if reduction is None and len(func_blocks) > 1:
+        if reduction is None and len(task.fusion.stages) > 1:
             return schedule_siblings(task)
         if reduction is None:
             schedule_elementwise(s, func_blocks[-1].name, task)
