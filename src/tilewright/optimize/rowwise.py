@@ -15,7 +15,7 @@ from tilewright.expr.nodes import Const, MemoryScope
 from tilewright.graph.fusion import StageRole
 from tilewright.loops.ir import IterKind, blocks
 from tilewright.optimize.interface import Task
-from tilewright.optimize.parallelize import parallelize
+from tilewright.optimize.parallelize import count_parallel_loops
 from tilewright.optimize.reduction_blocking import choose_k_block
 from tilewright.optimize.rowwise_stage import (
     K_BLOCK_LIMITS,
@@ -122,8 +122,8 @@ def schedule_stages(s: Schedule, task: Task, plan: RowwisePlan = RULE_PLAN, para
     for stage in (x for x in stages[:-1] if x.partial is None):
         _schedule_stage(s, stage, rows, task, plan)
     if parallel is None:
-        parallelize(s, rows)
-    for x in rows if parallel else ():
+        rows = rows[: count_parallel_loops(s.origin, [loop_extent(s, x) for x in rows])]
+    for x in rows if parallel is not False else ():
         s.do("parallel", x)
 
 
