@@ -4,12 +4,12 @@ from tilewright.expr.nodes import Const
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, LoopKind
 from tilewright.optimize.interface import Task
-from tilewright.optimize.lane_loops import kernel_nest, lane_loops
+from tilewright.optimize.lane_loops import lane_loops
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import spatial_vars
-from tilewright.tile.tree import Compute, Loop, TileTree
+from tilewright.tile.tree import Compute, Loop, TileTree, nest
 
 
 def elementwise_tree(node: Block, task: Task) -> TileTree:
@@ -32,8 +32,7 @@ def elementwise_tree(node: Block, task: Task) -> TileTree:
     # all cases of a vector next to each other: their common subexpressions are computed once
     inner = [Loop(names[k], 1, (), LoopKind.UNROLLED) for k in cases]
     inner += [] if across is None else [Loop(names[across], 1, ())]
-    first = (*outer, *cases, lane)[0]
-    return TileTree(kernel_nest([*loops, *inner, lanes], extents[first], Compute(node.name)))
+    return TileTree(nest([*loops, *inner, lanes], Compute(node.name)))
 
 
 def _transposed_axis(node: Block, lane: int, task: Task) -> int | None:

@@ -1,15 +1,15 @@
 """Loops of vectors: an axis in lanes, a reduction to one value along its contiguous operands."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.expr.nodes import Const, Expr, MemoryScope, Var, const
 from tilewright.expr.traversal import loads
-from tilewright.loops.ir import Block, IterKind, LoopKind
+from tilewright.loops.ir import Block, Func, IterKind, LoopKind, blocks
 from tilewright.optimize.reduction_blocking import KBlockLimits
 from tilewright.optimize.strides import is_literal, load_stride
 from tilewright.schedule.tails import Tail
-from tilewright.tile.tree import Compute, Loop, Node, RFactor, nest
+from tilewright.tile.statements import axis_names
+from tilewright.tile.tree import Compute, Loop, Node, RFactor, TileTree, nest
 
 K_BLOCK_LIMITS = KBlockLimits(max_unblocked=64, root_multiple=1, min_size=1, max_size=1 << 40, slack=4)
 """K-blocks of sums along a row; the additions wait for loads, so more blocks cost little."""
@@ -27,18 +27,17 @@ def lane_loops(axis: str, extent: Expr, lanes: int) -> list[Loop]:
     return [inner] if is_short else [Loop(axis, lanes, ()), inner]
 
 
-def kernel_nest(loops: Sequence[Loop], points: Expr, *body: Node) -> tuple[Node, ...]:
-    """The loops of a whole kernel around a body; an outermost one that is vectorized or unrolled gets a loop of a
-    single iteration around it.
+def with_outer_loops(tree: TileTree, func: Func) -> TileTree:
+    """A tree with a loop of a single iteration around outermost loops that are vectorized or unrolled."""
+    names = axis_names(func)
+    extents = {name: i.extent for b in blocks(func.body) for name, i in zip(names[b.name], b.iters, strict=True)}
 
-    Args:
-        loops: nested into each other, outermost first.
-        points: of the outermost loop's axis.
-        body: what they enclose.
-    """
-    is_plain = loops[0].kind in (LoopKind.SERIAL, LoopKind.PARALLEL) or not isinstance(points, Const)
-    around = [] if is_plain else [Loop(loops[0].axis, int(points.value), ())]
-    return nest([*around, *loops], *body)
+    def enclosed(node: Node) -> Node:
+        is_inner = isinstance(node, Loop) and node.kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED)
+        points = extents[node.axis] if is_inner else None
+        return Loop(node.axis, int(points.value), (node,)) if is_inner and isinstance(points, Const) else node
+
+    return TileTree(tuple(map(enclosed, tree.body)), tree.staging)
 
 
 @dataclass(frozen=True, slots=True)

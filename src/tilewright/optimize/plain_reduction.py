@@ -14,7 +14,6 @@ from tilewright.optimize.lane_loops import (
     REDUCTION_VECTORS,
     BlockedSum,
     is_contiguous_along,
-    kernel_nest,
     lane_loops,
 )
 from tilewright.optimize.parallelize import parallelize
@@ -22,7 +21,7 @@ from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import spatial_vars
 from tilewright.schedule.tails import Tail
-from tilewright.tile.statements import statements_of
+from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import CacheWrite, Compute, Loop, TileTree, nest
 
 MAX_UNROLLED_REDUCTION = 36
@@ -37,7 +36,7 @@ def plain_reduction_tree(node: Block, epilogue: Block | None, task: Task) -> Til
         epilogue: the element-wise reader of its results; without one a copy stores them.
         task: the kernel.
     """
-    names = {name: tuple(a.axis for a in x.axes) for name, x in statements_of(task.func).items()}
+    names = axis_names(task.func)
     final = epilogue or node
     axes = zip(names[final.name], final.iters, strict=True)
     results = [(name, i.extent) for name, i in axes if i.kind is IterKind.SPATIAL]
@@ -75,7 +74,7 @@ def _lane_results_tree(
     outer = [*(Loop(name, 1, ()) for name, _ in others), *over_vectors]
     if not outer:
         # a single short axis: there is no loop left to compute the reduction in
-        return TileTree(kernel_nest([lanes], extent, store), total.staging)
+        return TileTree(nest([lanes], store), total.staging)
     loops = parallelize(task.func, outer, [n for _, n in (*others, *([(axis, extent)] * len(over_vectors)))])
     # an axis of a single point has no loop in the reduction
     points = [] if is_literal(extent, 1) else [Loop(total.names[position], 1, (), LoopKind.VECTORIZED)]
@@ -110,7 +109,7 @@ def _scalar_tree(total: BlockedSum, task: Task) -> TileTree:
     last, var, extent = total.axes[-1]
     if is_contiguous_along(node, var):
         loops[-1:] = lane_loops(last, extent, lanes)
-    return TileTree(kernel_nest(loops, total.axes[0][2], Compute(node.name)))
+    return TileTree(nest(loops, Compute(node.name)))
 
 
 def _spatial_lane(node: Block, lanes: int) -> Var | None:

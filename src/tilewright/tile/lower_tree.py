@@ -8,7 +8,8 @@ Statements are placed from the last to the first, since a producer's loops follo
   its loops is split and reordered in turn.
 - Where an axis is partitioned, the last statement's loop is cut (`peel`), and every part gets copies of the statements
   inside of it (`clone_producer`).
-- Reductions are initialised in front of the outermost of their loops (`decompose_reduction`).
+- Reductions are initialised in front of the outermost of their loops (`decompose_reduction`); where all of these are
+  unrolled, in front of the unrolled loops around them, too.
 - Loops become parallel when everything has its place.
 """
 
@@ -242,8 +243,12 @@ class TreeLowering:
         reduce = [k for k, (x, _) in enumerate(loops) if statement.reduces(x.axis, x.step)]
         init_loops: list[tuple[Loop, str]] = []
         if reduce and find_block(self.s.func, statement.block)[0].init is not None:
-            init = self.s.decompose_reduction(statement.block, loops[reduce[0]][1])
-            spatial = [x for k, (x, _) in enumerate(loops) if k > reduce[0] and k not in reduce]
+            first = reduce[0]
+            if all(loops[k][0].kind is LoopKind.UNROLLED for k in reduce):
+                while first and loops[first - 1][0].kind is LoopKind.UNROLLED:
+                    first -= 1
+            init = self.s.decompose_reduction(statement.block, loops[first][1])
+            spatial = [x for k, (x, _) in enumerate(loops) if k >= first and k not in reduce]
             names = [x for x in self.s.loops(init) if x not in self.placed]
             init_loops = list(zip(spatial, names, strict=True))
             self.placed |= set(names)

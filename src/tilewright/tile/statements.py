@@ -59,14 +59,23 @@ class Statement:
 
 def statements_of(func: Func) -> dict[str, Statement]:
     """The statements of untransformed loops by name, which is that of their block."""
-    axis_names = _axis_names(func)
+    names = axis_names(func)
     return {
         b.name: Statement(
             b.name,
-            tuple(StatementAxis(axis_names[i.var], 1, i.kind is IterKind.REDUCE) for i in b.iters),
+            tuple(
+                StatementAxis(name, 1, i.kind is IterKind.REDUCE)
+                for name, i in zip(names[b.name], b.iters, strict=True)
+            ),
         )
         for b in blocks(func.body)
     }
+
+
+def axis_names(func: Func) -> dict[str, tuple[str, ...]]:
+    """The axes of every block's iteration variables, by the block's name."""
+    names = _axis_names(func)
+    return {b.name: tuple(names[i.var] for i in b.iters) for b in blocks(func.body)}
 
 
 def _axis_names(func: Func) -> dict[Var, str]:

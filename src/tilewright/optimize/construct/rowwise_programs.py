@@ -20,14 +20,12 @@ from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import balanced_sizes, divisors
 from tilewright.optimize.interface import Task
-from tilewright.optimize.rowwise import (
-    ROW_INTERLEAVE,
-    RowwisePlan,
-    schedule_stages,
-)
-from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile, vectorizable_reduction_axis
+from tilewright.optimize.lane_loops import vectorizable_reduction_axis
+from tilewright.optimize.rowwise import ROW_INTERLEAVE, RowwisePlan, rowwise_tree
+from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile
 from tilewright.schedule.rewrite_tree import spatial_vars, top_statements
 from tilewright.schedule.schedule import Schedule
+from tilewright.tile.lower_tree import lower_tree
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram, RowwiseStage, row_block_problem, row_blocking
@@ -290,9 +288,8 @@ def lower_rowwise(program: RowwiseProgram, task: Task, parallel: bool) -> Schedu
     stage_tiles = {
         p.problem.block: _stage_tile(p, program.blocking.outer_rank) for p in program.stages if p.sketch.lanes > 1
     }
-    s = Schedule(task.func)
-    schedule_stages(s, task, RowwisePlan(program.blocking.rows_per_block, stage_tiles), parallel)
-    return s
+    plan = RowwisePlan(program.blocking.rows_per_block, stage_tiles)
+    return lower_tree(rowwise_tree(task, plan, parallel), task.func)
 
 
 def _stage_tile(p: TileProgram, rank: int) -> StageTile:
