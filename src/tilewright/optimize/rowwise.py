@@ -5,7 +5,6 @@ own: element-wise work and reductions to one value along their contiguous operan
 register tiles.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -22,8 +21,6 @@ from tilewright.optimize.rowwise_stage import RowAxes, StageTile, elementwise_st
 from tilewright.optimize.strides import is_literal
 from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import CacheWrite, Compute, Loop, Node, Staging, TileTree, nest
-
-_log = logging.getLogger("tilewright.construct")
 
 STORE_BUFFER_BYTES = 8 << 10
 """Bytes after whose writing the first ones have reached the cache; twice the size of store buffers."""
