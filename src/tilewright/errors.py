@@ -37,7 +37,7 @@ class TilewrightError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Defect:
     """One defect of a model or trace: a stable code, the location, the description and a hint."""
 
     code: str
@@ -55,7 +55,7 @@ class ModelError(TilewrightError):
 
     code = "model"
 
-    def __init__(self, problems: Sequence[Problem], *, where: str = "model") -> None:
+    def __init__(self, problems: Sequence[Defect], *, where: str = "model") -> None:
         self.problems = tuple(problems)
         lines = "\n  ".join(str(p) for p in self.problems)
         count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
@@ -155,7 +155,7 @@ class ScheduleError(TilewrightError):
 class DataError(TilewrightError):
     """Data of the package that can't be read; `problems` lists every defect found, not only the first."""
 
-    def __init__(self, problems: Sequence[Problem], *, where: str) -> None:
+    def __init__(self, problems: Sequence[Defect], *, where: str) -> None:
         self.problems = tuple(problems)
         if len(self.problems) == 1:
             only = self.problems[0]
@@ -170,7 +170,7 @@ class TraceError(DataError):
 
     code = "trace"
 
-    def __init__(self, problems: Sequence[Problem], *, where: str = "trace") -> None:
+    def __init__(self, problems: Sequence[Defect], *, where: str = "trace") -> None:
         super().__init__(problems, where=where)
 
 
@@ -179,7 +179,7 @@ class TaskError(DataError):
 
     code = "task"
 
-    def __init__(self, problems: Sequence[Problem], *, where: str = "task") -> None:
+    def __init__(self, problems: Sequence[Defect], *, where: str = "task") -> None:
         super().__init__(problems, where=where)
 
 
@@ -188,7 +188,7 @@ class TreeError(DataError, ScheduleError):
 
     code = "tree"
 
-    def __init__(self, problems: Sequence[Problem], *, where: str = "tile tree") -> None:
+    def __init__(self, problems: Sequence[Defect], *, where: str = "tile tree") -> None:
         super().__init__(problems, where=where)
 
 

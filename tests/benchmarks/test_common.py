@@ -38,10 +38,10 @@ def test_ranks_of_distinct_values_are_positions(values: list[float], random: obj
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=20))
 def test_rank_correlation_does_not_depend_on_order_and_is_symmetric(pairs: list[tuple[int, int]]) -> None:
     a, b = [p[0] for p in pairs], [p[1] for p in pairs]
-    found = rank_correlation(a, b)
-    assert -1.0 - 1e-9 <= found <= 1.0 + 1e-9
-    assert rank_correlation(b, a) == pytest.approx(found)
-    assert rank_correlation(a[::-1], b[::-1]) == pytest.approx(found)
+    correlation = rank_correlation(a, b)
+    assert -1.0 - 1e-9 <= correlation <= 1.0 + 1e-9
+    assert rank_correlation(b, a) == pytest.approx(correlation)
+    assert rank_correlation(a[::-1], b[::-1]) == pytest.approx(correlation)
 
 
 def test_rank_correlation_of_known_ranks() -> None:

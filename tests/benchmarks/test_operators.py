@@ -82,10 +82,10 @@ def test_the_limit_is_arithmetic_or_memory() -> None:
      ("gemm_m2048_k2048_n2048", 1), ("conv_1x64x56x56_o64_k3_s1", 1), ("softmax_1x32000", 1)],
 )  # fmt: skip
 def test_large_memory_bound_operands_rotate_over_copies(name: str, copies: int) -> None:
-    found = case(name)
-    assert found.copies == copies
-    assert copies == 1 or found.copies * found.largest_operand_bytes >= min(
-        ROTATION_BYTES, MAX_COPIES * found.largest_operand_bytes
+    operator = case(name)
+    assert operator.copies == copies
+    assert copies == 1 or operator.copies * operator.largest_operand_bytes >= min(
+        ROTATION_BYTES, MAX_COPIES * operator.largest_operand_bytes
     )
 
 
@@ -102,9 +102,9 @@ def test_engines_take_turns_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "BLOCK_SECONDS", 0.0)
     monkeypatch.setattr(measure, "PAUSE_SECONDS", 0.0)
     order: list[str] = []
-    found = time_in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")})  # type: ignore[dict-item]
+    seconds = time_in_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")})  # type: ignore[dict-item]
     assert order == ["a", "b"] * measure.BLOCKS
-    assert [len(found[n]) for n in "ab"] == [measure.BLOCKS] * 2
+    assert [len(seconds[n]) for n in "ab"] == [measure.BLOCKS] * 2
 
 
 class Time:
@@ -131,10 +131,10 @@ def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch
 def test_call_as_long_as_a_block_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Time()
     monkeypatch.setattr(measure, "time", clock)
-    found = time_in_turns({"long": lambda: clock.sleep(0.3), "short": lambda: clock.sleep(0.04)})  # type: ignore[dict-item]
-    assert [len(block) for block in found["long"]] == [1] * measure.BLOCKS
+    seconds = time_in_turns({"long": lambda: clock.sleep(0.3), "short": lambda: clock.sleep(0.04)})  # type: ignore[dict-item]
+    assert [len(block) for block in seconds["long"]] == [1] * measure.BLOCKS
     # the first call of a block, and another one of the first block, warm up
-    assert [len(block) for block in found["short"]] == [1, *[2] * (measure.BLOCKS - 1)]
+    assert [len(block) for block in seconds["short"]] == [1, *[2] * (measure.BLOCKS - 1)]
 
 
 def test_results_are_compared_at_random_places() -> None:
@@ -150,9 +150,9 @@ def test_results_are_compared_at_random_places() -> None:
 
 
 def test_large_inputs_repeat_themselves() -> None:
-    found = Case("x", "class", lambda: None, {"x": (3, 2_000_003)}, 1.0, 1.0).feeds(1)["x"]  # type: ignore[arg-type]
-    flat = found.reshape(-1)
-    assert found.shape == (3, 2_000_003)
+    array = Case("x", "class", lambda: None, {"x": (3, 2_000_003)}, 1.0, 1.0).feeds(1)["x"]  # type: ignore[arg-type]
+    flat = array.reshape(-1)
+    assert array.shape == (3, 2_000_003)
     assert (flat[RANDOM_PERIOD:] == flat[: flat.size - RANDOM_PERIOD]).all()
     assert np.unique(flat[:1000]).size > 990
 

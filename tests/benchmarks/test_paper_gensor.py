@@ -23,20 +23,10 @@ from benchmarks.paper_gensor.timer import (
     ObjectCode,
     SharedOperands,
 )
-from benchmarks.paper_gensor.value_iteration import (
-    NO_ACTION,
-    StateGraph,
-    build_graph,
-    follow_policy,
-    iterate_values,
-    potential,
-    run_experiment,
-)
 from benchmarks.paper_gensor.workers import CompileJob, CompileResult, run_job, start_workers
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
-from tilewright.optimize.construct.gensor import Annealing
 from tilewright.tile.program import TileProgram, is_legal
 from tilewright.version import source_hash
 
@@ -89,9 +79,9 @@ def searched(
 
 
 def test_random_programs_are_programs_and_differ(programs: ProgramSpace) -> None:
-    drawn = programs.random(60, np.random.default_rng(1))
-    assert len({programs.key(c) for c in drawn}) > 30
-    tiled = [(c, p) for c in drawn if isinstance(p := programs.program(c), TileProgram)]
+    samples = programs.random(60, np.random.default_rng(1))
+    assert len({programs.key(c) for c in samples}) > 30
+    tiled = [(c, p) for c in samples if isinstance(p := programs.program(c), TileProgram)]
     assert len(tiled) > 20
     for _, p in tiled:
         assert is_legal(p.problem, p.sketch, p.array[None]).all()
@@ -102,13 +92,13 @@ def test_random_programs_are_programs_and_differ(programs: ProgramSpace) -> None
 def test_rowwise_programs_are_drawn_and_mutated(chains: ProgramSpace) -> None:
     (family,) = chains.families
     assert isinstance(family, RowwisePrograms)
-    drawn = chains.random(40, np.random.default_rng(1))
-    keys = {chains.key(c) for c in drawn}
+    samples = chains.random(40, np.random.default_rng(1))
+    keys = {chains.key(c) for c in samples}
     assert len(keys) > 10
-    child = [chains.mutate(drawn[0], np.random.default_rng(k)) for k in range(20)]
-    assert len({chains.key(c) for c in child} - {chains.key(drawn[0])}) > 5
-    predicted = chains.predicted_times(drawn)
-    for c, ns in zip(drawn[:8], predicted, strict=False):
+    child = [chains.mutate(samples[0], np.random.default_rng(k)) for k in range(20)]
+    assert len({chains.key(c) for c in child} - {chains.key(samples[0])}) > 5
+    predicted = chains.predicted_times(samples)
+    for c, ns in zip(samples[:8], predicted, strict=False):
         assert predicted_time(chains.program(c), chains.machine) == pytest.approx(ns)
 
 
@@ -166,19 +156,19 @@ def test_a_log_of_other_code_is_not_used(programs: ProgramSpace, chains: Program
 
 
 def test_workers_compile_equal_loops_once_and_nothing_that_is_known(programs: ProgramSpace) -> None:
-    drawn = programs.random(5, np.random.default_rng(0))
-    job = CompileJob({"p0": drawn[0], "p1": drawn[1], "p2": drawn[0]}, frozenset({"p0"}), frozenset())
-    done = run_job(programs, job)
-    assert done.digests["p0"] == done.digests["p2"] != done.digests["p1"]
-    assert done.code is not None
-    assert list(done.code.shapes) == ["p0", "p1"]
-    clock = FunctionTimer(done.code)
+    samples = programs.random(5, np.random.default_rng(0))
+    job = CompileJob({"p0": samples[0], "p1": samples[1], "p2": samples[0]}, frozenset({"p0"}), frozenset())
+    compilations = run_job(programs, job)
+    assert compilations.digests["p0"] == compilations.digests["p2"] != compilations.digests["p1"]
+    assert compilations.code is not None
+    assert list(compilations.code.shapes) == ["p0", "p1"]
+    clock = FunctionTimer(compilations.code)
     assert clock.call("p0") > 0
-    again = run_job(programs, CompileJob(job.candidates, frozenset(), frozenset(done.digests.values())))
+    again = run_job(programs, CompileJob(job.candidates, frozenset(), frozenset(compilations.digests.values())))
     assert again.code is None
     with start_workers(programs) as pool:
-        (other,) = pool.compile(drawn[:2], [True, False], frozenset({done.digests["p1"]}))
-    assert other.digests == {"p0": done.digests["p0"], "p1": done.digests["p1"]}
+        (other,) = pool.compile(samples[:2], [True, False], frozenset({compilations.digests["p1"]}))
+    assert other.digests == {"p0": compilations.digests["p0"], "p1": compilations.digests["p1"]}
     assert other.code is not None
     assert list(other.code.shapes) == ["p0"]
 
@@ -188,10 +178,10 @@ def test_what_the_verifier_refuses_is_not_compiled(programs: ProgramSpace, monke
         raise VerifyError("wrong", where=func.name)
 
     monkeypatch.setattr(workers_module, "verify", refuse)
-    drawn = programs.random(2, np.random.default_rng(0))
-    done = run_job(programs, CompileJob({"p0": drawn[0], "p1": drawn[1]}, frozenset({"p1"}), frozenset()))
-    assert list(done.digests) == ["p0"]
-    assert "wrong" in done.errors["p1"]
+    samples = programs.random(2, np.random.default_rng(0))
+    compilations = run_job(programs, CompileJob({"p0": samples[0], "p1": samples[1]}, frozenset({"p1"}), frozenset()))
+    assert list(compilations.digests) == ["p0"]
+    assert "wrong" in compilations.errors["p1"]
     monkeypatch.setattr(duel, "verify", refuse)
     entrant_ = next(iter(duel.constructed_entrants(programs).values()))
     assert not duel._is_legal("found0", entrant_)
@@ -231,30 +221,32 @@ def test_quick_timing_stops_early_for_slow_programs(monkeypatch: pytest.MonkeyPa
 def test_equal_programs_are_measured_once(
     programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[int] = []
+    batch_sizes: list[int] = []
 
     def turns(clock: FunctionTimer, blocks: int) -> dict[str, list[float]]:
-        seen.append(len(clock.names))
+        batch_sizes.append(len(clock.names))
         return {n: [100.0 + k, 101.0 + k] for k, n in enumerate(clock.names)}
 
     monkeypatch.setattr(FunctionTimer, "block_medians", turns)
     log = search.current_log(programs, SearchLog("x", tmp_path))
     way = duel.constructed_entrants(programs)["gensor"]
     log.append({**search.to_entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 5.0})
-    found = duel.run_duel(programs, log)
-    assert found["gensor"]["program"] == way.text
-    assert {"gensor", "printed", "without vthreads", "roller", "rule", "best"} == found.keys()
-    assert found["best"]["tried"] == 1
-    assert found["rule"]["predicted"] is None
-    assert seen[0] <= 6
-    assert duel.relative_speed(found, "gensor", "best") == pytest.approx(found["best"]["ns"] / found["gensor"]["ns"])
-    assert duel.relative_speed(found, "gensor", "nobody") is None
+    duel_times = duel.run_duel(programs, log)
+    assert duel_times["gensor"]["program"] == way.text
+    assert {"gensor", "printed", "without vthreads", "roller", "rule", "best"} == duel_times.keys()
+    assert duel_times["best"]["tried"] == 1
+    assert duel_times["rule"]["predicted"] is None
+    assert batch_sizes[0] <= 6
+    assert duel.relative_speed(duel_times, "gensor", "best") == pytest.approx(
+        duel_times["best"]["ns"] / duel_times["gensor"]["ns"]
+    )
+    assert duel.relative_speed(duel_times, "gensor", "nobody") is None
 
 
 def test_duel_of_a_rowwise_kernel(chains: ProgramSpace, tmp_path: Path) -> None:
-    found = duel.run_duel(chains, search.current_log(chains, SearchLog("x", tmp_path)), blocks=1)
-    assert {"gensor", "roller", "rule"} <= found.keys()
-    assert "groups of" in found["gensor"]["program"]
+    duel_times = duel.run_duel(chains, search.current_log(chains, SearchLog("x", tmp_path)), blocks=1)
+    assert {"gensor", "roller", "rule"} <= duel_times.keys()
+    assert "groups of" in duel_times["gensor"]["program"]
 
 
 def test_results_that_differ_are_refused(programs: ProgramSpace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,8 +256,8 @@ def test_results_that_differ_are_refused(programs: ProgramSpace, monkeypatch: py
     duel.check_results(programs, running, clock)
     right = clock.run
 
-    def wrong(name: str, known: dict[str, np.ndarray], result: str) -> np.ndarray:
-        return right(name, known, result) * (1.001 if name == "rule" else 1.0)
+    def wrong(name: str, arrays: dict[str, np.ndarray], result: str) -> np.ndarray:
+        return right(name, arrays, result) * (1.001 if name == "rule" else 1.0)
 
     monkeypatch.setattr(clock, "run", wrong)
     with pytest.raises(ValueError, match=r"program 'rule' of .* errs by 1.0e-03"):
@@ -278,62 +270,6 @@ def test_shares_of_a_gain() -> None:
     assert vthreads == pytest.approx(0.2)
     with pytest.raises(ValueError, match="no gain"):
         duel.gain_shares(1.0, 1.2, 1.0)
-
-
-def reachable(g: StateGraph) -> set[int]:
-    """All nodes that actions lead to from the first one."""
-    seen, left = {0}, [0]
-    while left:
-        node = left.pop()
-        for j in np.flatnonzero(g.probabilities[node] > 0):
-            if int(g.targets[node, j]) not in seen:
-                seen.add(int(g.targets[node, j]))
-                left.append(int(g.targets[node, j]))
-    return seen
-
-
-def test_value_iteration_finds_the_state_of_highest_payoff() -> None:
-    """Along a level payoffs telescope to quotients of 1 / (Q F); `cache` multiplies. Checked against all paths."""
-    programs = ProgramSpace.of(operator_of(gemm("payoff", 8, 16, 16)).task)
-    for space, _ in programs.spaces:
-        g = build_graph(space, Annealing(vthreads=False))
-        assert reachable(g) == set(range(len(g.states)))
-        value = potential(space, g.states, g.levels)
-        found = iterate_values(g.targets, g.benefits)
-        assert found.iterations is not None
-        # the best payoff by Dijkstra's rule would need weights of one sign; here levels are taken one by one
-        best = np.full(len(g.states), -np.inf)
-        best[0] = 0.0
-        for _ in range(len(g.states)):
-            fresh = best.copy()
-            with np.errstate(divide="ignore"):
-                np.maximum.at(fresh, g.targets, best[:, None] + np.log(g.benefits))
-            if np.allclose(fresh, best):
-                break
-            best = fresh
-        assert np.log(found.values[0]) == pytest.approx(best.max(), abs=1e-6)
-        path = follow_policy(g.targets, found.policy)
-        assert best[path[-1]] == pytest.approx(best.max(), abs=1e-6)
-        assert found.policy[path[-1]] == NO_ACTION
-        at_last_level = g.levels == g.levels[path[-1]]
-        assert value[path[-1]] == pytest.approx(value[at_last_level].max(), rel=1e-6)
-
-
-def test_cycles_that_gain_have_no_fixed_point() -> None:
-    to = np.array([[1, 0], [0, 1]])
-    assert iterate_values(to, np.array([[2.0, 1.0], [0.6, 1.0]])).iterations is None
-    assert iterate_values(to, np.array([[2.0, 1.0], [0.5, 1.0]])).iterations is not None
-    assert follow_policy(to, iterate_values(to, np.array([[2.0, 1.0], [0.5, 1.0]])).policy) == [0, 1]
-
-
-def test_the_experiment_on_a_small_product() -> None:
-    programs = ProgramSpace.of(operator_of(gemm("payoff", 8, 16, 32)).task)
-    space, forms = programs.spaces[0]
-    found = run_experiment(space, forms[0], Annealing(walks=4, vthreads=False))
-    assert found["payoff"] == pytest.approx(found["along"])
-    assert found["rests"]
-    assert found["printed_log10"] < -10
-    assert found["walks_best"] >= 1.0
 
 
 def failing() -> dict[str, Any]:
@@ -357,8 +293,8 @@ def test_a_run_goes_on_and_says_what_is_left(tmp_path: Path, monkeypatch: pytest
     assert run(10, float("inf")) == 0
     assert run(10, float("inf")) == 0
     assert calls == ["a", "b"]
-    known = {"budget": 10, "source": source_hash()}
-    assert ResultStore(tmp_path / "r.json").all("part") == {"a": known, "b": known}
+    header = {"budget": 10, "source": source_hash()}
+    assert ResultStore(tmp_path / "r.json").all("part") == {"a": header, "b": header}
     assert run(20, float("inf")) == 0
     assert calls == ["a", "b", "a", "b"]
     monkeypatch.setattr(command, "PARTS", {"part": lambda _: iter([("c", failing), ("a", lambda: {"budget": 20})])})

@@ -13,21 +13,23 @@ CASE = "reducesum_columns_128x768"
 
 def test_every_chain_of_an_axis_is_reached() -> None:
     ladder = AxisLattice(12, 1, (1, 2, 3, 4, 6, 12))
-    found = reachable_tile_sizes(ladder, ladder.closest(1, 1, 1))
-    chains = {ladder.tilings[k] for k in found}
-    wanted = {(r, m, f) for r in (1, 2, 3, 4, 6, 12) for m in range(r, 13, r) for f in range(m, 13, m) if 12 % f == 0}
-    assert chains == wanted
+    reachable = reachable_tile_sizes(ladder, ladder.closest(1, 1, 1))
+    chains = {ladder.tilings[k] for k in reachable}
+    expected = {(r, m, f) for r in (1, 2, 3, 4, 6, 12) for m in range(r, 13, r) for f in range(m, 13, m) if 12 % f == 0}
+    assert chains == expected
     # no edge leads out of them
-    ends = {int(k) for c in found for k in ladder.successor(np.full(NUM_EDGES, c), np.arange(NUM_EDGES))} - {NO_EDGE}
-    assert ends <= set(found)
+    ends = {int(k) for c in reachable for k in ladder.successor(np.full(NUM_EDGES, c), np.arange(NUM_EDGES))} - {
+        NO_EDGE
+    }
+    assert ends <= set(reachable)
 
 
 def test_random_programs_are_legal_distinct_and_the_same_every_time() -> None:
     task = largest_kernel_task(CASE)
-    found = sample_uniformly(task, 12)
-    assert [str(p) for _, p in found] == [str(p) for _, p in sample_uniformly(task, 12)]
-    assert len({str(p) for _, p in found}) == 12
-    for predicted, program in found:
+    samples = sample_uniformly(task, 12)
+    assert [str(p) for _, p in samples] == [str(p) for _, p in sample_uniformly(task, 12)]
+    assert len({str(p) for _, p in samples}) == 12
+    for predicted, program in samples:
         assert predicted > 0
         assert isinstance(program, TileProgram)
         check_program(program)
@@ -35,8 +37,8 @@ def test_random_programs_are_legal_distinct_and_the_same_every_time() -> None:
 
 
 def test_a_small_space_has_as_many_programs_as_it_has() -> None:
-    found = sample_uniformly(largest_kernel_task("softmax_64x1000"), 40)
-    assert 2 <= len(found) < 40
+    samples = sample_uniformly(largest_kernel_task("softmax_64x1000"), 40)
+    assert 2 <= len(samples) < 40
 
 
 def test_recorded_programs_begin_with_the_best_one() -> None:

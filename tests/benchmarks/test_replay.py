@@ -27,13 +27,13 @@ STORED = (
 
 @pytest.mark.parametrize("name", STORED)
 def test_generated_code_has_its_stored_hashes(name: str, tmp_path: Path, request: pytest.FixtureRequest):
-    found = fingerprint(levels(next(c for c in cases() if c.name == name), tmp_path))
+    hashes = fingerprint(levels(next(c for c in cases() if c.name == name), tmp_path))
     stored = json.loads(HASHES.read_text()) if HASHES.exists() else {}
     if request.config.getoption("--update-golden"):
-        HASHES.write_text(json.dumps({**stored, name: found}, indent=1, sort_keys=True) + "\n")
+        HASHES.write_text(json.dumps({**stored, name: hashes}, indent=1, sort_keys=True) + "\n")
         return
     show = f"to see what: make replay BASE=<revision> REPLAY_ARGS=\"--only '{name}'\""
-    assert found == stored.get(name), (
+    assert hashes == stored.get(name), (
         f"the generated code differs from what is stored; {show}; if that is meant:"
         " python -m pytest tests/benchmarks/test_replay.py -n0 --update-golden"
     )
@@ -216,8 +216,8 @@ def test_the_working_tree_is_equal_to_itself_and_a_deliberate_difference_is_foun
     assert report(names, old, new, 1) == 0
     assert "all are equal" in capsys.readouterr().out
     place = path_of(new, names[0])
-    found = record.read(place)
-    record.write(replace(found, llvm=found.llvm.replace("fsub", "fadd")), place)
+    recorded = record.read(place)
+    record.write(replace(recorded, llvm=recorded.llvm.replace("fsub", "fadd")), place)
     assert report(names, old, new, 1) == 1
     out = capsys.readouterr().out
     assert f"{names[0]}\n  differs in llvm" in out

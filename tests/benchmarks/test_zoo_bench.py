@@ -13,9 +13,9 @@ TIMED = {"shape": "1x8", "ours_ms": 2.0, "theirs_ms": 4.0, "others": 0.01}
 def test_a_row_per_shape_and_costs_once() -> None:
     events = [{"compile_s": 1.5}, {"artifact_bytes": 1 << 20, "load_s": 0.01}, TIMED,
               {**TIMED, "shape": "2x8", "beside_ms": 1.0}]  # fmt: skip
-    found, passed = rows("model", events)
+    table, passed = rows("model", events)
     assert passed
-    first, second = (dict(zip(HEADER, row, strict=True)) for row in found)
+    first, second = (dict(zip(HEADER, row, strict=True)) for row in table)
     assert (first["ratio"], first["of beside"], first["compile s"], first["artifact MiB"]) == (
         "0.50",
         "-",
@@ -26,24 +26,24 @@ def test_a_row_per_shape_and_costs_once() -> None:
 
 
 def test_errors_have_a_row_as_wide_as_the_others() -> None:
-    found, passed = rows("model", [{"starting": "1x8"}, {"error": "no memory"}])
+    table, passed = rows("model", [{"starting": "1x8"}, {"error": "no memory"}])
     assert not passed
-    (row,) = (dict(zip(HEADER, row, strict=True)) for row in found)
+    (row,) = (dict(zip(HEADER, row, strict=True)) for row in table)
     assert (row["shape"], row["ratio"], row["notes"]) == ("1x8", "", "error: no memory")
 
 
 def test_means_are_geometric_and_over_all_shapes() -> None:
-    found = {"a": [TIMED, {**TIMED, "beside_ms": 1.0}], "b": [{**TIMED, "ours_ms": 8.0, "beside_ms": 8.0}]}
-    assert geometric_means(found) == "Geometric means: ratio 0.79, of beside 1.41."
+    events = {"a": [TIMED, {**TIMED, "beside_ms": 1.0}], "b": [{**TIMED, "ours_ms": 8.0, "beside_ms": 8.0}]}
+    assert geometric_means(events) == "Geometric means: ratio 0.79, of beside 1.41."
     assert geometric_means({"a": [TIMED]}) == "Geometric means: ratio 0.50."
     assert geometric_means({"a": [{"error": "no memory"}]}) == ""
 
 
 @pytest.mark.parametrize("event", [{"artifact_error": "disk full"}, {"same_bits": False}])
 def test_artifacts_that_fail_or_differ_fail_the_model(event: dict[str, object]) -> None:
-    found, passed = rows("model", [{"compile_s": 1.5}, event, TIMED])
+    table, passed = rows("model", [{"compile_s": 1.5}, event, TIMED])
     assert not passed
-    assert "artifact" in found[0][-1]
+    assert "artifact" in table[0][-1]
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_disturbed_measurements_are_repeated(
         return [[float(Taken.asked)]]
 
     monkeypatch.setattr(timing, "time_in_turns", compare)
-    found, share = timing.time_undisturbed([], {})
+    samples, share = timing.time_undisturbed([], {})
     # the least disturbed one, whether or not it was the fastest
-    assert (found, share) == ([[float(counts)]], shares[counts])
+    assert (samples, share) == ([[float(counts)]], shares[counts])
     assert Taken.asked == asked

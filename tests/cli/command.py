@@ -8,3 +8,12 @@ def run(capsys, *arguments):
     code = main([str(a) for a in arguments])
     printed = capsys.readouterr()
     return code, printed.out, printed.err
+
+
+def error_of(capsys, *arguments):
+    """The message of a command that is rejected."""
+    code, out, err = run(capsys, *arguments)
+    assert code == 1
+    assert out == ""
+    assert "Traceback" not in err
+    return err.rstrip("\n")

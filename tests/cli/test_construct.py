@@ -76,12 +76,14 @@ def test_tensors_beyond_the_address_space_are_errors(optimizer, size, bits, tmp_
 def test_oversized_inputs_are_named_before_derived_values(tmp_path, capsys):
     # the product of two sizes that are flattened wraps to 0
     nodes = [helper.make_node("Flatten", ["x"], ["rows"]), helper.make_node("Gemm", ["rows", "w"], ["y"])]
-    given = [
+    inputs = [
         helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["m", 1 << 40, 1 << 40]),
         helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 9]),
     ]
-    made = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["m", 9])]
-    model = helper.make_model(helper.make_graph(nodes, "g", given, made), opset_imports=[helper.make_opsetid("", 17)])
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["m", 9])]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 17)]
+    )
     onnx.save(model, tmp_path / "m.onnx")
     code, _, err = run(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tw")
     assert code == 1
@@ -111,23 +113,23 @@ def test_a_machine_without_caches(tmp_path, capsys):
 
 @pytest.mark.parametrize("target", ["x86-64", "x86-64-v2", "x86-64-v3", "aarch64"])
 def test_every_instruction_set_has_a_machine_to_construct_for(target, tmp_path):
-    made = make_compilation(product(tmp_path / "m.onnx", "m", 16, 32), CompileOptions(target=target))
-    assert {k.optimizer for k in made.kernels} == {"gensor"}
-    machine = made.manifest.build.machine
+    compilation = make_compilation(product(tmp_path / "m.onnx", "m", 16, 32), CompileOptions(target=target))
+    assert {k.optimizer for k in compilation.kernels} == {"gensor"}
+    machine = compilation.manifest.build.machine
     if Target.parse(target) == Target.host():  # then the host's own microarchitecture, where it is known
         here = host_machine()
         assert (machine.name, machine.origin) == (here.name, "shipped" if here.identify else "generic")
     else:
         assert (machine.name, machine.origin) == (generic_machine(Target.parse(target)).name, "generic")
-    assert made.artifact().code
+    assert compilation.artifact().code
 
 
 def test_kernels_that_are_not_affine_are_left_to_the_rule(tmp_path, capsys):
     """In silence, kernel by kernel."""
     nodes = [helper.make_node("Gather", ["x", "i"], ["g"], axis=1), helper.make_node("MatMul", ["g", "w"], ["y"])]
     inputs = [models.value("x", [8, 40]), models.value("i", [16], TensorProto.INT64)]
-    made = models.model(nodes, inputs, [models.value("y", [8, 9])], {"w": models.array(1, 16, 9)})
-    onnx.save(made, tmp_path / "m.onnx")
+    proto = models.model(nodes, inputs, [models.value("y", [8, 9])], {"w": models.array(1, 16, 9)})
+    onnx.save(proto, tmp_path / "m.onnx")
     code, text, err = run(capsys, "inspect", tmp_path / "m.onnx", "--schedule", "--json")
     assert (code, err) == (0, "")
     assert [k["optimizer"] for k in json.loads(text)["schedule"]] == ["rule", "gensor"]
@@ -202,8 +204,8 @@ def test_a_node_that_is_not_there_is_told_before_compiling(tmp_path, capsys, mon
 
 def test_undeclared_sizes_are_reported(tmp_path, capsys):
     path = product(tmp_path / "m.onnx", "batch", 16, 24)
-    told = "assumed   batch = 1 12 16 192, as no range is declared; --shape NAME:LO..HI declares one"
+    assumption = "assumed   batch = 1 12 16 192, as no range is declared; --shape NAME:LO..HI declares one"
     for option, count in (((), 1), (("--shape", "batch:1..64"), 0)):
         status, out, _ = run(capsys, "inspect", path, "--construction", "--optimizer", "roller", *option)
         assert status == 0
-        assert out.count(told) == count
+        assert out.count(assumption) == count

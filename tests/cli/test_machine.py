@@ -37,7 +37,7 @@ def model(tmp_path) -> Path:
 
 def test_equal_machines_give_equal_bytes_in_any_process(model, tmp_path):
     """Whatever was measured on the host: here two hosts are two cache folders."""
-    found = []
+    artifacts = []
     for seed, ghz in (("1", 1.0), ("77", 9.0)):
         out, cache = tmp_path / f"{seed}.tw", tmp_path / f"cache{seed}"
         mine = replace(host_machine(), name="mine", ghz=ghz)
@@ -50,8 +50,8 @@ def test_equal_machines_give_equal_bytes_in_any_process(model, tmp_path):
         )  # fmt: skip
         command = [sys.executable, "-m", "tilewright", "compile", str(model), "-q", "-o", str(out), *V3]
         subprocess.run([*command, "--machine", "haswell"], env=environment, check=True)
-        found.append(out.read_bytes())
-    assert found[0] == found[1]
+        artifacts.append(out.read_bytes())
+    assert artifacts[0] == artifacts[1]
 
 
 def test_artifacts_say_how_they_were_made(model, tmp_path, capsys):
@@ -160,17 +160,34 @@ def test_inspect_construction(model, tmp_path, capsys):
     names = [line.split()[0] for line in out.splitlines() if " by gensor for " in line]
     code, out, _ = run(capsys, "inspect", model, *options, "--kernel", names[0], "--svg", picture, "--json")
     assert code == 0
-    (found,) = json.loads(out)["construction"]
-    assert (found["kernel"], found["machine"], found["constructed"]) == (names[0], "zen3", True)
+    (construction,) = json.loads(out)["construction"]
+    assert (construction["kernel"], construction["machine"], construction["constructed"]) == (names[0], "zen3", True)
     assert picture.read_text().startswith("<svg")
-    node = found["nodes"][0].split(" (")[0]
+    node = construction["nodes"][0].split(" (")[0]
     code, out, _ = run(capsys, "inspect", model, *options, "--node", node, "--json")
     assert names[0] in [c["kernel"] for c in json.loads(out)["construction"]]
+
+
+def test_inspect_cost(model, capsys):
+    options = ["--cost", *V3, "--machine", "zen3"]
+    code, out, _ = run(capsys, "inspect", model, *options)
+    assert code == 0
+    assert " by gensor for zen3: " in out
+    assert "\ntotal  " in out
+    code, out, _ = run(capsys, "inspect", model, *options, "--construction", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [c["kernel"] for c in found["cost"]] == [c["kernel"] for c in found["construction"]]
+    assert all(c["machine"] == "zen3" and c["total_ns"] > 0 and c["shapes"] for c in found["cost"] if c["constructed"])
+    node = found["cost"][0]["nodes"][0].split(" (")[0]
+    code, out, _ = run(capsys, "inspect", model, *options, "--node", node, "--json")
+    assert found["cost"][0]["kernel"] in [c["kernel"] for c in json.loads(out)["cost"]]
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["--cost", *RULE], "[option] construction: the optimizer 'rule' chooses by rule"),
         (["--construction", *RULE], "[option] construction: the optimizer 'rule' chooses by rule"),
         (["--construction", *V3, "--node", "x"], "[option] --node: the model has no node 'x'; there are "),
         (["--construction", *V3, "--svg", "a.svg"], "[option] --svg: a picture shows one kernel, "),

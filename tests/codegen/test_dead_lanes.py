@@ -86,11 +86,11 @@ func sums(X: float32[N], Y: float32[32]; N: 1..1000):
 
 def test_no_blend_in_a_tile_with_dead_lanes() -> None:
     """A blend would keep the previous tile live, and take twice the registers."""
-    spare, kept = (
+    dead, blended = (
         emit_llvm([f], [], Target.parse("x86-64-v4")).count("= select  <")
         for f in (tile(), tile(("in register", "in stack")))
     )
-    assert spare == 0 < kept
+    assert dead == 0 < blended
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -115,9 +115,9 @@ def test_main_runs_calls_on_planned_memory(threads: int) -> None:
     ],
 )
 def test_invalid_calls_are_rejected(call: KernelCall, message: str) -> None:
-    with pytest.raises(InternalError) as caught:
+    with pytest.raises(InternalError) as error:
         emit_llvm([parse(SCALE)], [segment(calls=(call,))], Target.host())
-    assert caught.value.what == message
+    assert error.value.what == message
 
 
 def test_invalid_kernels_are_rejected() -> None:

@@ -21,15 +21,17 @@ func padded(A: {0}[n, {1}], Y: {0}[n, 2, {2}]; n: 1..64):
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
-@pytest.mark.parametrize(("own", "padded", "lanes"), [(4, 5, 8), (8, 9, 16), (8, 16, 16), (3, 29, 32)])
-def test_uniform_condition_with_a_lane_condition(target: str, dtype: str, own: int, padded: int, lanes: int) -> None:
-    s = Schedule(parse(PADDED.format(dtype, own, padded)))
+@pytest.mark.parametrize(("elements", "padded", "lanes"), [(4, 5, 8), (8, 9, 16), (8, 16, 16), (3, 29, 32)])
+def test_uniform_condition_with_a_lane_condition(
+    target: str, dtype: str, elements: int, padded: int, lanes: int
+) -> None:
+    s = Schedule(parse(PADDED.format(dtype, elements, padded)))
     s.split("j", lanes, names=("o", "l"))
     s.vectorize("l")
     for loop in ("i", "side", "o"):
         s.parallel(loop)
     rng = np.random.default_rng(0)
-    arrays = {"A": rng.standard_normal((2, own)).astype(dtype), "Y": np.full((2, 2, padded), 9).astype(dtype)}
+    arrays = {"A": rng.standard_normal((2, elements)).astype(dtype), "Y": np.full((2, 2, padded), 9).astype(dtype)}
     check(s.func, arrays, {"n": 2}, target)
 
 

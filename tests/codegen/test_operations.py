@@ -30,9 +30,9 @@ def func_of(values: dict[str, Expr], params: tuple[Buffer, ...], v: Var) -> tupl
         out = Buffer(f"{name}_{kind}", (const(N),), value.dtype)
         outputs.append(out)
         loop = Var(f"i_{out.name}")
-        own = Var(f"v_{out.name}")
-        body = substitute(value, {v: own})
-        block = Block(out.name, (BlockIter(own, const(N), IterKind.SPATIAL, loop),), Store(out, (own,), body))
+        axis = Var(f"v_{out.name}")
+        body = substitute(value, {v: axis})
+        block = Block(out.name, (BlockIter(axis, const(N), IterKind.SPATIAL, loop),), Store(out, (axis,), body))
         loops.append(For(loop, const(N), kind, block))
     return Func("all_of", (*params, *outputs), (), (), seq(*loops)), tuple(outputs)
 
@@ -87,12 +87,12 @@ def test_binary(dtype: DType, target: str) -> None:
     actual = Native(func, target=target)(arrays)
     for op, kind in itertools.product(ops, KINDS):
         expected = apply_binary(op, x, y)
-        got = actual[f"{op}_{kind}"]
+        result = actual[f"{op}_{kind}"]
         if dtype.is_float and op in ("floordiv", "mod"):
             # NumPy's results differ between types where an infinity is involved
             keep = np.isfinite(x.astype(float)) & np.isfinite(y.astype(float))
-            expected, got = expected[keep], got[keep]
-        compare(got, expected, dtype, f"{op} {kind}", op in EXACT)
+            expected, result = expected[keep], result[keep]
+        compare(result, expected, dtype, f"{op} {kind}", op in EXACT)
 
 
 def domain(op: str, x: np.ndarray) -> np.ndarray:
@@ -150,7 +150,7 @@ def test_casts(source: DType, target: str) -> None:
     x = values_of(source, False)
     actual = Native(func, target=target)({"A": x, **{o.name: np.empty(N, o.dtype.numpy) for o in outputs}})
     for d, kind in itertools.product(others, KINDS):
-        got, expected = actual[f"to_{d}_{kind}"], apply_cast(d, x)
+        result, expected = actual[f"to_{d}_{kind}"], apply_cast(d, x)
         if source.is_float and d.is_int:
             # out of range, integers saturate, and NaN gives 0; undefined in C
             wide = np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=np.inf, neginf=-np.inf)
@@ -159,8 +159,8 @@ def test_casts(source: DType, target: str) -> None:
                                  for e in wide]).astype(d.numpy) if d.bits < 64 else None  # fmt: skip
             if expected is None:
                 keep = np.abs(wide) < 2**31 if d.kind == "i" else (wide >= 0) & (wide < 2**31)
-                got, expected = got[keep], wide[keep].astype(d.numpy)
-        compare(got, expected, d, f"{source} to {d} {kind}", True)
+                result, expected = result[keep], wide[keep].astype(d.numpy)
+        compare(result, expected, d, f"{source} to {d} {kind}", True)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

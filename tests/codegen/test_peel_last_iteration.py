@@ -213,11 +213,11 @@ def vectors(text: str) -> dict[str, int]:
 def test_interior_loads_have_no_masks() -> None:
     """Where masks are slow, one branch before a tile tests whether all lanes are in bounds; rows out of bounds load
     nothing."""
-    found = vectors(emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3")))
+    counts = vectors(emit_llvm([parse(BORDER)], [], Target.parse("x86-64-v3")))
     # per interior row: one tile without any mask, one with masked loads only, the last one fully masked
-    assert found["load"] == 1
-    assert found["masked load"] == 2
-    assert found["masked store"] == 2, "of the last tile, of rows inside and outside"
+    assert counts["load"] == 1
+    assert counts["masked load"] == 2
+    assert counts["masked store"] == 2, "of the last tile, of rows inside and outside"
 
 
 JOINED = """
@@ -240,9 +240,9 @@ def test_concatenated_rows_are_correct(columns: int, target: str) -> None:
 
 def test_load_masks_do_not_unswitch_masked_stores() -> None:
     """Tiles within the second of two concatenated rows are stored without masks, too."""
-    found = vectors(emit_llvm([parse(JOINED)], [], Target.parse("x86-64-v3")))
-    assert found["masked store"] == 1
-    assert found["store"] == 2
+    counts = vectors(emit_llvm([parse(JOINED)], [], Target.parse("x86-64-v3")))
+    assert counts["masked store"] == 1
+    assert counts["store"] == 2
 
 
 def test_shared_subexpressions_are_visited_once() -> None:

@@ -106,8 +106,8 @@ def test_deinterleaved_elements(
     starts = [min(s, last + 1 + behind - each) for s in range(0, last + 1, each)]
     stream = RegisterStream(tuple((s, Numbers(range(s, s + each))) for s in starts), each)  # pyright: ignore[reportArgumentType]
     phase = stream.phase(builder, stride, start % stride, start // stride + lanes)  # pyright: ignore[reportArgumentType]
-    found = phase.every_nth(builder, 1, start // stride, lanes)  # pyright: ignore[reportArgumentType]
-    numbers = [n for _, register in found.registers for n in register.numbers]
+    load = phase.every_nth(builder, 1, start // stride, lanes)  # pyright: ignore[reportArgumentType]
+    numbers = [n for _, register in load.registers for n in register.numbers]
     assert numbers == [start + stride * i for i in range(lanes)]
 
 

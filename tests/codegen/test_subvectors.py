@@ -57,14 +57,14 @@ def test_panels_are_neither_gathered_nor_scattered(rows: int | None, columns: in
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(-3, 3)), min_size=1, max_size=6), st.integers(1, 9))
 def test_subvector_length(starts: list[tuple[int, int]], length: int) -> None:
     places = [(base, at * 100 + i) for base, at in starts for i in range(length)]
-    found = subvector_length(places)
-    assert len(places) % found == 0
-    for start in range(0, len(places), found):
-        own = places[start : start + found]
-        if found < len(places):
-            assert own == [(own[0][0], own[0][1] + i) for i in range(found)]
+    width = subvector_length(places)
+    assert len(places) % width == 0
+    for start in range(0, len(places), width):
+        part = places[start : start + width]
+        if width < len(places):
+            assert part == [(part[0][0], part[0][1] + i) for i in range(width)]
     lone = all(a != b for a, b in pairwise(starts))
     if lone and length >= MIN_SUBVECTOR_LANES:
-        assert found == length
+        assert width == length
     if length < MIN_SUBVECTOR_LANES:
-        assert found == len(places)
+        assert width == len(places)

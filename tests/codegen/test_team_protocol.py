@@ -113,8 +113,8 @@ class Model:
         yield replace(t, at="recheck"), replace(m, awaited=1)
 
     def _recheck(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
-        done = m.done == self.pieces[t.seen - 1] and self.fault != "no second look at what is done"
-        yield replace(t, at="awake" if done else "sleep"), m
+        is_complete = m.done == self.pieces[t.seen - 1] and self.fault != "no second look at what is done"
+        yield replace(t, at="awake" if is_complete else "sleep"), m
 
     def _sleep(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         yield replace(t, at="awake"), self._slept(m, me, "awaited", m.awaited == 1)
@@ -151,8 +151,8 @@ class Model:
     def _left(self, t: Thread) -> int:
         """The apparent rest of a share; its size comes from the descriptor."""
         number, taken = t.word
-        known = number == t.seen or self.fault == "counts without numbers"
-        return self.size(t.fields, t.share) - taken if known else 0
+        is_current = number == t.seen or self.fault == "counts without numbers"
+        return self.size(t.fields, t.share) - taken if is_current else 0
 
     def _load(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         t = replace(t, word=m.counts[t.share])
@@ -180,10 +180,10 @@ class Model:
         yield replace(t, at="load", uncounted=t.uncounted + size), replace(m, ran=m.ran | pieces)
 
     def _report(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
-        done = m.done + t.uncounted
-        last = done == self.pieces[t.fields - 1]
+        iterations = m.done + t.uncounted
+        last = iterations == self.pieces[t.fields - 1]
         t = replace(t, uncounted=0)
-        yield replace(t, at="call") if last else self._next(me, t), replace(m, done=done)
+        yield replace(t, at="call") if last else self._next(me, t), replace(m, done=iterations)
 
     def _call(self, me: int, t: Thread, m: Memory) -> Iterator[Step]:
         if not m.awaited:
@@ -224,7 +224,7 @@ def explore(model: Model) -> int:
         AssertionError: an invariant is violated, or no thread can proceed before all have finished.
     """
     start = model.start()
-    found, open_ = {start}, [start]
+    reached, open_ = {start}, [start]
     everything = frozenset((s + 1, k) for s, n in enumerate(model.pieces) for k in range(n))
     while open_:
         threads, memory = open_.pop()
@@ -233,13 +233,13 @@ def explore(model: Model) -> int:
             for after, then in model.steps(me, thread, memory):
                 stuck = False
                 state = (*threads[:me], after, *threads[me + 1 :]), then
-                if state not in found:
-                    found.add(state)
+                if state not in reached:
+                    reached.add(state)
                     open_.append(state)
         if stuck:
             assert all(t.at == "end" for t in threads), f"nobody goes on: {threads}, {memory}"
             assert memory.ran == everything
-    return len(found)
+    return len(reached)
 
 
 @pytest.mark.parametrize(

@@ -212,10 +212,10 @@ def test_team_size_is_constant(size: int) -> None:
     assert Team([None])(size, 8) == [8]
 
 
-@pytest.mark.parametrize("given", [1, 2, 5, 8])
-def test_openmp_can_provide_fewer_threads(given: int) -> None:
+@pytest.mark.parametrize("team_size", [1, 2, 5, 8])
+def test_openmp_can_provide_fewer_threads(team_size: int) -> None:
     team = Team([None, None])
-    team.given = given
+    team.given = team_size
     assert team(17, 8) == [8]
 
 
@@ -258,9 +258,9 @@ def test_stages_see_earlier_writes(threads: int) -> None:
     rng = np.random.default_rng(7)
     for size in (1, 2, 61, 997, 1000):
         native = Native(parse(STAGES))  # a new one, whose first call starts a team whatever the overhead
-        given = {n: rng.standard_normal(size).astype(np.float32) for n in "XY"}
-        results = [native(given, {"K": size}, team) for team in (threads, threads, 1)]
-        x, y = (given[n].copy() for n in "XY")
+        inputs = {n: rng.standard_normal(size).astype(np.float32) for n in "XY"}
+        results = [native(inputs, {"K": size}, team) for team in (threads, threads, 1)]
+        x, y = (inputs[n].copy() for n in "XY")
         for _ in range(40):
             y = x[::-1] + x * np.float32(0.5)
             x = np.where(np.arange(size) < size // 2, y[::-1], np.float32(0.25) * y)

@@ -12,8 +12,8 @@ LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
 def _links(page: Path) -> list[tuple[str, Path]]:
-    found = LINK.findall(page.read_text())
-    return [(text, page.parent / target) for text, target in found if "://" not in target]
+    links = LINK.findall(page.read_text())
+    return [(text, page.parent / target) for text, target in links if "://" not in target]
 
 
 def _entries() -> list[str]:

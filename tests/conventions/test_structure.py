@@ -1,6 +1,8 @@
-"""Structure of the source: no circular imports, short files, short functions."""
+"""Structure of the source: no circular imports, short files and functions, plain names in tests."""
 
 import ast
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.conventions.imports import import_circles, import_graph
@@ -8,6 +10,10 @@ from tests.conventions.source import ROOT, python_files
 
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_HELPER_PARAMETERS = 7
+
+VAGUE_NAMES = frozenset(("found", "made", "known", "wanted", "caught", "told", "said", "met"))
+"""Names of the state of a search, which say nothing of the value."""
 
 
 @pytest.mark.parametrize("folder", ["src", "benchmarks"])
@@ -21,13 +27,45 @@ def test_circles_are_found_through_other_modules() -> None:
     assert import_circles(graph | {"c": frozenset()}) == []
 
 
-def test_files_and_functions_are_short() -> None:
-    too_long: list[str] = []
-    for path in python_files("src", "benchmarks"):
-        text, name = path.read_text(), path.relative_to(ROOT)
-        if (count := len(text.splitlines())) > MAX_FILE_LINES:
-            too_long.append(f"{name}: {count} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef) and (count := node.end_lineno - node.lineno + 1) > MAX_FUNCTION_LINES:
-                too_long.append(f"{name}: {node.name} has {count} lines")
-    assert too_long == []
+def _too_long(path: Path) -> Iterator[str]:
+    text, name = path.read_text(), path.relative_to(ROOT)
+    if (count := len(text.splitlines())) > MAX_FILE_LINES:
+        yield f"{name}: {count} lines"
+    for function in _functions(text):
+        if (count := (function.end_lineno or 0) - function.lineno + 1) > MAX_FUNCTION_LINES:
+            yield f"{name}: {function.name} has {count} lines"
+
+
+def _functions(text: str) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+
+
+def _parameters(function: ast.FunctionDef) -> list[str]:
+    """Names of all parameters but `self` and `cls`."""
+    arguments = function.args
+    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
+    return [name for name in names if name not in ("self", "cls")]
+
+
+@pytest.mark.parametrize("folder", ["src", "benchmarks", "tests"])
+def test_files_and_functions_are_short(folder: str) -> None:
+    assert [problem for path in python_files(folder) for problem in _too_long(path)] == []
+
+
+def test_helpers_of_tests_have_few_parameters() -> None:
+    """Parameters of the tests themselves are fixtures and parametrized values, so they are not counted."""
+    assert [
+        f"{path.relative_to(ROOT)}: {function.name} has {len(_parameters(function))} parameters"
+        for path in python_files("tests")
+        for function in _functions(path.read_text())
+        if not function.name.startswith("test_") and len(_parameters(function)) > MAX_HELPER_PARAMETERS
+    ] == []
+
+
+def test_locals_of_tests_are_named_by_what_they_hold() -> None:
+    assert [
+        f"{path.relative_to(ROOT)}:{node.lineno}: {node.id}"
+        for path in python_files("tests")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in VAGUE_NAMES
+    ] == []

@@ -10,7 +10,7 @@ from tests.tile.problems import matrix_product
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch, TileProgram
 
 AXIS = re.compile(r"(?P<name>\w+)(?P<flags>[|+]*) \d+: (?P<l2>\d+) > (?P<l1>\d+) > (?P<register>\d+)")
@@ -37,7 +37,7 @@ class MeasuredPrograms:
 
 def column_sums(rows: int, columns: int) -> Problem:
     """y[j] = the sum of x[k, j] over k"""
-    axes = (Axis("j", columns, True, False), Axis("k", rows, True, True))
+    axes = (ProblemAxis("j", columns, True, False), ProblemAxis("k", rows, True, True))
     matrix = Operand("x", 4, False, (rows, columns), ((0, 1), (1, 0)), False)
     total = Operand("y", 4, False, (columns,), ((1, 0),), True)
     return Problem("y", "y", axes, (matrix,), (total,), 1, 32, is_plain_sum=True)
@@ -45,7 +45,7 @@ def column_sums(rows: int, columns: int) -> Problem:
 
 def transposition(rows: int, columns: int) -> Problem:
     """y[i, j] = x[j, i], where y has so many rows"""
-    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    axes = (ProblemAxis("i", rows, True, False), ProblemAxis("j", columns, True, False))
     read = Operand("x", 4, False, (columns, rows), ((0, 1), (1, 0)), False)
     written = Operand("y", 4, False, (rows, columns), ((1, 0), (0, 1)), True)
     return Problem("y", "y", axes, (read, written), (), 1, 32)
@@ -65,11 +65,11 @@ def program_of(problem: Problem, text: str, lanes: int) -> TileProgram:
     and tiles of every axis, from L2 inwards, `|` at the lane axis. The operands of a product are packed along its rows
     (a0) or columns (a1)."""
     axes, _, rest = text.partition("; order ")
-    found = [match for part in axes.split("; ") if (match := AXIS.fullmatch(part))]
-    assert len(found) == len(problem.axes), text
+    matches = [match for part in axes.split("; ") if (match := AXIS.fullmatch(part))]
+    assert len(matches) == len(problem.axes), text
     order, _, packed = rest.partition("; packed ")
-    names = [match["name"] for match in found]
-    lane = next(k for k, match in enumerate(found) if "|" in match["flags"])
+    names = [match["name"] for match in matches]
+    lane = next(k for k, match in enumerate(matches) if "|" in match["flags"])
     sketch = Sketch(
         lane,
         lanes,
@@ -78,7 +78,7 @@ def program_of(problem: Problem, text: str, lanes: int) -> TileProgram:
         tuple((int(k), int(k)) for k in re.findall(r"a(\d)", packed)),
     )
     return TileProgram(
-        problem, sketch, tuple(tuple(int(m[level]) for m in found) for level in ("register", "l1", "l2"))
+        problem, sketch, tuple(tuple(int(m[level]) for m in matches) for level in ("register", "l1", "l2"))
     )
 
 

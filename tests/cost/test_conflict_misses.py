@@ -13,7 +13,7 @@ from tilewright.cost.conflict_misses import can_conflict, conflict_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch
 
 SETS, LINE = 16, 64
@@ -41,31 +41,31 @@ def fullest(operand: Operand, box: tuple[int, ...]) -> int:
 
 def factor(operand: Operand, box: tuple[int, ...]) -> float:
     """Of the second of two caches; in the first one, with a single set, nothing is a power of two apart."""
-    found = conflict_factors(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
-    assert 0 not in found
-    assert (1 in found) == can_conflict(operand, SETS, LINE)
-    return float(found[1][0]) if found else 1.0
+    factors = conflict_factors(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
+    assert 0 not in factors
+    assert (1 in factors) == can_conflict(operand, SETS, LINE)
+    return float(factors[1][0]) if factors else 1.0
 
 
 @given(st.integers(1, 64), st.sampled_from([16, 32, 48, 64, 128, 256, 512]), st.integers(1, 64))
 def test_conflict_factor_matches_the_fullest_set(rows: int, columns: int, width: int) -> None:
     operand, box = matrix(rows, columns), (rows, min(width, columns))
     count = rows * -(-box[1] * 4 // LINE)
-    said = count * factor(operand, box) / SETS
+    predicted = count * factor(operand, box) / SETS
     counted = fullest(operand, box)
     # whole rows of lines in few sets; what is left over goes into some of them
-    assert counted <= 2 * max(1.0, said) + 1
-    assert said <= max(counted, count / SETS)
+    assert counted <= 2 * max(1.0, predicted) + 1
+    assert predicted <= max(counted, count / SETS)
 
 
 @given(st.integers(1, 16), st.integers(1, 8), st.sampled_from([16, 32, 48, 64, 80, 128]), st.sampled_from([8, 16, 24]))
 def test_planes_alias_to_the_sets_of_their_rows(count: int, rows: int, columns: int, height: int) -> None:
     operand, box = pictures(16, height, columns), (count, rows, 4)
     touched = len(lines(operand, box))
-    said = touched * factor(operand, box) / SETS
+    predicted = touched * factor(operand, box) / SETS
     # it is the sets that are counted; how evenly lines lie among those is left out
-    assert said <= max(fullest(operand, box), touched / SETS)
-    assert fullest(operand, box) <= 2 * max(1.0, said) + 2
+    assert predicted <= max(fullest(operand, box), touched / SETS)
+    assert fullest(operand, box) <= 2 * max(1.0, predicted) + 2
 
 
 def test_a_column_aliases_where_whole_planes_spread_evenly() -> None:
@@ -88,7 +88,7 @@ def test_only_rows_a_power_of_two_apart_alias() -> None:
 def transposing(rows: int, written: int = 1, ways: int = 8, apart: int = 1024) -> float:
     """Bytes that a transpose of 1024 x 1024 elements, or of rows that lie farther apart, moves into a first cache of 64
     sets of 8 ways or more, in register tiles of so many rows of what is read and of the result."""
-    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    axes = (ProblemAxis("i", 1024, True, False), ProblemAxis("j", 1024, True, False))
     shape = (1024, apart)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)
@@ -118,7 +118,7 @@ def test_conflict_penalty_grows_with_the_aliased_rows() -> None:
 def storing_across(lanes: int) -> float:
     """Bytes that a transpose of 1024 x 1024 moves into the same cache, of which so many rows of the result are written
     two elements each from as many rows of what is read."""
-    axes = (Axis("i", 1024, True, False), Axis("j", 1024, True, False))
+    axes = (ProblemAxis("i", 1024, True, False), ProblemAxis("j", 1024, True, False))
     shape = (1024, 1024)
     source = Operand("x", 4, False, shape, ((0, 1), (1, 0)), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, ((1, 0), (0, 1)), True)), (), 1, 32)

@@ -36,10 +36,10 @@ def numbers(values: "tuple[int, ...] | list[int]") -> list[np.ndarray]:
 
 def touched(operand: Operand, box: tuple[int, ...], first: tuple[int, ...]) -> set[tuple[int, ...]]:
     """The elements that the points of a box touch."""
-    found: set[tuple[int, ...]] = set()
+    elements: set[tuple[int, ...]] = set()
     for point in pairs(*(range(f, f + n) for f, n in zip(first, box, strict=True))):
-        found.add(tuple(sum(c * x for c, x in zip(row, point, strict=True)) for row in operand.index))
-    return found
+        elements.add(tuple(sum(c * x for c, x in zip(row, point, strict=True)) for row in operand.index))
+    return elements
 
 
 @st.composite
@@ -88,15 +88,15 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
     count = len(shape)
     operand = Operand("x", 4, False, shape, tuple(tuple(int(a == d) for a in range(count)) for d in range(count)), True)
     box = (min(height, shape[0]), *(data.draw(st.integers(1, n)) for n in shape[1:]))
-    said = moved_bytes(operand, numbers(box), 64)[0] / 64
-    found: list[int] = []
+    predicted = moved_bytes(operand, numbers(box), 64)[0] / 64
+    line_counts: list[int] = []
     for first in pairs(*(range(n - b + 1) for n, b in zip(shape, box, strict=True))):
         places = touched(operand, box, first)
-        found.append(len({int(np.ravel_multi_index(at, shape)) // 16 for at in places}))
+        line_counts.append(len({int(np.ravel_multi_index(at, shape)) // 16 for at in places}))
     # a box may begin anywhere in a line, but one of whole lines begins with one
-    assert min(found) <= said
+    assert min(line_counts) <= predicted
     if all(b == n for b, n in zip(box[1:], shape[1:], strict=True)):
-        assert said < max(found) + 1
+        assert predicted < max(line_counts) + 1
     whole = [n for n, row in zip(shape, contiguous_dims(operand, 64), strict=True) if row]
     assert prod(whole) >= 16 > prod(whole[1:])
 
@@ -108,9 +108,9 @@ def test_short_rows_share_lines(height: int, shape: tuple[int, ...], data: st.Da
 def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
     assert is_legal(problem, SKETCH, sizes).all()
-    known = machine_named("x86-64-v3")
+    shipped = machine_named("x86-64-v3")
     # with lines of one element all bytes are asked for
-    machine = replace(known, levels=tuple(replace(x, line=4) for x in known.levels))
+    machine = replace(shipped, levels=tuple(replace(x, line=4) for x in shipped.levels))
     space = SearchSpace(problem, SKETCH, machine, ())
     extents = [a.extent for a in problem.axes]
     for level in (REGISTER, L1, L2):
@@ -131,19 +131,19 @@ def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) ->
 @given(tiles())
 def test_task_and_tile_counts_match_enumeration(case: tuple[Problem, Sizes]) -> None:
     problem, sizes = case
-    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
+    features = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
     (register, near, far), extents = sizes[0], [a.extent for a in problem.axes]
     tasks = len(range(0, extents[0], far[0])) * len(range(0, extents[1], far[1]))
-    assert found.tasks[0] == tasks
+    assert features.tasks[0] == tasks
     micro = (extents[0] // register[0]) * (extents[1] // register[1]) * (extents[2] // near[2])
-    assert found.register_tiles[0] == micro
-    assert found.accumulators[0] == register[0] * register[1] / 2
-    assert found.steps[0] * register[2] * found.register_tiles[0] == (
+    assert features.register_tiles[0] == micro
+    assert features.accumulators[0] == register[0] * register[1] / 2
+    assert features.steps[0] * register[2] * features.register_tiles[0] == (
         extents[0] // register[0] * (extents[1] // register[1]) * extents[2]
     )
-    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == problem.points
-    assert found.vector_loads[0] == register[2] * register[1] / 2
-    assert found.broadcast_loads[0] == register[2] * register[0]
+    assert features.vector_operations[0] * features.steps[0] * features.register_tiles[0] * 2 == problem.points
+    assert features.vector_loads[0] == register[2] * register[1] / 2
+    assert features.broadcast_loads[0] == register[2] * register[0]
 
 
 @given(tiles(), st.integers(0, 4))
@@ -171,9 +171,9 @@ def test_shared_data_is_loaded_by_every_thread() -> None:
     )
     a, b, c = 4 * 8 * 4, 4 * 4 * 8, 4 * 8 * 8
     for threads, rows, tasks in ((1, 1, 1), (2, 2, 2), (4, 4, 4), (8, 4, 8), (64, 4, 8)):
-        _, (own, shared) = cache_traffic(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6], 4, threads=[threads]))
+        _, (private, shared) = cache_traffic(problem, SKETCH, columns, CacheHierarchy([1e6, 1e6], 4, threads=[threads]))
         # threads beyond those that have rows of their own take columns, and read the same rows
-        assert own[0] == a * tasks / rows + b * rows + 2 * c
+        assert private[0] == a * tasks / rows + b * rows + 2 * c
         assert shared[0] == 0.0
     turned = Sketch(1, 2, (1, 0), 2)
     assert (
@@ -210,9 +210,9 @@ def test_shared_data_takes_more_of_the_last_private_cache() -> None:
 def test_masked_lanes_are_wasted_work() -> None:
     problem = matrix_product(4, 5, 3)
     sizes = np.array([[[2, 4, 1], [2, 4, 3], [4, 8, 3]]], np.int64)
-    found = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
+    features = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
     # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
-    assert found.vector_operations[0] * found.steps[0] * found.register_tiles[0] * 2 == 4 * 8 * 3
+    assert features.vector_operations[0] * features.steps[0] * features.register_tiles[0] * 2 == 4 * 8 * 3
 
 
 def test_streams_count_reads_only() -> None:

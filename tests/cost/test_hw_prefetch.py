@@ -10,7 +10,7 @@ from tilewright.cost.hw_prefetch import ramp_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch
 
 COST, LINE, ONE_STREAM = CostParameters(), 64, CostParameters().single_stream_penalty
@@ -24,8 +24,8 @@ def growth(n: int, chunk: int, sketch: Sketch = ALONG_ROWS, held: bool = False) 
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
-    return float((found.cache if held else found.memory)[0])
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
+    return float((factors.cache if held else factors.memory)[0])
 
 
 def test_register_tiles_of_a_row_continue_in_few_pages() -> None:
@@ -66,8 +66,8 @@ def test_a_single_row_with_one_panel_pays_the_single_stream_penalty(
         Sketch(1, lanes, (0, 1), 2, ((1, 1),), prefetched_operands=(1,) if ahead else ()),
     )
     sizes = np.array([[[rows, width, 1], [rows, width, 256], [16, width, 4096]]])
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
-    assert (float(found.memory[0]), float(found.cache[0])) == (expected, 1.0)
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
+    assert (float(factors.memory[0]), float(factors.cache[0])) == (expected, 1.0)
 
 
 def test_traffic_from_caches_has_no_page_penalty() -> None:
@@ -99,12 +99,12 @@ def moved(
 ) -> tuple[float, float]:
     """By what reading and writing a matrix of so many rows takes longer than its bytes; `read` gives the axes by which
     the source is indexed."""
-    axes = (Axis("i", rows, True, False), Axis("j", columns, True, False))
+    axes = (ProblemAxis("i", rows, True, False), ProblemAxis("j", columns, True, False))
     shape, index = (rows, columns), ((1, 0), (0, 1))
     source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
     p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([sizes])), CACHES)
-    return float(found[0].memory[0]), float(found[1].memory[0])
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([sizes])), CACHES)
+    return float(factors[0].memory[0]), float(factors[1].memory[0])
 
 
 ROW_BY_ROW = Sketch(1, 16, (0, 1), None)
@@ -153,7 +153,11 @@ def test_split_stores_to_alternating_pages_stall() -> None:
 def test_rows_shorter_than_a_line_are_contiguous() -> None:
     def storing(rows: int, columns: int) -> float:
         """By what parts of planes take longer to write than their bytes, in tiles of many planes."""
-        axes = (Axis("c", 32, True, False), Axis("i", rows, True, False), Axis("j", columns, True, False))
+        axes = (
+            ProblemAxis("c", 32, True, False),
+            ProblemAxis("i", rows, True, False),
+            ProblemAxis("j", columns, True, False),
+        )
         index = ((1, 0, 0), (0, 1, 0), (0, 0, 1))
         out = Operand("y", 4, False, (32, rows, columns), index, True)
         x = Operand("x", 4, False, (rows, columns, 32), (*index[1:], index[0]), False)
@@ -174,13 +178,13 @@ def test_transposed_stores_to_aligned_rows_touch_single_lines() -> None:
 
 def summed(columns: int, lanes: int, chunk: int, near: CacheHierarchy) -> tuple[float, float]:
     """By what sums over the columns of 1024 rows grow that come into the nearest cache, and into others."""
-    axes = (Axis("j", columns, True, False), Axis("k", 1024, True, True))
+    axes = (ProblemAxis("j", columns, True, False), ProblemAxis("k", 1024, True, True))
     x = Operand("x", 4, False, (1024, columns), ((0, 1), (1, 0)), False)
     y = Operand("y", 4, False, (columns,), ((1, 0),), True)
     p, sketch = Problem("y", "y", axes, (x,), (y,), 1, 32, is_plain_sum=True), Sketch(0, 8, (0,), 1)
     sizes = np.array([[[lanes, 1], [columns, chunk], [columns, 1024]]])
-    found = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), near)[0]
-    return float(found.l1[0]), float(found.cache[0])
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), near)[0]
+    return float(factors.l1[0]), float(factors.cache[0])
 
 
 def test_aliased_rows_evict_prefetched_lines() -> None:
@@ -197,18 +201,18 @@ def test_aliased_rows_evict_prefetched_lines() -> None:
 
 def test_copies_to_unaligned_rows_prefer_single_rows() -> None:
     def stored(columns: int, height: int, read: tuple[int, int] = (0, 1)) -> tuple[float, float]:
-        axes = (Axis("i", 64, True, False), Axis("j", columns, True, False))
+        axes = (ProblemAxis("i", 64, True, False), ProblemAxis("j", columns, True, False))
         shape, index = (64, columns), ((1, 0), (0, 1))
         source = Operand("x", 4, False, (shape[read[0]], shape[read[1]]), (index[read[0]], index[read[1]]), False)
         p = Problem("y", "y", axes, (source, Operand("y", 4, False, shape, index, True)), (), 1, 32)
         sizes = np.array([[[height, 8], [height, 8], [64, columns]]])
-        found = ramp_factors(
+        factors = ramp_factors(
             p,
             Sketch(1, 8, (0, 1), None),
             CandidateBatch.of(ShapeFamily.of(p), Sketch(1, 8, (0, 1), None), sizes),
             CacheHierarchy(CACHES.capacities, LINE, tlb_entries=64),
         )
-        return float(found[1].cache[0]), float(found[1].memory[0])
+        return float(factors[1].cache[0]), float(factors[1].memory[0])
 
     for height in (1, 2, 4):
         cache, memory = stored(194, height)

@@ -48,8 +48,8 @@ def test_work_outside_the_load_phase_adds_to_memory_time() -> None:
     problem, machine = matrix_product(16, 4096, 4096), machine_named("x86-64-v4")
 
     def time(*sizes: tuple[int, ...]) -> tuple[float, float, float]:
-        found = program_times(problem, PANELS, np.array([sizes]), machine)
-        return float(found.compute[0]), float(found.memory[1][0]), float(found.total[0])
+        times = program_times(problem, PANELS, np.array([sizes]), machine)
+        return float(times.compute[0]), float(times.memory[1][0]), float(times.total[0])
 
     several = time((4, 64, 1), (4, 64, 512), (4, 64, 4096))
     single = time((16, 16, 1), (16, 16, 512), (16, 16, 4096))
@@ -62,9 +62,9 @@ def test_reduction_lanes_have_separate_accumulators() -> None:
     problem = matrix_product(8, 3, 100)
     sketch = Sketch(2, 16, (0, 1), None, ((1, 2),))
     sizes = np.array([[[4, 3, 32], [8, 3, 128], [8, 3, 128]]], np.int64)
-    found = extract_features(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), 64, COST)
-    assert found.accumulators[0] == found.vector_operations[0] == 4 * 3 * 2
-    assert found.steps[0] == 4
-    assert found.register_tiles[0] == 2
-    assert found.vector_loads[0] == (4 + 3) * 2
-    assert found.broadcast_loads[0] == 0
+    features = extract_features(problem, sketch, CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes), 64, COST)
+    assert features.accumulators[0] == features.vector_operations[0] == 4 * 3 * 2
+    assert features.steps[0] == 4
+    assert features.register_tiles[0] == 2
+    assert features.vector_loads[0] == (4 + 3) * 2
+    assert features.broadcast_loads[0] == 0

@@ -70,6 +70,6 @@ def test_grains_grow_with_the_fork_cost() -> None:
 
 
 def test_grains_are_expressions_over_symbols() -> None:
-    found = [count(PRODUCT, n) for n in (8, 64, 512, 4096)]
-    assert found == sorted(found)
-    assert found[0] < 2 <= found[-1]
+    grains = [count(PRODUCT, n) for n in (8, 64, 512, 4096)]
+    assert grains == sorted(grains)
+    assert grains[0] < 2 <= grains[-1]

@@ -1,6 +1,7 @@
 """The model ranks programs as measurements did; by which factor they differ is not its promise."""
 
 from collections.abc import Hashable, Mapping
+from dataclasses import replace
 from itertools import combinations, pairwise
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ from tests.tile.problems import matrix_product
 from tilewright.cost.analytical import program_time
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch, TileProgram
 
 K = TypeVar("K", bound=Hashable)
@@ -81,7 +82,7 @@ def test_transpositions_of_aliased_rows() -> None:
     spread = {(1040, 16): 0.3, (1040, 32): 0.3, (1040, 64): 0.3}
 
     def predicted(columns: int, rows: int) -> float:
-        axes, index = (Axis("i", 1024, True, False), Axis("j", 1024, True, False)), ((1, 0), (0, 1))
+        axes, index = (ProblemAxis("i", 1024, True, False), ProblemAxis("j", 1024, True, False)), ((1, 0), (0, 1))
         source = Operand("x", 4, False, (1024, columns), index[::-1], False)
         problem = Problem("y", "y", axes, (source, Operand("y", 4, False, (1024, columns), index, True)), (), 1, 32)
         return program_time(TileProgram(problem, Sketch(1, 8, (1, 0), None), ((8, rows), (8, rows), (16, rows))), ZEN3)
@@ -95,14 +96,14 @@ def test_sums_over_aliased_rows() -> None:
     # docs/cost-model.md, REFETCH_FACTOR; one core of Zen 3
     one_line = {(1024, 16, 8): 62.0, (1024, 16, 16): 82.0, (1024, 16, 32): 136.0, (1024, 16, 64): 151.0}
     # the slowest of all blocks
-    others = {(1024, 64, 32): 71.0, (1040, 16, 32): 73.0}
+    slowest = {(1024, 64, 32): 71.0, (1040, 16, 32): 73.0}
 
     def predicted(columns: int, lanes: int, rows: int) -> float:
         sizes = ((lanes, 1), (columns, rows), (columns, 1024))
         return program_time(TileProgram(column_sums(1024, columns), Sketch(0, 8, (0,), 1), sizes), ZEN3)
 
     assert not misranked(one_line, {case: predicted(*case) for case in one_line})
-    for case, us in others.items():
+    for case, us in slowest.items():
         same_block = (1024, 16, 32)
         assert not misranked(
             {case: us, same_block: one_line[same_block]}, {x: predicted(*x) for x in (case, same_block)}
@@ -112,15 +113,57 @@ def test_sums_over_aliased_rows() -> None:
 def test_rows_of_a_window_share_loads() -> None:
     """Depthwise convolutions of 144 planes of 56 x 56, windows of 3 x 3, by rows of a register tile of 16 columns."""
     measured_us = {7: 169.0, 1: 187.0}  # docs/decisions/0014; last tile peeled, one core of Zen 3
-    axes = (Axis("c", 144, True, False), Axis("y", 56, True, False), Axis("x", 56, True, False),
-            Axis("p", 3, True, True), Axis("q", 3, True, True))  # fmt: skip
+    axes = (ProblemAxis("c", 144, True, False), ProblemAxis("y", 56, True, False), ProblemAxis("x", 56, True, False),
+            ProblemAxis("p", 3, True, True), ProblemAxis("q", 3, True, True))  # fmt: skip
     moved = ((1, 0, 0, 0, 0), (0, 1, 0, 1, 0), (0, 0, 1, 0, 1))
     image = Operand("x", 4, False, (144, 58, 58), moved, False)
     weights = Operand("w", 4, True, (144, 3, 3), ((1, 0, 0, 0, 0), (0, 0, 0, 1, 0), (0, 0, 0, 0, 1)), False)
-    made = Operand("y", 4, False, (144, 56, 56), tuple(tuple(row) for row in np.eye(5, dtype=int)[:3].tolist()), True)
-    problem, sketch = Problem("y", "y", axes, (image, weights), (made,), 1, 32), Sketch(2, 8, (0, 1, 2), None)
+    output = Operand("y", 4, False, (144, 56, 56), tuple(tuple(row) for row in np.eye(5, dtype=int)[:3].tolist()), True)
+    problem, sketch = Problem("y", "y", axes, (image, weights), (output,), 1, 32), Sketch(2, 8, (0, 1, 2), None)
     predicted = {}
     for rows in measured_us:
         register = (1, rows, 16, 3, 3)
         predicted[rows] = program_time(TileProgram(problem, sketch, (register, register, (144, 56, 56, 3, 3))), ZEN3)
+    assert not misranked(measured_us, predicted)
+
+
+def test_vectors_in_two_lines_cost_most_where_they_come_from_beyond_l1() -> None:
+    """212 x 542 x 367, B in place, whose rows begin anywhere, by rows and columns of a register tile and rows of an L1
+    tile."""
+    # docs/cost-model.md, split_miss_cycles; one core of a Xeon
+    measured_us = {(6, 64, 210): 410, (9, 48, 9): 425, (4, 96, 4): 573, (2, 128, 2): 954, (1, 128, 1): 1779}
+    predicted: dict[tuple[int, int, int], float] = {}
+    for rows, columns, l1 in measured_us:
+        sketch = Sketch(1, 16, (0, 1) if l1 > rows else (1, 0), 2)
+        sizes = ((rows, columns, 1), (l1, columns, 109), (l1, columns, 542))
+        predicted[rows, columns, l1] = program_time(TileProgram(matrix_product(212, 367, 542), sketch, sizes), XEON)
+    assert not misranked(measured_us, predicted)
+
+
+def test_rows_in_place_that_begin_at_lines() -> None:
+    """212 x 542 x N by N in tiles of 2 x 128 and 9 x 48, B in place: rows of 367 elements begin anywhere."""
+    # docs/cost-model.md, split_miss_cycles; one core of a Xeon
+    measured_us = {(9, 48, 368): 366, (9, 48, 367): 425, (2, 128, 368): 558, (2, 128, 367): 954}
+    predicted: dict[tuple[int, int, int], float] = {}
+    for rows, columns, extent in measured_us:
+        sizes = ((rows, columns, 1), (rows, columns, 109), (rows, columns, 542))
+        program = TileProgram(matrix_product(212, extent, 542), Sketch(1, 16, (1, 0), 2), sizes)
+        predicted[rows, columns, extent] = program_time(program, XEON)
+    assert not misranked(measured_us, predicted)
+
+
+def test_packing_pays_for_rows_that_begin_anywhere() -> None:
+    """212 x 542 x 367 in tiles of 9 x 48, by whether B is packed first."""
+    measured_us = {True: 401, False: 425}  # docs/cost-model.md, split_miss_cycles; one core of a Xeon
+    product = matrix_product(212, 367, 542)
+    variable = replace(product, operands=tuple(replace(o, constant=False) for o in product.operands))
+    predicted = {
+        packed: program_time(
+            TileProgram(
+                variable, Sketch(1, 16, (1, 0), 2, ((1, 1),) * packed), ((9, 48, 1), (9, 48, 181), (9, 48, 542))
+            ),
+            XEON,
+        )
+        for packed in measured_us
+    }
     assert not misranked(measured_us, predicted)

@@ -36,8 +36,8 @@ def test_a_multiply_add_is_two_flops_and_one_instruction() -> None:
 
 def test_functions_occupy_units_longer_than_additions() -> None:
     simple, values = kernel("Add", {"a": ["m", 8], "b": ["m", 8]}, ["m", 8])
-    function, given = kernel("Exp", {"a": ["m", 8]}, ["m", 8])
-    added, raised = count_operations(simple, values), count_operations(function, given)
+    function, function_operands = kernel("Exp", {"a": ["m", 8]}, ["m", 8])
+    added, raised = count_operations(simple, values), count_operations(function, function_operands)
     assert added.flops == raised.flops == 48
     assert raised.instructions[0][1] > added.instructions[0][1] == 48
 
@@ -47,9 +47,9 @@ def test_a_gathered_table_counts_only_loaded_elements() -> None:
     inputs = [models.value("table", [100000, 16]), models.value("i", ["m"], TensorProto.INT64)]
     model = models.model([node], inputs, [models.value("y", ["m", 16])])
     func = make_compilation(model, CompileOptions(optimizer="rule")).kernels[0].origin
-    found = touched_bytes(func, {s: const(6) for s in func.symbols})
+    sizes = touched_bytes(func, {s: const(6) for s in func.symbols})
     # six rows, as many numbers of rows for every element at most, and the result
-    assert sorted(found.values()) == [8 * 6, 4 * 6 * 16, 4 * 6 * 16]
+    assert sorted(sizes.values()) == [8 * 6, 4 * 6 * 16, 4 * 6 * 16]
 
 
 def test_source_level_follows_the_reuse_distance() -> None:
@@ -79,10 +79,10 @@ def test_reused_memory_is_one_operand() -> None:
 def test_the_bound_is_the_slower_of_compute_and_memory(cores: int) -> None:
     peak, memory = MACHINE.gflops(cores), MACHINE.levels[-1]
     work = OperationCounts(2e6, ((32, 1e6),))
-    found = roofline_bound(work, [(OperandUse("a", 1000.0), 0)], MACHINE, cores)
-    assert (found.by, found.us) == ("compute", pytest.approx(2e6 / peak / 1e3))
-    assert all(us == 0 for _, us in found.memory_us)
-    found = roofline_bound(work, [(OperandUse("a", 1e8), len(MACHINE.levels) - 1)], MACHINE, cores)
-    assert (found.by, found.us) == (memory.name, pytest.approx(1e8 / memory.gbs(cores) / 1e3))
+    bound = roofline_bound(work, [(OperandUse("a", 1000.0), 0)], MACHINE, cores)
+    assert (bound.by, bound.us) == ("compute", pytest.approx(2e6 / peak / 1e3))
+    assert all(us == 0 for _, us in bound.memory_us)
+    bound = roofline_bound(work, [(OperandUse("a", 1e8), len(MACHINE.levels) - 1)], MACHINE, cores)
+    assert (bound.by, bound.us) == (memory.name, pytest.approx(1e8 / memory.gbs(cores) / 1e3))
     # what comes from memory passes every level on its way
-    assert [us for _, us in found.memory_us] == pytest.approx([1e8 / x.gbs(cores) / 1e3 for x in MACHINE.levels[1:]])
+    assert [us for _, us in bound.memory_us] == pytest.approx([1e8 / x.gbs(cores) / 1e3 for x in MACHINE.levels[1:]])

@@ -16,7 +16,7 @@ from tilewright.optimize.construct.local_search import neighbours
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import L1, REGISTER, Sizes, Sketch
 
 MACHINE = machine_named("zen5").with_cores(2)
@@ -30,8 +30,8 @@ def operand(name: str, shape: tuple[int, ...], *index: tuple[int, ...], written:
     return Operand(name, 4, name == "w", shape, index, written)
 
 
-def axes(sizes: tuple[int, ...], symbols: frozenset[int], reduced: int) -> tuple[Axis, ...]:
-    return tuple(Axis(f"a{k}", n, k not in symbols, k >= len(sizes) - reduced) for k, n in enumerate(sizes))
+def axes(sizes: tuple[int, ...], symbols: frozenset[int], reduced: int) -> tuple[ProblemAxis, ...]:
+    return tuple(ProblemAxis(f"a{k}", n, k not in symbols, k >= len(sizes) - reduced) for k, n in enumerate(sizes))
 
 
 def unit(count: int, *moved: int) -> Index:
@@ -42,16 +42,16 @@ def product(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
     """y[b, i, j] = sum over k of x[b, i, k] * w[k, j], and something added to it."""
     b, i, j, k = sizes
     x, w = operand("x", (b, i, k), *unit(4, 0, 1, 3)), operand("w", (k, j), *unit(4, 3, 2))
-    done = (operand("z", (b, j, i), *unit(4, 0, 2, 1)), operand("y", (b, i, j), *unit(4, 0, 1, 2), written=True))
-    return Problem("y", "y", axes(sizes, symbols, 1), (x, w), done, 1, 32)
+    written = (operand("z", (b, j, i), *unit(4, 0, 2, 1)), operand("y", (b, i, j), *unit(4, 0, 1, 2), written=True))
+    return Problem("y", "y", axes(sizes, symbols, 1), (x, w), written, 1, 32)
 
 
 def attention(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
     """y[b, i, j] = sum over k of x[b, i, k] * v[b, j, k], all of them results of other kernels."""
     b, i, j, k = sizes
     x, v = operand("x", (b, i, k), *unit(4, 0, 1, 3)), operand("v", (b, j, k), *unit(4, 0, 2, 3))
-    done = (operand("y", (b, i, j), *unit(4, 0, 1, 2), written=True),)
-    return Problem("y", "y", axes(sizes, symbols, 1), (x, v), done, 1, 32)
+    written = (operand("y", (b, i, j), *unit(4, 0, 1, 2), written=True),)
+    return Problem("y", "y", axes(sizes, symbols, 1), (x, v), written, 1, 32)
 
 
 def windows(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
@@ -60,16 +60,16 @@ def windows(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
     extents = (c, i, j, 3, 3)
     x = operand("x", (c, i + 2, j + 2), (1, 0, 0, 0, 0), (0, 1, 0, 1, 0), (0, 0, 1, 0, 1))
     w = operand("w", (c, 3, 3), *unit(5, 0, 3, 4))
-    done = (operand("y", (c, i, j), *unit(5, 0, 1, 2), written=True),)
-    return Problem("y", "y", axes(extents, symbols, 2), (x, w), done, 1, 32)
+    written = (operand("y", (c, i, j), *unit(5, 0, 1, 2), written=True),)
+    return Problem("y", "y", axes(extents, symbols, 2), (x, w), written, 1, 32)
 
 
 def columns(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
     """y[b, j] = sum over k of x[b, k, j], which uses nothing again."""
     b, _, j, k = sizes
     x = operand("x", (b, k, j), *unit(3, 0, 2, 1))
-    done = (operand("y", (b, j), *unit(3, 0, 1), written=True),)
-    return Problem("y", "y", axes((b, j, k), symbols, 1), (x,), done, 1, 32, is_plain_sum=True)
+    written = (operand("y", (b, j), *unit(3, 0, 1), written=True),)
+    return Problem("y", "y", axes((b, j, k), symbols, 1), (x,), written, 1, 32, is_plain_sum=True)
 
 
 def turned(sizes: tuple[int, ...], symbols: frozenset[int]) -> Problem:
@@ -93,14 +93,14 @@ def drawn(kind: Callable[[tuple[int, ...], frozenset[int]], Problem], rng: np.ra
         # the axes are b, j, k
         moved = [(0, 2, 3)[k] for k in moved if k < 3]
 
-    def at(known: list[int]) -> Problem:
-        found = list(known)
+    def at(representative: list[int]) -> Problem:
+        sizes = list(representative)
         for k in moved:
-            found[k] = int(rng.choice(SIZES))
-        return kind(tuple(found), symbols)
+            sizes[k] = int(rng.choice(SIZES))
+        return kind(tuple(sizes), symbols)
 
-    known = [int(n) for n in rng.choice(SIZES, 4)]
-    return replace(at(known), samples=tuple(at(known) for _ in range(rng.integers(1, 6))))
+    representative = [int(n) for n in rng.choice(SIZES, 4)]
+    return replace(at(representative), samples=tuple(at(representative) for _ in range(rng.integers(1, 6))))
 
 
 def some_forms(problem: Problem) -> list[Sketch]:
@@ -128,8 +128,8 @@ def some_sizes(space: SearchSpace, rng: np.random.Generator) -> Sizes:
     states = space.initial_state()[None]
     for _ in range(int(rng.integers(1, 6))):
         targets, exists = neighbours(space, states)
-        found = np.unique(targets[exists], axis=0)
-        states = rng.permutation(found)[: rng.integers(1, 9)] if len(found) else states
+        successors = np.unique(targets[exists], axis=0)
+        states = rng.permutation(successors)[: rng.integers(1, 9)] if len(successors) else states
     return space.sizes(states)
 
 
@@ -139,10 +139,12 @@ def test_batched_shape_samples_equal_single_ones(kind: Callable[..., Problem]) -
     for seed in range(20):
         rng = np.random.default_rng([seed])
         problem = drawn(kind, rng)
-        found = some_forms(problem)
-        for k in rng.permutation(len(found))[:3]:
-            sizes = some_sizes(SearchSpace.of(replace(problem, samples=()), found[k], MACHINE), rng)
-            np.testing.assert_array_equal(mean_time(problem, found[k], sizes, MACHINE), alone(problem, found[k], sizes))
+        sketches = some_forms(problem)
+        for k in rng.permutation(len(sketches))[:3]:
+            sizes = some_sizes(SearchSpace.of(replace(problem, samples=()), sketches[k], MACHINE), rng)
+            np.testing.assert_array_equal(
+                mean_time(problem, sketches[k], sizes, MACHINE), alone(problem, sketches[k], sizes)
+            )
             together += len({p.axes for p in problem.samples}) > 1
     assert together >= 8
 
@@ -191,8 +193,8 @@ def test_loops_of_other_candidates_do_not_count() -> None:
 def crowded(taps: int) -> Problem:
     """y[i, j] = sum over p and q of x[i, p, q, j] * w[p, q], with rows of x a power of two apart."""
     x, w = operand("x", (56, 32, taps, 1024), *unit(4, 0, 2, 3, 1)), operand("w", (32, taps), *unit(4, 2, 3))
-    done = (operand("y", (56, 1024), *unit(4, 0, 1), written=True),)
-    return Problem("y", "y", axes((56, 1024, 32, taps), frozenset({3}), 2), (x, w), done, 1, 32)
+    written = (operand("y", (56, 1024), *unit(4, 0, 1), written=True),)
+    return Problem("y", "y", axes((56, 1024, 32, taps), frozenset({3}), 2), (x, w), written, 1, 32)
 
 
 def test_loops_of_other_shapes_do_not_count() -> None:

@@ -10,7 +10,7 @@ from tilewright.cost.analytical import program_time
 from tilewright.cost.regime import is_streaming
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem
+from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch, TileProgram
 
 MACHINE = machine_named("zen5").with_cores(1)
@@ -20,7 +20,7 @@ L2_GBS, FAR_GBS = MACHINE.levels[1].core_gbs, MACHINE.levels[2].core_gbs
 
 def columns(rows: int, width: int, added: bool = True) -> Problem:
     """The sum over the rows of a matrix."""
-    axes = (Axis("j", width, True, False), Axis("k", rows, True, True))
+    axes = (ProblemAxis("j", width, True, False), ProblemAxis("k", rows, True, True))
     matrix = Operand("x", 4, False, (rows, width), ((0, 1), (1, 0)), False)
     total = Operand("y", 4, False, (width,), ((1, 0),), True)
     return Problem("y", "y", axes, (matrix,), (total,), 1, 32, is_plain_sum=added)
@@ -70,7 +70,7 @@ def test_masked_loads_of_partial_tiles_cost_in_every_step() -> None:
 
 @pytest.mark.parametrize("lane", [1, 0])
 def test_transposes_prefer_long_segments(lane: int) -> None:
-    axes = (Axis("i", 2048, True, False), Axis("j", 2048, True, False))
+    axes = (ProblemAxis("i", 2048, True, False), ProblemAxis("j", 2048, True, False))
     read = Operand("x", 4, False, (2048, 2048), ((0, 1), (1, 0)), False)
     written = Operand("y", 4, False, (2048, 2048), ((1, 0), (0, 1)), True)
     p = Problem("y", "y", axes, (read, written), (), 1, 32)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tilewright.cost.parallel_time import parallel_time
+from tilewright.cost.parallel_time import Phase, parallel_time
 from tilewright.machine.shipped import machine_named
 
 MACHINE = machine_named("x86-64-v4")
@@ -15,19 +15,19 @@ def totals(*tasks: int) -> list[float]:
     """Nanoseconds of the same work in so many tasks each."""
     counts = np.array(tasks, float)
     nothing = [np.zeros(len(tasks)) for _ in MACHINE.levels[1:]]
-    found = parallel_time([(np.full(len(tasks), WORK), nothing)], counts, np.ones(len(tasks)), MACHINE)
-    return [float(x) for x in found.total - found.parallel]
+    times = parallel_time([Phase(np.full(len(tasks), WORK), nothing)], counts, np.ones(len(tasks)), MACHINE)
+    return [float(x) for x in times.total - times.parallel]
 
 
 def test_smaller_tasks_have_less_imbalance() -> None:
     cores = MACHINE.cores
     counts = [cores * k for k in (8, 16, 64, 1024)]
-    found = totals(*counts)
-    assert found == sorted(found, reverse=True)
-    assert len(set(found)) == len(found)
+    times = totals(*counts)
+    assert times == sorted(times, reverse=True)
+    assert len(set(times)) == len(times)
     # half of the last task, of which each core has `k`
-    assert found[1] == pytest.approx(WORK / cores * (1 + 1 / 32))
-    assert found[-1] == pytest.approx(WORK / cores, rel=1e-3)
+    assert times[1] == pytest.approx(WORK / cores * (1 + 1 / 32))
+    assert times[-1] == pytest.approx(WORK / cores, rel=1e-3)
 
 
 def test_imbalance_of_one_task_per_core_is_the_speed_variation() -> None:
@@ -46,8 +46,8 @@ def test_remaining_threads_use_the_shared_bandwidth() -> None:
     far = MACHINE.levels[-1]
     tasks, nothing = np.array([MACHINE.cores, 64.0 * MACHINE.cores]), np.zeros(2)
     moved = [nothing] * (len(MACHINE.levels) - 2) + [np.full(2, WORK * far.total_gbs)]
-    found = parallel_time([(nothing, moved)], tasks, np.ones(2), MACHINE)
-    assert found.total[0] == found.total[1]
+    times = parallel_time([Phase(nothing, moved)], tasks, np.ones(2), MACHINE)
+    assert times.total[0] == times.total[1]
 
 
 def test_imbalance_decides_between_one_thread_and_all() -> None:
@@ -55,5 +55,5 @@ def test_imbalance_decides_between_one_thread_and_all() -> None:
     saved, woken = 1.0 - 1.0 / MACHINE.cores, MACHINE.sync_us * 1e3
     work = np.full(2, woken / saved * 1.005)
     tasks = np.array([MACHINE.cores, 1024.0 * MACHINE.cores])
-    found = parallel_time([(work, [np.zeros(2)] * (len(MACHINE.levels) - 1))], tasks, np.ones(2), MACHINE)
-    assert list(found.parallel) == [0.0, woken]
+    times = parallel_time([Phase(work, [np.zeros(2)] * (len(MACHINE.levels) - 1))], tasks, np.ones(2), MACHINE)
+    assert list(times.parallel) == [0.0, woken]

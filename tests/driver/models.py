@@ -16,10 +16,10 @@ def value(name: str, shape, kind: int = TensorProto.FLOAT):
 def model(nodes, inputs, outputs, constants=None, opset: int = 18, name: str = "test") -> onnx.ModelProto:
     weights = [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
     graph = helper.make_graph(nodes, name, inputs, outputs, weights)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], producer_name="tests")
-    made.ir_version = 9
-    onnx.checker.check_model(made)
-    return made
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], producer_name="tests")
+    proto.ir_version = 9
+    onnx.checker.check_model(proto)
+    return proto
 
 
 def mlp() -> onnx.ModelProto:

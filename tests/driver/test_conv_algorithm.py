@@ -26,10 +26,10 @@ MACHINE = replace(machine_named("x86-64-v4"), cores=2)
 """With few cores multiplications count; with many, the transforms' memory does."""
 
 
-def tiles_in(made):
+def tiles_in(result):
     """The tile sizes of fast convolutions in a compilation, read off the stages that reduce."""
-    found = [s for s in made.program.steps if isinstance(s, Computation) and s.is_reduction]
-    return [int(s.output.shape[0].value) - 2 for s in found if s.output.rank == 6]
+    reductions = [s for s in result.program.steps if isinstance(s, Computation) and s.is_reduction]
+    return [int(s.output.shape[0].value) - 2 for s in reductions if s.output.rank == 6]
 
 
 def compilation(source, **options):
@@ -90,33 +90,33 @@ def test_invalid_winograd_options():
 @pytest.mark.parametrize(("optimizer", "tile", "limit"), [("rule", 4, 6e-6), ("gensor", 2, 1e-6)])
 def test_winograd_is_accurate_on_every_size(monkeypatch, optimizer, tile, limit):
     def always(program, *_):
-        made = with_winograd(program, (tile,), lambda direct, ways: ways[0])
-        assert made is not program
-        return made
+        compilation = with_winograd(program, (tile,), lambda direct, ways: ways[0])
+        assert compilation is not program
+        return compilation
 
     monkeypatch.setattr(pipeline, "select_winograd", always)
     source = residual_conv(19, 0, ["n", 19, "h", "w"])
-    made = make_compilation(
+    compilation = make_compilation(
         source, CompileOptions(shapes={"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
     )
-    executable = tilewright.Executable(made.artifact(), 2)
+    executable = tilewright.Executable(compilation.artifact(), 2)
     for n, h, w in ((1, 1, 1), (2, 7, 5), (3, 16, 16), (1, 33, 13)):
         x = array(h, n, 19, h, w)
-        (exact,) = evaluate_program(made.lowered, {"x": x}).values()
+        (exact,) = evaluate_program(compilation.lowered, {"x": x}).values()
         assert relative_error(executable(x), exact) < limit
 
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_default_winograd_meets_the_error_limit_of_the_zoo(batch):
     source = residual_conv(64, 28, [batch, 64, 28, 28])
-    made, exact = (
+    winograd, exact = (
         make_compilation(source, CompileOptions(optimizer="roller", machine=MACHINE, exact=e)) for e in (False, True)
     )
-    if tilewright.Target.host().name != TARGET and not tiles_in(made):
+    if tilewright.Target.host().name != TARGET and not tiles_in(winograd):
         pytest.skip("this machine's estimate is against it")
     x = array(4, batch, 64, 28, 28)
-    (reference,) = evaluate_program(made.lowered, {"x": x}).values()
-    fast, direct = (relative_error(tilewright.Executable(m.artifact())(x), reference) for m in (made, exact))
+    (reference,) = evaluate_program(winograd.lowered, {"x": x}).values()
+    fast, direct = (relative_error(tilewright.Executable(m.artifact())(x), reference) for m in (winograd, exact))
     assert fast <= max(2.5 * direct, 1e-6)
 
 
@@ -135,8 +135,8 @@ def video(channels, sizes, taps=(3, 3, 3)):
 @pytest.mark.parametrize(("sizes", "taps"), [((4, 28, 28), (3, 3, 3)), ((8, 28, 28), (1, 3, 3))])
 def test_video_convolutions_transform_only_spatial_axes_by_default(sizes, taps):
     """Time is an axis of the product; cutting it too would amplify errors beyond what the default allows."""
-    made = compilation(video(128, sizes, taps))
-    (product,) = (s for s in made.program.steps if isinstance(s, Computation) and s.is_reduction)
+    compiled_model = compilation(video(128, sizes, taps))
+    (product,) = (s for s in compiled_model.program.steps if isinstance(s, Computation) and s.is_reduction)
     assert product.output.rank == 7
     assert [int(n.value) for n in product.output.shape[:2]] == [4, 4]
     assert len(product.reduce_axes) == (2 if taps[0] > 1 else 1)
@@ -151,29 +151,29 @@ def test_winograd_of_videos_is_accurate_on_every_size(monkeypatch):
 
     monkeypatch.setattr(pipeline, "select_winograd", always)
     source = video(19, ("t", "h", 9))
-    made = make_compilation(source, CompileOptions(shapes={"t": "1..9", "h": "1..20"}, optimizer="gensor"))
-    assert [s.output.rank for s in made.program.steps if isinstance(s, Computation) and s.is_reduction] == [7]
+    compilation = make_compilation(source, CompileOptions(shapes={"t": "1..9", "h": "1..20"}, optimizer="gensor"))
+    assert [s.output.rank for s in compilation.program.steps if isinstance(s, Computation) and s.is_reduction] == [7]
     exact = make_compilation(source, CompileOptions(shapes={"t": "1..9", "h": "1..20"}, optimizer="gensor", exact=True))
-    executable = tilewright.Executable(made.artifact(), 2)
+    executable = tilewright.Executable(compilation.artifact(), 2)
     for t, h in ((1, 1), (2, 7), (6, 16)):
         x = array(h, 1, 19, t, h, 9)
-        (wanted,) = evaluate_program(exact.lowered, {"x": x}).values()
-        assert relative_error(executable(x), wanted) < 1e-6
+        (expected,) = evaluate_program(exact.lowered, {"x": x}).values()
+        assert relative_error(executable(x), expected) < 1e-6
 
 
 def test_intermediates_of_winograd_are_exposed():
     options = CompileOptions(target=TARGET, optimizer="roller", machine=MACHINE)
-    made = make_compilation(residual_conv(128, 28), options, expose_intermediates=True)
-    assert tiles_in(made) == [2]
-    assert "y" in dict(made.program.outputs)
+    compilation = make_compilation(residual_conv(128, 28), options, expose_intermediates=True)
+    assert tiles_in(compilation) == [2]
+    assert "y" in dict(compilation.program.outputs)
 
 
 def test_direct_algorithm_disables_the_winograd_pass():
-    made = compilation(residual_conv(128, 28), exact=True)
-    times = make_stage_oracle(made.lowered, made.build, made.target)
-    assert select_winograd(made.lowered, made.build, times) is made.lowered
-    allowed = replace(made.build, convolutions="safe")
-    assert select_winograd(made.lowered, allowed, times) is not made.lowered
+    compiled_model = compilation(residual_conv(128, 28), exact=True)
+    times = make_stage_oracle(compiled_model.lowered, compiled_model.build, compiled_model.target)
+    assert select_winograd(compiled_model.lowered, compiled_model.build, times) is compiled_model.lowered
+    allowed = replace(compiled_model.build, convolutions="safe")
+    assert select_winograd(compiled_model.lowered, allowed, times) is not compiled_model.lowered
 
 
 def test_filter_without_taps_stays_direct():
@@ -192,19 +192,19 @@ def strided(channels, size, outputs):
     return model(nodes, [value("x", [1, channels, size, size])], [value("y", shape)], weights)
 
 
-def copies_in(made):
-    return [s for s in made.program.steps if isinstance(s, Computation) and not s.is_reduction]
+def copies_in(result):
+    return [s for s in result.program.steps if isinstance(s, Computation) and not s.is_reduction]
 
 
 def test_strided_operands_are_densified_where_the_estimate_is_faster():
     source = strided(256, 28, 512)
-    made = compilation(source)
-    (copy,) = copies_in(made)
+    compiled_model = compilation(source)
+    (copy,) = copies_in(compiled_model)
     assert [int(n.value) for n in copy.output.shape] == [1, 256, 14, 14]
     assert copies_in(compilation(source, exact=True))  # the sums are the same ones
     assert copies_in(compilation(strided(64, 56, 4))) == []  # few sums read the copy
     assert copies_in(make_compilation(source, CompileOptions(target=TARGET, optimizer="rule"))) == []
     if tilewright.Target.host().name == TARGET:
         x = array(2, 1, 256, 28, 28)
-        (exact,) = evaluate_program(made.lowered, {"x": x}).values()
-        assert relative_error(tilewright.Executable(made.artifact(), 2)(x), exact) < 1e-6
+        (exact,) = evaluate_program(compiled_model.lowered, {"x": x}).values()
+        assert relative_error(tilewright.Executable(compiled_model.artifact(), 2)(x), exact) < 1e-6

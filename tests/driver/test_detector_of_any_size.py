@@ -40,31 +40,31 @@ def test_boxes_are_as_exact_as_those_of_onnx_runtime(height: int, width: int) ->
     images = np.random.default_rng().random((1, 3, height, width), np.float32)
     peer = onnxruntime.InferenceSession(detector().SerializeToString(), providers=["CPUExecutionProvider"])
     feeds = {"images": images}
-    made = compiled()
-    ((_, buffer),) = made.lowered.outputs
-    exact = evaluate_program(made.lowered, feeds)[buffer.name]
-    got, theirs = executable().run(feeds)["boxes"], np.asarray(peer.run(None, feeds)[0])
-    assert got.shape == (1, 4 + 5, height * width * 21 // 1024)
-    assert relative_error(got, exact) <= max(1e-6, 3 * relative_error(theirs, exact))
+    compilation = compiled()
+    ((_, buffer),) = compilation.lowered.outputs
+    exact = evaluate_program(compilation.lowered, feeds)[buffer.name]
+    actual, theirs = executable().run(feeds)["boxes"], np.asarray(peer.run(None, feeds)[0])
+    assert actual.shape == (1, 4 + 5, height * width * 21 // 1024)
+    assert relative_error(actual, exact) <= max(1e-6, 3 * relative_error(theirs, exact))
 
 
 def test_everything_of_a_detector_is_native() -> None:
-    made = compiled()
-    assert len(made.segments) == len(made.manifest.steps) == 1
-    assert any(isinstance(call, KernelCall) for call in made.segments[0].segment.calls)
+    compilation = compiled()
+    assert len(compilation.segments) == len(compilation.manifest.steps) == 1
+    assert any(isinstance(call, KernelCall) for call in compilation.segments[0].segment.calls)
 
 
 def test_kernels_are_chosen_for_maps_of_a_picture_of_hundreds_of_pixels() -> None:
-    made = compiled()
-    height = next(v for v in made.program.symbols if v.name == "height")
-    convolutions = [u for u in made.units if isinstance(u, BoundKernel) and "Conv" in u.kernel.label]
-    seen: set[int] = set()
+    compilation = compiled()
+    height = next(v for v in compilation.program.symbols if v.name == "height")
+    convolutions = [u for u in compilation.units if isinstance(u, BoundKernel) and "Conv" in u.kernel.label]
+    sizes: set[int] = set()
     for unit in convolutions:
         chosen = unit.compiled.samples
         assert chosen is not None
         values = {v: unit.sizes.get(v, v) for v in unit.compiled.origin.symbols}
         rows = [chosen.representative[v] for v, e in values.items() if height in free_vars(e)]
         assert all(n >= 11 for n in rows), unit.kernel.label
-        seen.update(rows)
+        sizes.update(rows)
     # from the picture to its 32nd
-    assert max(seen) >= 32 * 11
+    assert max(sizes) >= 32 * 11

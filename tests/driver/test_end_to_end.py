@@ -26,11 +26,11 @@ def reference(model, feeds):
 def check(model, executable, feeds, tolerance=2e-5):
     actual, expected = executable.run(feeds), reference(model, feeds)
     assert list(actual) == list(expected)
-    for name, want in expected.items():
-        got = actual[name]
-        assert got.shape == want.shape, name
-        assert got.dtype == want.dtype, name
-        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(want).max())))
+    for name, right in expected.items():
+        result = actual[name]
+        assert result.shape == right.shape, name
+        assert result.dtype == right.dtype, name
+        np.testing.assert_allclose(result, right, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(right).max())))
 
 
 def feeds(seed, *shape, name="x"):
@@ -195,11 +195,11 @@ def test_older_targets(level):
 
 
 def test_progress_is_reported():
-    seen = []
-    tilewright.compile(models.mlp(), progress=lambda what, done, total: seen.append((what, done, total)))
-    stages = list(dict.fromkeys(what for what, _, _ in seen))
+    events = []
+    tilewright.compile(models.mlp(), progress=lambda what, done, total: events.append((what, done, total)))
+    stages = list(dict.fromkeys(what for what, _, _ in events))
     assert stages == ["model", "kernels", "weights and memory", "machine code"]
-    assert all(0 <= done <= total for _, done, total in seen)
+    assert all(0 <= done <= total for _, done, total in events)
 
 
 def test_equal_kernels_share_a_function():
@@ -210,9 +210,9 @@ def test_equal_kernels_share_a_function():
         last = f"r{k}"
     constants = {f"w{k}": models.array(k, 16, 16, scale=0.3) for k in range(4)}
     model = models.model(nodes, [models.value("x", ["n", 16])], [models.value(last, ["n", 16])], constants)
-    made = make_compilation(model)
-    assert len(made.kernels) == 1
-    assert len(made.units) == 4
+    compilation = make_compilation(model)
+    assert len(compilation.kernels) == 1
+    assert len(compilation.units) == 4
     check(model, tilewright.compile(model), feeds(2, 9, 16))
 
 
@@ -228,14 +228,14 @@ def test_equal_constants_are_stored_once():
 
 
 def test_errors_of_layers_against_double_precision():
-    made = make_compilation(models.convnet())
+    compilation = make_compilation(models.convnet())
     x = feeds(8, 2, 3, 24, 30)
-    outputs = tilewright.Executable(made.artifact()).run(x)
-    found = compare_outputs(made, x, outputs, None)
-    assert [c.name for c in found] == ["y", "p"]
-    assert all(c.passed and c.error < 1e-5 for c in found)
+    outputs = tilewright.Executable(compilation.artifact()).run(x)
+    comparisons = compare_outputs(compilation, x, outputs, None)
+    assert [c.name for c in comparisons] == ["y", "p"]
+    assert all(c.passed and c.error < 1e-5 for c in comparisons)
     wrong = {**outputs, "y": outputs["y"] + 0.1}
-    assert [c.passed for c in compare_outputs(made, x, wrong, None)] == [False, True]
+    assert [c.passed for c in compare_outputs(compilation, x, wrong, None)] == [False, True]
     layers = compare_layers(make_compilation(models.convnet(), expose_intermediates=True), x, None)
     assert len(layers) >= 4
     assert all(c.error < 1e-5 for c in layers)
@@ -243,8 +243,8 @@ def test_errors_of_layers_against_double_precision():
 
 def test_importing_the_package_is_cheap():
     code = "import sys, tilewright; print(sorted(m for m in sys.modules if m in ('numpy', 'onnx', 'llvmlite')))"
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert found.strip() == "[]"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output.strip() == "[]"
 
 
 def test_a_loaded_model_needs_no_compiler(tmp_path):
@@ -255,8 +255,8 @@ def test_a_loaded_model_needs_no_compiler(tmp_path):
         "'onnx' in sys.modules)"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "m.tw")]
-    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert found.strip() == "[] False"
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert output.strip() == "[] False"
 
 
 def test_the_public_names_exist():
@@ -290,13 +290,13 @@ def test_memory_does_not_grow_over_many_calls():
 
 
 def test_parallel_grains_grow_with_the_batch():
-    made = make_compilation(models.mlp())
-    (batch,) = made.program.symbols
-    calls = [c for c in made.segments[0].segment.calls if isinstance(c, KernelCall)]
+    compilation = make_compilation(models.mlp())
+    (batch,) = compilation.program.symbols
+    calls = [c for c in compilation.segments[0].segment.calls if isinstance(c, KernelCall)]
     grains = [c.parallel_grains for c in calls if c.parallel_grains is not None]
     assert grains
-    for found in grains:
-        few, many = (int(evaluate_expr(found, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))
+    for expression in grains:
+        few, many = (int(evaluate_expr(expression, Environment({batch: np.int64(n)}, {}))) for n in (1, 100_000))
         assert few < 2
         assert many > 4
 

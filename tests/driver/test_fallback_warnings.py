@@ -19,11 +19,11 @@ def test_arithmetic_of_a_fallback(truth: bool) -> None:
     with pytest.warns(FallbackWarning):
         exe = tilewright.compile(proto, optimizer="rule", threads=1)
     x = np.array([1000, -1000, 1, 0], np.float32)
-    found = exe.run({"c": np.array(truth), "x": x, "z": np.zeros(1, np.float32)})["r"]
+    actual = exe.run({"c": np.array(truth), "x": x, "z": np.zeros(1, np.float32)})["r"]
     with np.errstate(all="ignore"):
         wide = np.exp(x) / np.float32(0)
-        want = wide - wide if truth else np.log(x) / np.float32(0)
-    np.testing.assert_array_equal(found, want)
+        expected = wide - wide if truth else np.log(x) / np.float32(0)
+    np.testing.assert_array_equal(actual, expected)
 
 
 def test_folding_of_constants() -> None:

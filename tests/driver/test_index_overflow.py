@@ -25,13 +25,13 @@ I, J, K = (tw.placeholder((COUNT,), t, name) for name, t in (("I", "int64"), ("J
 @settings(max_examples=6, deadline=None)
 @given(st.lists(STEPS, min_size=3, max_size=8))
 def test_native_code_and_interpreter_wrap_as_numpy_does(programs: list[list[Step]]) -> None:
-    wanted: list[np.ndarray] = []
+    expected: list[np.ndarray] = []
 
     def one(steps: list[Step], name: str) -> tw.Tensor:
         def body(p: Expr) -> Expr:
             pair = followed(steps, leaves(I[p], J[p], K[p], p % 3))[-1]
             with np.errstate(all="ignore"):
-                wanted.append(pair.value(VALUES))
+                expected.append(pair.value(VALUES))
             return pair.e
 
         return tw.compute((COUNT,), body, name)
@@ -39,13 +39,13 @@ def test_native_code_and_interpreter_wrap_as_numpy_does(programs: list[list[Step
     outputs = [one(steps, f"out{n}") for n, steps in enumerate(programs)]
     s = tw.create_schedule(*outputs, inputs=[I, J, K])
     inputs = {name: VALUES[name] for name in ("I", "J", "K")}
-    found = {t.name: np.zeros(COUNT, np.int64) for t in outputs}
-    interpret(s.func, {**inputs, **found}, {})
+    computed = {t.name: np.zeros(COUNT, np.int64) for t in outputs}
+    interpret(s.func, {**inputs, **computed}, {})
     native = s.build()(**inputs)
     native = native if isinstance(native, tuple) else (native,)
-    for t, mine, w in zip(outputs, native, wanted, strict=True):
+    for t, mine, w in zip(outputs, native, expected, strict=True):
         np.testing.assert_array_equal(mine, w, err_msg=str(s))
-        np.testing.assert_array_equal(found[t.name], w, err_msg=str(s))
+        np.testing.assert_array_equal(computed[t.name], w, err_msg=str(s))
 
 
 @settings(max_examples=6, deadline=None)
@@ -55,18 +55,18 @@ def test_sums_and_products_of_any_formula(
 ) -> None:
     """A sum of `A[k] + 1` is one: what is stored stays an addition to the element, in whatever order its terms are."""
     mine, numpy = over
-    wanted: list[np.ndarray] = []
+    expected: list[np.ndarray] = []
 
     def body(p: Expr) -> Expr:
         k = tw.reduce_axis(COUNT, "k")
         pair = followed(steps, leaves(I[k], J[k], K[k], k % 3))[-1]
         with np.errstate(all="ignore"):
-            wanted.append(numpy(pair.value(VALUES)))
+            expected.append(numpy(pair.value(VALUES)))
         return mine(pair.e, k)
 
     s = tw.create_schedule(tw.compute((1,), body, "out"), inputs=[I, J, K])
     native = s.build()(**{name: VALUES[name] for name in ("I", "J", "K")})
-    np.testing.assert_array_equal(native, wanted)
+    np.testing.assert_array_equal(native, expected)
 
 
 @pytest.mark.parametrize("optimizer", ["rule", "gensor"])
@@ -81,8 +81,8 @@ def test_reductions_of_what_is_computed_inside(operator: str, body: str, optimiz
     with np.errstate(all="ignore"):
         c = {"Add(x, one)": x + 1, "Mul(x, two)": x * 2, "Sub(one, x)": 1 - x, "Add(x, x)": x + x,
              "Where(b, big, one)": np.where(x > 1, 2**63 - 1, 1)}[body]  # fmt: skip
-        wanted = (np.sum if operator == "ReduceSum" else np.prod)(c + 1, axis=1)
-    np.testing.assert_array_equal(tw.compile(proto, optimizer=optimizer, threads=1)(x), wanted)
+        expected = (np.sum if operator == "ReduceSum" else np.prod)(c + 1, axis=1)
+    np.testing.assert_array_equal(tw.compile(proto, optimizer=optimizer, threads=1)(x), expected)
 
 
 A = tw.placeholder((10,), "uint8", "A")

@@ -31,10 +31,10 @@ def compare(proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bo
     else:
         peer = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     for feeds in calls:
-        wanted = peer.run(None, feeds)
-        for got, want in zip(executable.run(feeds).values(), wanted, strict=True):
-            assert (got.dtype, got.shape) == (want.dtype, want.shape)
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        expected_results = peer.run(None, feeds)
+        for actual, expected in zip(executable.run(feeds).values(), expected_results, strict=True):
+            assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
 
 IMAGES = [(2, 3, 9, 7), (1, 3, 5, 16), (3, 3, 40, 33)]
@@ -125,8 +125,8 @@ def test_images_without_elements():
     sizes = {"h": "0..64", "w": "0..64"}
     pooled, sampled = tilewright.compile(pool, shapes=sizes), tilewright.compile(sample, shapes=sizes)
     for h, w in ((0, 5), (5, 0), (0, 0)):
-        found = pooled.run({"x": normal(1, 2, h, w)})
-        assert found["i"].shape == (1, 2, h + 1, w + 1)
-        assert (found["i"] == -1).all()
-        assert np.isneginf(found["y"]).all()
+        results = pooled.run({"x": normal(1, 2, h, w)})
+        assert results["i"].shape == (1, 2, h + 1, w + 1)
+        assert (results["i"] == -1).all()
+        assert np.isneginf(results["y"]).all()
         assert (sampled.run({"x": normal(1, 2, h, w), "grid": normal(1, 3, 3, 2)})["y"] == 0).all()

@@ -73,36 +73,38 @@ def compiled(name: str):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_an_instrumented_model_computes_the_same_bits(name: str, threads: int) -> None:
-    feeds, made = case(name)[1], compiled(name)
-    noted = instrument(made, threads)
+    feeds, compilation = case(name)[1], compiled(name)
+    noted = instrument(compilation, threads)
     segments = [p.segment for p in noted.compilation.segments]
     recorder = Recorder(noted.compilation.artifact(), segments, noted.timestamp_outputs, threads, feeds)
-    expected = Executable(made.artifact(), threads).run(feeds)
+    expected = Executable(compilation.artifact(), threads).run(feeds)
     for _ in range(3):
-        found = recorder.results()
-        assert found.keys() == expected.keys()
+        actual = recorder.results()
+        assert actual.keys() == expected.keys()
         for key in expected:
-            np.testing.assert_array_equal(found[key], expected[key])
+            np.testing.assert_array_equal(actual[key], expected[key])
 
 
 @pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "aarch64"])
 @pytest.mark.parametrize("name", CASES)
 def test_code_without_a_profile_knows_nothing_of_one(name: str, target: str) -> None:
-    made = make_compilation(case(name)[0], CompileOptions(target=target, optimizer="rule"))
-    before = made.llvm()
-    noted = instrument(made, 4).compilation
+    compilation = make_compilation(case(name)[0], CompileOptions(target=target, optimizer="rule"))
+    before = compilation.llvm()
+    noted = instrument(compilation, 4).compilation
     # threads that wait look at the counter, too
     assert before.count(COUNTER) < noted.llvm().count(COUNTER)
-    assert made.llvm() == before
+    assert compilation.llvm() == before
     # a segment that notes nothing among the same kernels gives the plain text again
-    again = [p.segment for p in made.segments]
+    again = [p.segment for p in compilation.segments]
     assert emit_llvm([k.func for k in noted.kernels], again, noted.target) == before
 
 
 def test_the_counter_of_aarch64_is_one_that_programs_may_read() -> None:
-    made = instrument(make_compilation(models.mlp(), CompileOptions(target="aarch64", optimizer="rule")), 2).compilation
-    text = assembly(made.llvm(), Target.parse("aarch64"))
+    instrumented = instrument(
+        make_compilation(models.mlp(), CompileOptions(target="aarch64", optimizer="rule")), 2
+    ).compilation
+    text = assembly(instrumented.llvm(), Target.parse("aarch64"))
     assert "CNTVCT_EL0" in text
     assert "PMCCNTR" not in text
 
@@ -110,8 +112,8 @@ def test_the_counter_of_aarch64_is_one_that_programs_may_read() -> None:
 def test_timestamp_outputs_have_unused_names() -> None:
     nodes = [helper.make_node("Relu", ["stamps:tw"], ["%stamps:tw"], name="r")]
     model = models.model(nodes, [models.value("stamps:tw", [4])], [models.value("%stamps:tw", [4])])
-    found = tilewright.profile(model, {"stamps:tw": np.ones(4, np.float32)}, seconds=0.001)
-    assert [e.nodes for e in found.entries] == ["r (Relu)"]
+    profile = tilewright.profile(model, {"stamps:tw": np.ones(4, np.float32)}, seconds=0.001)
+    assert [e.nodes for e in profile.entries] == ["r (Relu)"]
 
 
 def test_every_call_of_an_entry_has_a_record_of_its_own() -> None:
@@ -144,69 +146,70 @@ def test_threads_beyond_the_lines_are_not_started(threads: int) -> None:
     np.testing.assert_array_equal(outputs["y"], expected["y"])
 
 
-def check(found: Profile) -> None:
+def check(profile: Profile) -> None:
     """What holds for every profile."""
-    assert found.calls >= 8
-    assert 0 < found.sum_us <= found.call_us
-    assert found.outside_us == pytest.approx(found.call_us - sum(e.us for e in found.entries))
+    assert profile.calls >= 8
+    assert 0 < profile.sum_us <= profile.call_us
+    assert profile.outside_us == pytest.approx(profile.call_us - sum(e.us for e in profile.entries))
     ends = 0.0
-    for e in found.entries:
+    for e in profile.entries:
         assert e.begin >= ends - 1e-6
         ends = e.begin + e.us
-        assert e.share == pytest.approx(e.us / found.call_us)
+        assert e.share == pytest.approx(e.us / profile.call_us)
         assert bool(e.threads) == (e.regions > 0)
         for t in e.threads:
             assert min(t.start, t.busy, t.wait) >= 0
         if e.kind == "kernel":
             assert e.limit is not None
             assert e.limit.us == max(e.limit.compute_us, *(us for _, us in e.limit.memory_us))
-    assert ends <= found.call_us + 1e-6
+    assert ends <= profile.call_us + 1e-6
 
 
 @pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", CASES)
 def test_profiles(name: str, threads: int) -> None:
-    feeds, made = case(name)[1], compiled(name)
-    found = profile_compilation(made, feeds, threads, 0.001)
-    check(found)
-    assert found.threads == threads
-    assert found.inputs == {n: a.shape for n, a in feeds.items()}
+    feeds, compilation = case(name)[1], compiled(name)
+    profile = profile_compilation(compilation, feeds, threads, 0.001)
+    check(profile)
+    assert profile.threads == threads
+    assert profile.inputs == {n: a.shape for n, a in feeds.items()}
     expected: list[str] = []
-    segments = iter(made.segments)
-    for step in made.manifest.steps:
+    segments = iter(compilation.segments)
+    for step in compilation.manifest.steps:
         if isinstance(step, NativeStep):
             expected += ["kernel" if isinstance(c, KernelCall) else "copy" for c in next(segments).segment.calls]
         else:
             expected.append("fallback")
-    assert [e.kind for e in found.entries] == expected
+    assert [e.kind for e in profile.entries] == expected
 
 
 def test_entries_have_the_names_of_the_users_nodes() -> None:
     model, feeds = case("mlp")
-    found = tilewright.profile(model, feeds, seconds=0.001)
-    assert [e.nodes for e in found.entries] == [
+    profile = tilewright.profile(model, feeds, seconds=0.001)
+    assert [e.nodes for e in profile.entries] == [
         "dense1 (Gemm) + relu1 (Relu)", "dense2 (MatMul) + bias2 (Add)", "softmax (Softmax)",
     ]  # fmt: skip
-    assert found.sizes == {"batch": 5}
-    assert found.entries[0].flops == 2 * 5 * 24 * 40 + 5 * 40 * 2
+    assert profile.sizes == {"batch": 5}
+    assert profile.entries[0].flops == 2 * 5 * 24 * 40 + 5 * 40 * 2
 
 
 @pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
 def test_fallback_steps_have_entries_in_their_places() -> None:
     model, feeds = case("two fallbacks")
-    found = tilewright.profile(model, feeds, seconds=0.001)
-    assert [(e.kind, e.nodes) for e in found.entries if e.kind == "fallback"] == [
+    profile = tilewright.profile(model, feeds, seconds=0.001)
+    assert [(e.kind, e.nodes) for e in profile.entries if e.kind == "fallback"] == [
         ("fallback", "det one (Det)"), ("fallback", "det two (Det)"),
     ]  # fmt: skip
-    assert [e.step for e in found.entries] == sorted(e.step for e in found.entries)
-    assert all(e.limit is None and e.flops is None for e in found.entries if e.kind == "fallback")
+    assert [e.step for e in profile.entries] == sorted(e.step for e in profile.entries)
+    assert all(e.limit is None and e.flops is None for e in profile.entries if e.kind == "fallback")
 
 
 def test_operations_and_bytes_follow_the_sizes_of_the_call() -> None:
-    made = compiled("large")
+    compilation = compiled("large")
     small, wide = (
-        profile_compilation(made, {"x": RNG.standard_normal((n, 256)).astype(np.float32)}, 1, 0.001) for n in (16, 64)
+        profile_compilation(compilation, {"x": RNG.standard_normal((n, 256)).astype(np.float32)}, 1, 0.001)
+        for n in (16, 64)
     )
     for a, b in zip(small.entries, wide.entries, strict=True):
         assert a.flops is not None
@@ -219,18 +222,18 @@ def test_operations_and_bytes_follow_the_sizes_of_the_call() -> None:
 
 
 def test_copies_have_entries() -> None:
-    made = compiled("passing on")
-    copies = [c for p in made.segments for c in p.segment.calls if isinstance(c, BufferCopy)]
-    found = profile_compilation(made, {"x": RNG.standard_normal((3, 4)).astype(np.float32)}, 1, 0.001)
-    told = [e.nodes for e in found.entries if e.kind == "copy"]
-    assert len(told) == len(copies) == 4
-    assert told == ["output 'same'", "output 'view'", "output 'constant'", "output 'again'"]
+    compilation = compiled("passing on")
+    copies = [c for p in compilation.segments for c in p.segment.calls if isinstance(c, BufferCopy)]
+    profile = profile_compilation(compilation, {"x": RNG.standard_normal((3, 4)).astype(np.float32)}, 1, 0.001)
+    copied_nodes = [e.nodes for e in profile.entries if e.kind == "copy"]
+    assert len(copied_nodes) == len(copies) == 4
+    assert copied_nodes == ["output 'same'", "output 'view'", "output 'constant'", "output 'again'"]
 
 
 def test_overhead_is_measured_on_demand() -> None:
-    feeds, made = case("mlp")[1], compiled("mlp")
-    assert profile_compilation(made, feeds, 1, 0.001).overhead is None
-    measured = profile_compilation(made, feeds, 1, 0.001, with_overhead=True).overhead
+    feeds, compilation = case("mlp")[1], compiled("mlp")
+    assert profile_compilation(compilation, feeds, 1, 0.001).overhead is None
+    measured = profile_compilation(compilation, feeds, 1, 0.001, with_overhead=True).overhead
     assert measured is not None
     assert measured > -1
 

@@ -41,8 +41,8 @@ def assert_right(proto: onnx.ModelProto, *calls: Mapping[str, np.ndarray]) -> Ex
     """The compiled model gives what the reference evaluator gives."""
     exe = compiled(proto)
     for feeds in calls:
-        for name, want in zip(exe.run(feeds), ReferenceEvaluator(proto).run(None, dict(feeds)), strict=True):
-            np.testing.assert_allclose(exe.run(feeds)[name], want, rtol=1e-5, atol=1e-6)
+        for name, expected in zip(exe.run(feeds), ReferenceEvaluator(proto).run(None, dict(feeds)), strict=True):
+            np.testing.assert_allclose(exe.run(feeds)[name], expected, rtol=1e-5, atol=1e-6)
     return exe
 
 
@@ -149,9 +149,9 @@ def test_a_one_hot_depth_that_is_a_vector() -> None:
     exe = compiled(made("y = OneHot(i, d, v)", "int64[n] i, int64[1] d, float[2] v"))
     np.testing.assert_array_equal(exe.run(feeds)["y"], [[0, 2, 0], [0, 0, 2], [0, 0, 0]])
     exe = compiled(made("y = OneHot(i, d, v)", "int64[n] i, int64[k] d, float[2] v"))
-    with pytest.raises(EvaluatorError) as caught:
+    with pytest.raises(EvaluatorError) as error:
         exe.run(feeds | {"d": np.array([3, 3])})
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[evaluator] n0 (OneHot): failed on ONNX's reference evaluator, which runs it: ValueError: cannot reshape "
         "array of size 2 into shape (); given int64 [3], int64 [2], float32 [2]: either these do not suit the node, or "
         "the evaluator can't run it"
@@ -169,9 +169,9 @@ def test_a_size_that_is_too_small_names_the_node() -> None:
     exe = compiled(made("d = Compress <axis = 3> (x, c)  y = Conv(d, w)", "float[1, 2, 5, n] x, bool[n] c",
                         w=normal(4, 2, 3, 3)))  # fmt: skip
     exe.run({"x": normal(1, 2, 5, 6), "c": KEPT})
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(ShapeError) as error:
         exe.run({"x": normal(1, 2, 5, 3), "c": KEPT[:3]})
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[shape] result 'd' of n0 (Compress): has size 2 along axis 3, later nodes need at least 3; "
         "these data do not suit the model"
     )

@@ -46,10 +46,10 @@ def test_outputs_come_in_the_order_asked_for(tmp_path: Path) -> None:
     save_artifact(compress_artifact(), tmp_path / "m.tw")
     session = InferenceSession(tmp_path / "m.tw")
     feeds = {"keep": np.array([True, False, True, True]), "x": FEED}
-    out, kept = session.run(None, feeds)
-    for names, expected in ((["kept", "out"], [kept, out]), (["kept"], [kept])):
-        for value, wanted in zip(session.run(names, feeds, None), expected, strict=True):
-            np.testing.assert_array_equal(value, wanted)
+    out, passed_on = session.run(None, feeds)
+    for names, expected in ((["kept", "out"], [passed_on, out]), (["kept"], [passed_on])):
+        for value, reference in zip(session.run(names, feeds, None), expected, strict=True):
+            np.testing.assert_array_equal(value, reference)
 
 
 def test_descriptions(file: Path) -> None:
@@ -99,9 +99,9 @@ def test_configuration_entries() -> None:
     options = SessionOptions()
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         options.get_session_config_entry("none")
-    assert str(caught.value) == "[option] key 'none': no such configuration entry"
+    assert str(error.value) == "[option] key 'none': no such configuration entry"
 
 
 def test_names_that_onnxruntime_has_too() -> None:
@@ -115,8 +115,8 @@ def test_names_that_onnxruntime_has_too() -> None:
     for level in GraphOptimizationLevel:
         assert hasattr(onnxruntime.GraphOptimizationLevel, level.name)
     ours = inspect.signature(InferenceSession.__init__).parameters
-    wanted = inspect.signature(onnxruntime.InferenceSession.__init__).parameters
-    assert list(ours)[:5] == list(wanted)[:5]
+    expected = inspect.signature(onnxruntime.InferenceSession.__init__).parameters
+    assert list(ours)[:5] == list(expected)[:5]
     assert list(inspect.signature(InferenceSession.run).parameters) == [
         "self",
         "output_names",
@@ -134,9 +134,9 @@ def test_other_provider_is_mentioned(file: Path, caplog: pytest.LogCaptureFixtur
 
 
 def test_bad_feed(file: Path) -> None:
-    with pytest.raises(FeedError) as caught:
+    with pytest.raises(FeedError) as error:
         InferenceSession(file).run(["y", "z"], {"x": FEED})
-    assert str(caught.value) == "[feed] output 'z': the model has no such output; its outputs are 'y'"
+    assert str(error.value) == "[feed] output 'z': the model has no such output; its outputs are 'y'"
 
 
 def test_session_passes_its_options_to_the_compiler(
@@ -144,10 +144,10 @@ def test_session_passes_its_options_to_the_compiler(
 ) -> None:
     import tilewright.driver.compile as compiler
 
-    seen: list[tuple[Any, CompileOptions, int | None, Any]] = []
+    calls: list[tuple[Any, CompileOptions, int | None, Any]] = []
 
     def compile_with_options(model: Any, options: CompileOptions, threads: int | None, progress: Any) -> Any:
-        seen.append((model, options, threads, progress))
+        calls.append((model, options, threads, progress))
         return module.load(file)
 
     monkeypatch.setattr(compiler, "compile_with_options", compile_with_options)
@@ -158,7 +158,7 @@ def test_session_passes_its_options_to_the_compiler(
     InferenceSession(b"onnx", shapes={"n": "1..8"}, target="x86-64-v3")
     InferenceSession(path, optimizer="gensor", machine="zen5", winograd="fast")
     InferenceSession(path, exact=True, layouts={}, progress=print)
-    assert seen == [
+    assert calls == [
         (path, CompileOptions(shapes={"batch": 4}), None, None),
         (b"onnx", CompileOptions(shapes={"n": "1..8"}, target="x86-64-v3"), None, None),
         (path, CompileOptions(optimizer="gensor", machine="zen5", winograd="fast"), None, None),
@@ -172,9 +172,9 @@ def test_session_passes_its_options_to_the_compiler(
 )
 def test_a_compiled_model_is_not_compiled_again(argument: dict[str, Any], shown: str, file: Path) -> None:
     InferenceSession(file, exact=False, winograd=None, progress=lambda *_: pytest.fail("there is no progress to tell"))
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         InferenceSession(file, **argument)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"[option] argument '{next(iter(argument))}': {shown} has no effect on a model that is compiled already; "
         "leave it out or give the ONNX model"
     )
@@ -182,9 +182,9 @@ def test_a_compiled_model_is_not_compiled_again(argument: dict[str, Any], shown:
 
 def test_keyword_arguments(file: Path) -> None:
     InferenceSession(file, disabled_optimizers=["a"], enable_fallback=0, read_config_from_model=1)
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         InferenceSession(file, provider=["CPUExecutionProvider"])
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[option] argument 'provider': no such keyword argument; those that exist are shapes, target, "
         "optimizer, machine, layouts, exact, winograd, progress, disabled_optimizers, enable_fallback, "
         "read_config_from_model"
@@ -192,6 +192,6 @@ def test_keyword_arguments(file: Path) -> None:
 
 
 def test_output_names_as_one_string(file: Path) -> None:
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         InferenceSession(file).run("y", {"x": FEED})
-    assert str(caught.value) == ("[option] argument 'output_names': expected a list of names, got a string; pass ['y']")
+    assert str(error.value) == ("[option] argument 'output_names': expected a list of names, got a string; pass ['y']")

@@ -30,9 +30,9 @@ def test_a_product_of_three_sizes_that_wraps() -> None:
 
     call(3, 5, 7)
     n = 1 << 22
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(ShapeError) as error:
         call(n, n, n)
-    assert str(caught.value) == f"[shape] call: {TOO_LARGE}: n={n}, m={n}, k={n}; feed smaller arrays"
+    assert str(error.value) == f"[shape] call: {TOO_LARGE}: n={n}, m={n}, k={n}; feed smaller arrays"
     with pytest.raises(ShapeError, match=rf"not enough memory: these sizes need {1 << 46} bytes: n=16384, m=16384"):
         call(1 << 14, 1 << 14, 1 << 16)
     call(2, 3, 4)
@@ -51,9 +51,9 @@ def test_a_workspace_that_wraps() -> None:
     executable = tilewright.compile(models.model(nodes, inputs, [models.value("y", [])], axes), threads=1)
     n = 1 << 16
     large = [np.ones([n if i == j else 1 for j in range(4)], np.float32) for i in range(4)]
-    with pytest.raises(ShapeError) as caught:
+    with pytest.raises(ShapeError) as error:
         executable(*large)
-    assert str(caught.value) == f"[shape] call: {TOO_LARGE}: n={n}, m={n}, k={n}, l={n}; feed smaller arrays"
+    assert str(error.value) == f"[shape] call: {TOO_LARGE}: n={n}, m={n}, k={n}, l={n}; feed smaller arrays"
     small = [np.full([2 if i == j else 1 for j in range(4)], 0.25, np.float32) for i in range(4)]
     assert executable(*small) == 4.0
 
@@ -70,8 +70,8 @@ def test_a_reduction_that_never_ends() -> None:
 
 @pytest.mark.parametrize(("shapes", "kind"), [([1], "list"), ("batch:1", "str"), (7, "int"), ([], "list")])
 def test_shapes_that_are_no_mapping(shapes: object, kind: str) -> None:
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         tilewright.compile(models.mlp(), shapes=shapes)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f'[option] argument \'shapes\': expected a mapping, got {kind}; pass for example {{"batch": "1..64"}}'
     )

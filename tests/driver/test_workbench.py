@@ -105,11 +105,11 @@ def test_several_outputs_and_internal_memory() -> None:
     data = RNG.standard_normal((9, 8)).astype(np.float32)
     largest, answer = kernel(data)
     np.testing.assert_array_equal(largest, data.max(1))
-    wanted = np.exp(data - data.max(1, keepdims=True))
-    np.testing.assert_allclose(answer, wanted / wanted.sum(1, keepdims=True), rtol=1e-6)
-    given = (np.empty(9, np.float32), np.empty((9, 8), np.float32))
-    assert kernel(data, out=given)[1] is given[1]
-    np.testing.assert_array_equal(given[1], answer)
+    expected = np.exp(data - data.max(1, keepdims=True))
+    np.testing.assert_allclose(answer, expected / expected.sum(1, keepdims=True), rtol=1e-6)
+    out = (np.empty(9, np.float32), np.empty((9, 8), np.float32))
+    assert kernel(data, out=out)[1] is out[1]
+    np.testing.assert_array_equal(out[1], answer)
     np.testing.assert_array_equal(s.interpret(data)[0], largest)
 
 
@@ -133,14 +133,14 @@ def test_free_symbols_are_passed_by_name() -> None:
     assert kernel(data, n=0, m=3).shape == (0, 3)
     np.testing.assert_array_equal(s.interpret(data, n=4, m=3), kernel(data, n=4, m=3))
     assert s.check().sizes[0] == {"m": 1, "n": 0}
-    for given, message in (
-        ({"n": 4}, "[feed] size 'm': no input tells it, it is missing; pass m=<integer>"),
-        ({"n": 4, "m": 2.0}, "[feed] size 'm': no input tells it, got 2.0; pass m=<integer>"),
+    for sizes, message in (
+        ({"n": 4}, "[feed] size 'm': no input determines it, it is missing; pass m=<integer>"),
+        ({"n": 4, "m": 2.0}, "[feed] size 'm': no input determines it, got 2.0; pass m=<integer>"),
         ({"n": 21, "m": 3}, "[shape] size 'n': expected a size within 0..20, got 21"),
         ({"n": 4, "m": 2}, "[feed] input 'X': expected shape [4] = [m * 2] for m=2, n=4, got [6]"),
     ):
         with pytest.raises(tw.TilewrightError) as e:
-            kernel(data, **given)
+            kernel(data, **sizes)
         assert _sorted(str(e.value)) == _sorted(message)
 
 
@@ -161,8 +161,8 @@ def test_padding_by_select() -> None:
     assert s.split("i", 8, tail="guard") == ("i_o", "i_i")
     s.check()
     data, taps = RNG.standard_normal(20).astype(np.float32), RNG.standard_normal(3).astype(np.float32)
-    wanted = np.convolve(data, taps[::-1], "same")
-    np.testing.assert_allclose(s.build()(data, taps), wanted, rtol=1e-5, atol=1e-6)
+    expected = np.convolve(data, taps[::-1], "same")
+    np.testing.assert_allclose(s.build()(data, taps), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "int8", "uint8", "int32", "int64", "bool"])
@@ -237,10 +237,10 @@ def test_attached_tensors_are_no_parameters() -> None:
 
 def test_check_compares_with_the_untransformed_loops() -> None:
     s = scheduled()
-    found = s.check(threads=2)
-    assert len(found.sizes) == 3
-    assert 0 <= found.error < 1e-5
-    assert str(found).startswith("equal in 3 runs, largest error ")
+    report = s.check(threads=2)
+    assert len(report.sizes) == 3
+    assert 0 <= report.error < 1e-5
+    assert str(report).startswith("equal in 3 runs, largest error ")
     assert s.check({"n": 5}, native=False, seed=3).sizes == ({"n": 5},)
     assert s.check(inputs={"A": np.zeros((5, 48), np.float32)}) == CheckResult(({"n": 5},), 0.0)
 
@@ -254,10 +254,10 @@ def test_check_names_the_element_that_differs() -> None:
 
 
 def test_threads_may_call_at_once() -> None:
-    kernel, given = scheduled().build(threads=2), arrays(100)
-    wanted = kernel(*given)
+    kernel, inputs = scheduled().build(threads=2), arrays(100)
+    expected = kernel(*inputs)
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: np.array_equal(kernel(*given), wanted), range(80)))
+        results = list(pool.map(lambda _: np.array_equal(kernel(*inputs), expected), range(80)))
     assert all(results)
 
 
@@ -315,7 +315,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     ),
     (
         lambda: tw.create_schedule(C).check({"n": 4}, inputs={"A": X}),
-        "[option] sizes: n is 4, but the inputs tell 5",
+        "[option] sizes: n is 4, but the inputs have 5",
     ),
     (lambda: tw.create_schedule(C).interpret(X, n=3),
      "[feed] call: 2 problems\n  [feed] input 'n': there is none; there are 'A', 'B'"),

@@ -1,6 +1,6 @@
 """Random expressions with values to compare against: integer index expressions and expressions of every type."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 from hypothesis import strategies as st
@@ -59,7 +59,7 @@ def _positive() -> st.SearchStrategy[Expr]:
     return st.one_of(st.integers(1, 12).map(const), st.sampled_from(sizes))
 
 
-def _grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+def _grow(inner: st.SearchStrategy[Expr], variables: Sequence[Var]) -> st.SearchStrategy[Expr]:
     raw = st.sampled_from(("add", "add", "sub", "sub", "min", "max"))
     scaled = st.builds(lambda a, c: Binary("mul", a, c), inner, st.integers(-6, 6).map(const))
     divided = st.builds(lambda op, a, d: Binary(op, a, d), st.sampled_from(("floordiv", "mod")), inner, _positive())
@@ -67,15 +67,15 @@ def _grow(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(lambda op, a, b: Binary(op, a, b), raw, inner, inner),
         scaled,
         divided,
-        st.builds(lambda a, b: Binary("mul", a, b), inner, st.one_of(inner, st.sampled_from(VARIABLES))),
+        st.builds(lambda a, b: Binary("mul", a, b), inner, st.one_of(inner, st.sampled_from(variables))),
         st.builds(lambda a: Binary("mul", a, a), inner),
     )
 
 
-def indices(size: int = 8) -> st.SearchStrategy[Expr]:
-    """Unsimplified int64 expressions over `VARIABLES`; divisors are positive."""
-    leaves = st.one_of(st.sampled_from(VARIABLES), st.integers(-9, 20).map(const))
-    return st.recursive(leaves, _grow, max_leaves=size)
+def indices(size: int = 8, variables: Sequence[Var] = VARIABLES) -> st.SearchStrategy[Expr]:
+    """Unsimplified int64 expressions over variables; divisors are positive."""
+    leaves = st.one_of(st.sampled_from(variables), st.integers(-9, 20).map(const))
+    return st.recursive(leaves, lambda inner: _grow(inner, variables), max_leaves=size)
 
 
 def conditions(size: int = 5) -> st.SearchStrategy[Expr]:

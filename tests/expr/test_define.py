@@ -78,8 +78,10 @@ def test_values_of_math_functions(name: str) -> None:
     x = placeholder((5,), "float64", "X")
     c = stage(compute((5,), lambda i: getattr(fn, name)(x[i]), "Y"))
     data = np.array([0.5, 1.0, 1.5, 2.25, 3.0])
-    known = {"sigmoid": lambda v: 1 / (1 + np.exp(-v)), "rsqrt": lambda v: 1 / np.sqrt(v), "erf": _erf}
-    np.testing.assert_allclose(evaluate(c, {"X": data}, {}), known.get(name, getattr(np, name, None))(data), rtol=1e-15)
+    references = {"sigmoid": lambda v: 1 / (1 + np.exp(-v)), "rsqrt": lambda v: 1 / np.sqrt(v), "erf": _erf}
+    np.testing.assert_allclose(
+        evaluate(c, {"X": data}, {}), references.get(name, getattr(np, name, None))(data), rtol=1e-15
+    )
 
 
 def _erf(v: np.ndarray) -> np.ndarray:

@@ -95,10 +95,18 @@ def test_reductions(reducer: Reducer, dtype: DType) -> None:
     x = np.random.default_rng(1).integers(1, 4, (3, 5)).astype(dtype.numpy)
     source = buffer("X", 3, 5, dtype=dtype)
     c = computation("R", {I: 3}, {K: 5}, source[I, K], reducer)
-    got = evaluate(c, {"X": x}, {})
+    actual = evaluate(c, {"X": x}, {})
     function = {"sum": np.sum, "prod": np.prod, "max": np.max, "min": np.min}[reducer.value]
-    np.testing.assert_array_equal(got, function(x.astype(np.float64), axis=1).astype(dtype.numpy))
-    assert got.dtype == dtype.numpy
+    np.testing.assert_array_equal(actual, function(x.astype(np.float64), axis=1).astype(dtype.numpy))
+    assert actual.dtype == dtype.numpy
+
+
+@pytest.mark.parametrize("reducer", [Reducer.SUM, Reducer.PROD])
+def test_reductions_overflow_to_infinity_without_a_warning(reducer: Reducer) -> None:
+    source = buffer("X", 2, 3, dtype=float16)
+    c = computation("R", {I: 2}, {K: 3}, source[I, K], reducer)
+    actual = evaluate(c, {"X": np.array([[6e4, 6e4, 1], [1, 2, 3]], np.float16)}, {})
+    np.testing.assert_array_equal(actual, np.array([np.inf, 6], np.float16))
 
 
 @pytest.mark.parametrize("n", [1, 4, 9])

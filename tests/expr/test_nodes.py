@@ -85,9 +85,9 @@ def test_float_folding_keeps_ieee_rules() -> None:
 
 
 def test_unused_nodes_are_freed() -> None:
-    seen = weakref.ref(Binary("min", Var("short_lived"), const(123456789)))
+    reference = weakref.ref(Binary("min", Var("short_lived"), const(123456789)))
     gc.collect()
-    assert seen() is None
+    assert reference() is None
     assert str(Binary("min", Var("short_lived"), const(123456789))) == "min(short_lived, 123456789)"
 
 

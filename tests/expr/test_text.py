@@ -107,6 +107,6 @@ def test_names_are_quoted_only_where_needed() -> None:
     ("i.__class__", "line 1, column 2: unexpected character '.'"),
 ])  # fmt: skip
 def test_parse_errors_state_line_and_column(text: str, message: str) -> None:
-    with pytest.raises(ParseError) as caught:
+    with pytest.raises(ParseError) as error:
         back(text)
-    assert str(caught.value).startswith(f"[parse] {message}")
+    assert str(error.value).startswith(f"[parse] {message}")

@@ -83,11 +83,11 @@ STEPS: st.SearchStrategy[list[Step]] = st.lists(
 
 def followed(steps: Sequence[Step], start: Sequence[Pair]) -> list[Pair]:
     """What every step makes."""
-    made = list(start)
+    pairs = list(start)
     for op, one, other, n in steps:
-        a, b = made[-1 - one % len(made)], made[-1 - other % len(made)]
+        a, b = pairs[-1 - one % len(pairs)], pairs[-1 - other % len(pairs)]
         if op == "extreme":
-            new = applied("min" if n % 2 else "mul", made[n % 2], literal(EXTREMES[one % len(EXTREMES)]))
+            new = applied("min" if n % 2 else "mul", pairs[n % 2], literal(EXTREMES[one % len(EXTREMES)]))
         elif op == "again":
             new = applied("floordiv", applied("mul", a, literal(abs(n) + 1)), literal(abs(n) + 1))
         elif op in _SIGNS:
@@ -96,5 +96,5 @@ def followed(steps: Sequence[Step], start: Sequence[Pair]) -> list[Pair]:
             new = applied(op[:-2], a, literal(n))  # pyright: ignore[reportArgumentType]
         else:
             new = applied(op, a, b)  # pyright: ignore[reportArgumentType]
-        made.append(new)
-    return made[len(start) :]
+        pairs.append(new)
+    return pairs[len(start) :]

@@ -32,9 +32,9 @@ def add_initializer(result: onnx.ModelProto, name: str, array: np.ndarray) -> on
 
 def problems(source: object, shapes: dict | None = None, **options: object) -> Sequence[str]:
     """The printed problems of a model that must not load."""
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as error:
         load_onnx(source, shapes, **options)  # type: ignore[arg-type]
-    lines = str(caught.value).splitlines()
-    assert len(lines) == len(caught.value.problems) + 1
+    lines = str(error.value).splitlines()
+    assert len(lines) == len(error.value.problems) + 1
     assert re.match(r"\[model\] .*: \d+ problems?$", lines[0])
-    return [str(p) for p in caught.value.problems]
+    return [str(p) for p in error.value.problems]

@@ -116,9 +116,9 @@ def test_one_dimensional_input():
 
 
 def fails(proto, shapes, message):
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         load_onnx(proto, shapes)
-    assert str(caught.value) == message
+    assert str(error.value) == message
 
 
 def test_unknown_name():
@@ -175,11 +175,13 @@ def test_values_that_are_not_sizes(option):
         load_onnx(two_inputs(["n"], [1]), {"n": option})
 
 
-@pytest.mark.parametrize(("option", "got"), [(2**31, 2**31), (-3, -3), ("1..99999999999", 99999999999), ((-1, 4), -1)])
-def test_sizes_out_of_range(option, got):
+@pytest.mark.parametrize(
+    ("option", "shown"), [(2**31, 2**31), (-3, -3), ("1..99999999999", 99999999999), ((-1, 4), -1)]
+)
+def test_sizes_out_of_range(option, shown):
     fails(
         two_inputs(["n"], [1]), {"n": option},
-        f"[option] argument shapes, dimension 'n': expected sizes from 0 to 2147483647, got {got}; "
+        f"[option] argument shapes, dimension 'n': expected sizes from 0 to 2147483647, got {shown}; "
         "use 8, '1..64' or '*'",
     )  # fmt: skip
 

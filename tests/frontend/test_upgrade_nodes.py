@@ -19,13 +19,13 @@ def run(node: onnx.NodeProto, opset: int, *inputs: np.ndarray, constants: dict[s
     """The result of one native node of an old operator set."""
     constants = constants or {}
     names = [n for n in node.input if n not in constants]
-    given = [
+    infos = [
         helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         for n, x in zip(names, inputs, strict=True)
     ]
     held = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     outputs = [onnx.ValueInfoProto(name=n) for n in node.output]
-    graph = helper.make_graph([node], "g", given, outputs, held)
+    graph = helper.make_graph([node], "g", infos, outputs, held)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3)
     model = tilewright.compile(proto, optimizer="rule", threads=1)
     assert len(model.manifest.steps) == 1
@@ -155,9 +155,9 @@ def test_scatter_is_scatter_elements(version):
     x, index, updates = normal(3, 4), RNG.integers(0, 3, (2, 4)), normal(2, 4)
     node = helper.make_node("Scatter", ["x", "i", "u"], ["y"], axis=0)
     types = (("x", TensorProto.FLOAT, [3, 4]), ("i", TensorProto.INT64, [2, 4]), ("u", TensorProto.FLOAT, [2, 4]))
-    given = [helper.make_tensor_value_info(*t) for t in types]
+    inputs = [helper.make_tensor_value_info(*t) for t in types]
     outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])]
-    graph = helper.make_graph([node], "g", given, outputs)
+    graph = helper.make_graph([node], "g", inputs, outputs)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)])
     with pytest.warns(tilewright.FallbackWarning):
         model = tilewright.compile(proto, optimizer="rule")

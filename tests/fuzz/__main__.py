@@ -47,17 +47,17 @@ def main(kind: Kind) -> int:
     parser.add_argument("--resume", action="store_true", help="go on where a campaign of this seed was stopped")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="check a failing case again and show it")
     parser.add_argument("--shrink", action="store_true", help="with --replay: try to make it smaller first")
-    given = parser.parse_args()
-    if given.replay is not None:
-        return again(given.replay, given.shrink, kind)
-    if given.only is not None:
-        return only(given.folder, given.seed, given.only, kind)
-    campaign = Campaign(given.folder, given.seed, given.count, worker=kind.worker)
-    if given.resume:
+    options = parser.parse_args()
+    if options.replay is not None:
+        return again(options.replay, options.shrink, kind)
+    if options.only is not None:
+        return only(options.folder, options.seed, options.only, kind)
+    campaign = Campaign(options.folder, options.seed, options.count, worker=kind.worker)
+    if options.resume:
         campaign.resume()
     # a polite request to end is answered like Ctrl-C: the state is written
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    failures = campaign.run(given.jobs)
+    failures = campaign.run(options.jobs)
     print(campaign.summary(*kind.counted))
     return 1 if failures else 0
 

@@ -85,8 +85,8 @@ class Worker:
                 outcome.case = message.get("case", outcome.case)
                 if "result" in message:
                     outcome.tally = message["result"]["tally"]
-                    found = message["result"]["failure"]
-                    outcome.failure = (found[0], found[1]) if found else None
+                    failure = message["result"]["failure"]
+                    outcome.failure = (failure[0], failure[1]) if failure else None
                     return outcome
             status = process.wait()
             outcome.failure = ("crash", f"exit status {status}: {self._last_words()}")

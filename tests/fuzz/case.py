@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.fuzz.computations import KINDS, Made
+from tests.fuzz.computations import KINDS, RandomComputation
 from tests.fuzz.draw import random_step
 from tests.fuzz.layouts import random_layout
 from tests.fuzz.options import Choice, Options
@@ -75,8 +75,8 @@ class Case:
         """The computation with its untransformed loops; `dtype` replaces the element type."""
         record = dict(self.record) if dtype is None else {**self.record, "dtype": dtype}
         options = Options(record)
-        made = KINDS[self.kind](options)
-        return Program.of(made, options)
+        computation = KINDS[self.kind](options)
+        return Program.of(computation, options)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Program:
         stages: its computations.
         sizes: the symbols' values.
         least: the symbols' least values.
-        linear: see `Made`.
+        linear: see `RandomComputation`.
         record: the choices as they were understood: within their ranges.
     """
 
@@ -100,12 +100,12 @@ class Program:
     record: Mapping[str, Choice]
 
     @classmethod
-    def of(cls, made: Made, options: Options) -> "Program":
+    def of(cls, computation: RandomComputation, options: Options) -> "Program":
         """The program that makes a tensor."""
-        inputs, stages = collect_stages([made.output])
-        params = (*(t.plain_buffer for t in inputs), made.output.plain_buffer)
+        inputs, stages = collect_stages([computation.output])
+        params = (*(t.plain_buffer for t in inputs), computation.output.plain_buffer)
         func = lower_to_loops("program", stages, params, symbols_of(params, stages))
-        return cls(func, stages, dict(options.sizes), dict(options.least), made.linear, options.record)
+        return cls(func, stages, dict(options.sizes), dict(options.least), computation.linear, options.record)
 
     def stored(self, layouts: Mapping[str, Layout]) -> Func:
         """The untransformed loops over parameters in layouts.
@@ -125,8 +125,8 @@ class Program:
 def symbols_of(params: tuple[Buffer, ...], stages: tuple[Computation, ...]) -> tuple[Var, ...]:
     """The symbols of a kernel, in the order of their first use."""
     used = [n for p in params for n in p.shape] + [e for s in stages for e in (*s.output.shape, s.body)]
-    found = (v for e in used for v in sorted(free_vars(e), key=lambda v: v.name) if v.lo is not None)
-    return tuple(dict.fromkeys(found))
+    symbols = (v for e in used for v in sorted(free_vars(e), key=lambda v: v.name) if v.lo is not None)
+    return tuple(dict.fromkeys(symbols))
 
 
 def random_case(rng: Random, tally: Tally, gpu: bool) -> Iterator[Case]:
@@ -134,11 +134,11 @@ def random_case(rng: Random, tally: Tally, gpu: bool) -> Iterator[Case]:
     that `Case.trace` of the last one leads up to; its name is the last key that `tally` counted."""
     kind = rng.choice(sorted(KINDS))
     record: dict[str, Choice] = {}
-    made = KINDS[kind](Options(record, rng))
+    computation = KINDS[kind](Options(record, rng))
     record["whole"] = rng.random() < 0.75
     case = Case(kind, record, {}, (), rng.randrange(1 << 30))
     program = case.program()
-    assert made.output.shape == program.stages[-1].output.shape
+    assert computation.output.shape == program.stages[-1].output.shape
     if rng.random() < 0.4:
         case = replace(case, layouts=random_layouts(rng, program))
     func = program.stored(case.layouts)
@@ -164,10 +164,10 @@ def random_case(rng: Random, tally: Tally, gpu: bool) -> Iterator[Case]:
 def too_large(func: Func, sizes: Mapping[str, int]) -> bool:
     """Whether it would take long to run or to compile the function."""
     points = copies = 0
-    for s, around in walk(func.body):
+    for s, loops in walk(func.body):
         if isinstance(s, Block):
-            points += prod(largest(x.extent, func, sizes) for x in around)
-            copies += prod(largest(x.extent, func, sizes) for x in around if x.kind in EXPANDED)
+            points += prod(largest(x.extent, func, sizes) for x in loops)
+            copies += prod(largest(x.extent, func, sizes) for x in loops if x.kind in EXPANDED)
     return points > MOST_POINTS or copies > MOST_COPIES
 
 

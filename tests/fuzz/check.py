@@ -63,7 +63,7 @@ def scheduled(case: Case, lenient: bool = False) -> tuple[Program, Func, Case]:
     """
     program = guarded("computation", case.program)
     func: Func = guarded("layouts", lambda: program.stored(case.layouts))
-    kept = []
+    steps = []
     for step in case.trace:
         try:
             func = apply(func, step)
@@ -73,8 +73,8 @@ def scheduled(case: Case, lenient: bool = False) -> tuple[Program, Func, Case]:
             continue
         except Exception as error:
             raise failure_of(f"apply {step.primitive}", error) from error
-        kept.append(step)
-    return program, func, replace(case, record=program.record, trace=tuple(kept))
+        steps.append(step)
+    return program, func, replace(case, record=program.record, trace=tuple(steps))
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,10 @@ def expected(case: Case, program: Program, sizes: Mapping[str, int]) -> Expected
             wide, limit = with_error(case, logical, sizes, p.name)
             results[p.name], errors[p.name] = wide, limit
     laid = {p.name: case.layouts[p.name] for p in program.func.params if p.name in case.layouts}
-    known = {v: sizes[v.name] for v in program.func.symbols}
+    symbols = {v: sizes[v.name] for v in program.func.symbols}
 
     def stored(arrays: Mapping[str, Any]) -> Arrays:
-        return {n: np.ascontiguousarray(laid[n].transform(a, sizes=known)) if n in laid else a
+        return {n: np.ascontiguousarray(laid[n].transform(a, sizes=symbols)) if n in laid else a
                 for n, a in arrays.items()}  # fmt: skip
 
     return Expected(stored(logical), stored({n: results[n] for n in written}), stored(errors))
@@ -167,22 +167,22 @@ def random_arrays(case: Case, func: Func, sizes: Mapping[str, int]) -> Arrays:
     return arrays
 
 
-def compare(stage: str, want: Expected, found: Arrays) -> None:
+def compare(stage: str, expected: Expected, actual: Arrays) -> None:
     """Raises a failure where a result differs, or an input was changed."""
-    for name, right in want.results.items():
-        got = found[name]
-        limit = want.errors.get(name)
-        wrong = got != right
+    for name, right in expected.results.items():
+        value = actual[name]
+        limit = expected.errors.get(name)
+        wrong = value != right
         if limit is not None:
             with np.errstate(invalid="ignore"):  # infinities are equal or wrong
-                wrong &= ~(np.abs(got.astype(np.float64) - right) <= limit)
+                wrong &= ~(np.abs(value.astype(np.float64) - right) <= limit)
         if np.any(wrong):
-            place = tuple(int(k[0]) for k in np.nonzero(wrong)) if got.ndim else ()
-            count = f"{int(wrong.sum())} of {got.size} wrong"
-            what = f"{name}{list(place)}: expected {right[place]}, got {got[place]}; {count}"
+            place = tuple(int(k[0]) for k in np.nonzero(wrong)) if value.ndim else ()
+            count = f"{int(wrong.sum())} of {value.size} wrong"
+            what = f"{name}{list(place)}: expected {right[place]}, got {value[place]}; {count}"
             raise WrongError(stage, what)
-    for name, before in want.inputs.items():
-        if name not in want.results and not np.array_equal(found[name], before, equal_nan=True):
+    for name, before in expected.inputs.items():
+        if name not in expected.results and not np.array_equal(actual[name], before, equal_nan=True):
             raise WrongError(stage, f"input {name} was changed")
 
 
@@ -238,18 +238,18 @@ def check(case: Case, native: bool = True, deep: bool = False) -> None:
         again = guarded("replay", lambda: replay(program.stored(case.layouts), decode(encode(case.trace))))
         if again != func:
             raise WrongError("replay", "the trace from JSON makes another function")
-    wanted = [(sizes, guarded("oracle", lambda s=sizes: expected(case, program, s)))
+    expected_results = [(sizes, guarded("oracle", lambda s=sizes: expected(case, program, s)))
               for sizes in other_sizes(program, case.layouts)]  # fmt: skip
-    for number, (sizes, want) in enumerate(wanted):
+    for number, (sizes, reference) in enumerate(expected_results):
         for seed in (None, case.seed) if number == 0 else (case.seed,):
             stage = "interpreter" if seed is None else "interpreter, shuffled"
-            found = guarded(stage, lambda s=sizes, w=want, k=seed: ran(func, w.inputs, s, k))
-            compare(stage, want, found)
+            actual = guarded(stage, lambda s=sizes, w=reference, k=seed: ran(func, w.inputs, s, k))
+            compare(stage, reference, actual)
     if native and not any(isinstance(s, For) and s.kind in GPU_AXES for s, _ in walk(func.body)):
-        check_native(func, case, wanted)
+        check_native(func, case, expected_results)
 
 
-def check_native(func: Func, case: Case, wanted: list[tuple[Mapping[str, int], Expected]]) -> None:
+def check_native(func: Func, case: Case, expected_results: list[tuple[Mapping[str, int], Expected]]) -> None:
     """Runs the function on every instruction set, its arrays before and behind pages that trap."""
     final = runnable(func)
     guarded("verify, registers", lambda: verify(final))
@@ -258,10 +258,10 @@ def check_native(func: Func, case: Case, wanted: list[tuple[Mapping[str, int], E
     )  # internal buffers in memory are the caller's then, so that they are guarded too
     for target in TARGETS:
         code: Native = guarded(f"compile {target}", lambda t=target: Native(open_func, target=t))
-        for sizes, want in wanted:
+        for sizes, expected in expected_results:
             room = {b.name: np.full([at(n, func, sizes) for n in b.shape], 77, b.dtype.numpy)
                     for b in open_func.params[len(func.params) :]}  # fmt: skip
             for at_end in (True, False):
                 threads = 1 + (case.seed + at_end) % 3
-                found = code({**want.inputs, **room}, sizes, threads, at_end=at_end)
-                compare(f"native {target}", want, found)
+                actual = code({**expected.inputs, **room}, sizes, threads, at_end=at_end)
+                compare(f"native {target}", expected, actual)

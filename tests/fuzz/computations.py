@@ -21,7 +21,7 @@ TYPES: Mapping[str, DType] = {
 
 
 @dataclass(frozen=True)
-class Made:
+class RandomComputation:
     """What a kind makes: the last tensor, how the size of rounding errors is bounded, and what data it wants.
 
     Attributes:
@@ -41,7 +41,7 @@ def dtype(o: Options, names: Sequence[str] = tuple(TYPES)) -> str:
 FLOATS = ("float32", "float64", "float16")
 
 
-def elementwise(o: Options) -> Made:
+def elementwise(o: Options) -> RandomComputation:
     """Y = f(A, B) with B broadcast along some axes, read transposed perhaps."""
     t = dtype(o)
     rank = o.number("rank", 1, 3)
@@ -63,10 +63,10 @@ def elementwise(o: Options) -> Made:
         return body(*reversed(i))
 
     out = list(reversed(shape)) if turned else shape
-    return Made(tw.compute(out, turned_body if turned else body, "Y"))
+    return RandomComputation(tw.compute(out, turned_body if turned else body, "Y"))
 
 
-def reduction(o: Options) -> Made:
+def reduction(o: Options) -> RandomComputation:
     """One or two axes of A reduced by a sum, maximum, minimum or product."""
     t = dtype(o)
     rank = o.number("rank", 1, 3)
@@ -81,7 +81,7 @@ def reduction(o: Options) -> Made:
         index = (*i[:first], *over, *i[first:])
         return {"sum": tw.sum, "max": tw.max, "min": tw.min, "prod": tw.prod}[how](a[index], over)
 
-    return Made(tw.compute([*shape[:first], *shape[last + 1 :]], body, "Y"), linear=how == "sum")  # type: ignore
+    return RandomComputation(tw.compute([*shape[:first], *shape[last + 1 :]], body, "Y"), linear=how == "sum")  # type: ignore
 
 
 def accumulated(o: Options, x: Expr) -> Expr:
@@ -109,29 +109,31 @@ def gemm_of(o: Options, name: str, rows: Size, columns: Size, depth: Size, left:
     return tw.compute([*first, rows, columns], body, name)  # type: ignore[arg-type]
 
 
-def gemm(o: Options) -> Made:
+def gemm(o: Options) -> RandomComputation:
     """C = A B."""
     dtype(o)
-    return Made(gemm_of(o, "C", o.size("m", 24), o.size("n", 36), o.size("k", 20)))
+    return RandomComputation(gemm_of(o, "C", o.size("m", 24), o.size("n", 36), o.size("k", 20)))
 
 
-def with_epilogue(o: Options) -> Made:
+def with_epilogue(o: Options) -> RandomComputation:
     """Y = max(A B + bias, 0), the bias per column."""
     dtype(o, (*FLOATS, "int32"))
     n = o.size("n", 24)
     c = gemm_of(o, "C", o.size("m", 20), n, o.size("k", 12))
     bias = tw.placeholder([n], c.dtype, "bias")
-    return Made(tw.compute(c.shape, lambda *i: maximum(c[i] + bias[i[-1]], as_expr(0, c.dtype)), "Y"), linear=False)
+    return RandomComputation(
+        tw.compute(c.shape, lambda *i: maximum(c[i] + bias[i[-1]], as_expr(0, c.dtype)), "Y"), linear=False
+    )
 
 
-def two_gemms(o: Options) -> Made:
+def two_gemms(o: Options) -> RandomComputation:
     """D = (A B) E."""
     dtype(o, ("float64", "int32", "float32"))
     m, n = o.size("m", 12), o.size("n", 12)
     c = gemm_of(o, "C", m, n, o.size("k", 9))
     if len(c.shape) == 3:
-        return Made(c)
-    return Made(gemm_of(o, "D", m, o.size("p", 10), n, left=c))
+        return RandomComputation(c)
+    return RandomComputation(gemm_of(o, "D", m, o.size("p", 10), n, left=c))
 
 
 def window(o: Options, axis: str, high: int) -> tuple[Size, Size, Callable[[Expr, Expr], Expr], Expr, int]:
@@ -152,7 +154,7 @@ def padded(x: Callable[..., Expr], at: Sequence[Expr], sizes: Sequence[Size], pa
     return select(conjunction(*inside), value, zero) if inside else value
 
 
-def convolution(o: Options) -> Made:
+def convolution(o: Options) -> RandomComputation:
     """1-D and 2-D convolutions with stride, dilation, padding and groups."""
     t = dtype(o)
     two = o.flag("two", 0.6)
@@ -174,10 +176,10 @@ def convolution(o: Options) -> Made:
         value = padded(lambda *s: x[(b, channel, *s)], at, [a[0] for a in axes], [a[4] for a in axes], zero)
         return tw.sum(accumulated(o, value) * accumulated(o, w[(f, c, *over)]), c, *over)
 
-    return Made(tw.compute([n, groups * cout, *(a[3] for a in axes)], body, "Y"))  # type: ignore[arg-type]
+    return RandomComputation(tw.compute([n, groups * cout, *(a[3] for a in axes)], body, "Y"))  # type: ignore[arg-type]
 
 
-def depthwise(o: Options) -> Made:
+def depthwise(o: Options) -> RandomComputation:
     """One filter per channel."""
     t = dtype(o)
     axes = [window(o, name, 14) for name in ("y", "x")]
@@ -191,10 +193,10 @@ def depthwise(o: Options) -> Made:
         value = padded(lambda *s: x[(c, *s)], at, [a[0] for a in axes], [a[4] for a in axes], as_expr(0, x.dtype))
         return tw.sum(accumulated(o, value) * accumulated(o, w[(c, *over)]), *over)
 
-    return Made(tw.compute([channels, *(a[3] for a in axes)], body, "Y"))  # type: ignore[arg-type]
+    return RandomComputation(tw.compute([channels, *(a[3] for a in axes)], body, "Y"))  # type: ignore[arg-type]
 
 
-def pooling(o: Options) -> Made:
+def pooling(o: Options) -> RandomComputation:
     """The largest value of a window; what lies outside counts as the smallest number."""
     t = dtype(o)
     axes = [window(o, name, 16) for name in ("y", "x")]
@@ -207,10 +209,10 @@ def pooling(o: Options) -> Made:
         at = [a[2](p, k) for a, p, k in zip(axes, (i, j), over, strict=True)]
         return tw.max(padded(lambda *s: x[(c, *s)], at, [a[0] for a in axes], [a[4] for a in axes], least), *over)
 
-    return Made(tw.compute([channels, *(a[3] for a in axes)], body, "Y"), linear=False)  # type: ignore[arg-type]
+    return RandomComputation(tw.compute([channels, *(a[3] for a in axes)], body, "Y"), linear=False)  # type: ignore[arg-type]
 
 
-def softmax(o: Options) -> Made:
+def softmax(o: Options) -> RandomComputation:
     """exp(A - max) / sum(exp(A - max)) along rows."""
     t = dtype(o, FLOATS[:2])
     m, n = o.size("m", 16), o.size("n", 40)
@@ -219,10 +221,10 @@ def softmax(o: Options) -> Made:
     top = tw.compute([m], lambda i: tw.max(a[i, k], k), "top")
     e = tw.compute([m, n], lambda i, j: unary("exp", a[i, j] - top[i]), "e")
     total = tw.compute([m], lambda i: tw.sum(e[i, l], l), "total")
-    return Made(tw.compute([m, n], lambda i, j: e[i, j] / total[i], "Y"), linear=False)
+    return RandomComputation(tw.compute([m, n], lambda i, j: e[i, j] / total[i], "Y"), linear=False)
 
 
-def attention(o: Options) -> Made:
+def attention(o: Options) -> RandomComputation:
     """The average of V's rows, weighted by the softmax of A's rows."""
     t = dtype(o, FLOATS[:2])
     m, n, d = o.size("m", 8), o.size("n", 32), o.size("d", 8)
@@ -234,35 +236,35 @@ def attention(o: Options) -> Made:
     def body(i: Expr, j: Expr) -> object:
         return tw.sum(unary("exp", a[i, p] - top[i]) / total[i] * v[p, j], p)
 
-    return Made(tw.compute([m, d], body, "Y"), linear=False)  # type: ignore[arg-type]
+    return RandomComputation(tw.compute([m, d], body, "Y"), linear=False)  # type: ignore[arg-type]
 
 
-def neighbours(o: Options) -> Made:
+def neighbours(o: Options) -> RandomComputation:
     """T = A + A, then Y = T at other places: shifted, clamped, mirrored, every other one."""
     t = dtype(o)
     n, m = o.size("n", 40), o.size("m", 12)
     a = tw.placeholder([n, m], t, "A")
-    made = tw.compute([n, m], lambda i, j: a[i, j] + a[i, j], "T")
+    total = tw.compute([n, m], lambda i, j: a[i, j] + a[i, j], "T")
     how = o.choice("how", ("shift", "clamp", "mirror", "halve", "fold"))
     last = as_expr(n) - 1
 
     def body(i: Expr, j: Expr) -> Expr:
         match how:
             case "shift":
-                return select(i >= 1, made[i - 1, j], as_expr(0, made.dtype)) + made[i, j]
+                return select(i >= 1, total[i - 1, j], as_expr(0, total.dtype)) + total[i, j]
             case "clamp":
-                return made[minimum(i + 2, last), j] + made[maximum(i - 1, 0), j]
+                return total[minimum(i + 2, last), j] + total[maximum(i - 1, 0), j]
             case "mirror":
-                return made[last - i, j]
+                return total[last - i, j]
             case "halve":
-                return made[i // 2, j] + made[i % 3 * i // maximum(i, 1) % n, j]
+                return total[i // 2, j] + total[i % 3 * i // maximum(i, 1) % n, j]
             case _:
-                return made[i * 3 % n, j]
+                return total[i * 3 % n, j]
 
-    return Made(tw.compute([n, m], body, "Y"))
+    return RandomComputation(tw.compute([n, m], body, "Y"))
 
 
-def row_scaled(o: Options) -> Made:
+def row_scaled(o: Options) -> RandomComputation:
     """A reduction and what uses it per row: Y = A * sum(A) + B."""
     t = dtype(o)
     m, n = o.size("m", 20), o.size("n", 24)
@@ -270,10 +272,10 @@ def row_scaled(o: Options) -> Made:
     k = tw.reduce_axis(n, "k")
     total = tw.compute([m], lambda i: tw.sum(a[i, k], k), "total")
     scaled = tw.compute([m, n], lambda i, j: a[i, j] * total[i], "scaled")
-    return Made(tw.compute([m, n], lambda i, j: scaled[i, j] + b[j], "Y"))
+    return RandomComputation(tw.compute([m, n], lambda i, j: scaled[i, j] + b[j], "Y"))
 
 
-KINDS: Mapping[str, Callable[[Options], Made]] = {
+KINDS: Mapping[str, Callable[[Options], RandomComputation]] = {
     f.__name__: f
     for f in (
         gemm, elementwise, reduction, with_epilogue, two_gemms, convolution, depthwise, pooling, softmax, attention,

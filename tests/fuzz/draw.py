@@ -69,15 +69,15 @@ class Draw:
         self.rng, self.func = rng, func
         statements = list(walk(func.body))
         self.loops = [s for s, _ in statements if isinstance(s, For)]
-        self.blocks = [(s, around) for s, around in statements if isinstance(s, Block)]
+        self.blocks = [(s, loops) for s, loops in statements if isinstance(s, Block)]
         self.given: dict[str, Any] = {}
         self.primitive = ""
 
     def arguments(self, primitive: str) -> dict[str, Any]:
         """Arguments by name; those that have defaults take them now and then."""
         self.primitive = primitive
-        known = parameters(PRIMITIVES[primitive])
-        for p in known.values():
+        declared = parameters(PRIMITIVES[primitive])
+        for p in declared.values():
             if not p.required and self.rng.random() < 0.4:
                 self.given[p.name] = p.default
             else:
@@ -108,14 +108,14 @@ class Draw:
         """A loop: one around the block that was chosen, or around those that it hands its values to or takes them from
         where it is to be moved there."""
         block = self._block()
-        around = [x for b, loops in self.blocks if self._near(block, b) for x in loops]
+        enclosing_loops = [x for b, loops in self.blocks if self._near(block, b) for x in loops]
         if self.primitive == "rolling_update":
-            around = [x for x in around if any(x.var in free_vars(i.binding) for b, _ in self.blocks
+            enclosing_loops = [x for x in enclosing_loops if any(x.var in free_vars(i.binding) for b, _ in self.blocks
                       for i in b.iters if i.kind is IterKind.REDUCE)]  # fmt: skip
         if self.primitive == "store_at":
-            around = self._common(self._buffer())
-        if around and self.rng.random() < 0.85:
-            return self.rng.choice(around).var.name
+            enclosing_loops = self._common(self._buffer())
+        if enclosing_loops and self.rng.random() < 0.85:
+            return self.rng.choice(enclosing_loops).var.name
         return self.rng.choice(self.loops).var.name if self.loops else "none"
 
     def _near(self, block: Block | None, other: Block) -> bool:
@@ -272,9 +272,9 @@ class Draw:
         """The extent that a factor is for, where it is a literal."""
         reduced, axis = self._reduced(), self.given.get("axis")
         buffer, dim = self._buffer(), self.given.get("dim")
-        found = next((x.extent for x in self.loops if x.var.name == self.given.get("loop")), None)
+        extent = next((x.extent for x in self.loops if x.var.name == self.given.get("loop")), None)
         if isinstance(axis, int) and axis < len(reduced):
-            found = reduced[axis].extent
+            extent = reduced[axis].extent
         elif buffer is not None and isinstance(dim, int) and dim < buffer.rank:
-            found = buffer.shape[dim]
-        return int(found.value) if isinstance(found, Const) else None
+            extent = buffer.shape[dim]
+        return int(extent.value) if isinstance(extent, Const) else None

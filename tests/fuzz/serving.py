@@ -34,8 +34,8 @@ def result_of(job: dict[str, Any], send: Send, draw: Draw, understood: Callable[
     tally: Tally = {}
     result: dict[str, Any] = {"tally": tally, "failure": None}
     try:
-        known = job.get("case")
-        case = draw(job["seed"], job["index"]) if known is None else understood(Case.from_json(known))
+        record = job.get("case")
+        case = draw(job["seed"], job["index"]) if record is None else understood(Case.from_json(record))
         send({"case": case.to_json()})
         check(case, tally)
     except WrongError as failure:

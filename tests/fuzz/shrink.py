@@ -23,9 +23,9 @@ def shrunk(case: Case, fails: Callable[[Case], "Case | None"]) -> Case:
             if trials == MOST_TRIALS:
                 return case
             trials += 1
-            found = fails(candidate)
-            if found is not None and weight(found) < weight(case):
-                case, progress = found, True
+            smaller = fails(candidate)
+            if smaller is not None and weight(smaller) < weight(case):
+                case, progress = smaller, True
                 break
     return case
 

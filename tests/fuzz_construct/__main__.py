@@ -7,7 +7,7 @@ from onnx import printer
 from tests.fuzz.__main__ import Kind, main
 from tests.fuzz.campaign import Worker
 from tests.fuzz.case import Case
-from tests.fuzz_construct.check import made_of
+from tests.fuzz_construct.check import random_model
 
 from tilewright.loops.printer import show
 from tilewright.schedule.step import to_python
@@ -15,11 +15,11 @@ from tilewright.schedule.step import to_python
 
 def describe(case: Case) -> None:
     """Prints the choices, the model, and what the driver's optimizer makes of its kernels."""
-    made, way = made_of(case)
+    model, way = random_model(case)
     print(case.kind, dict(case.record))
-    print(printer.to_text(made.model))
+    print(printer.to_text(model.model))
     print(way)
-    for kernel in way.compiled(made).kernels:
+    for kernel in way.compiled(model).kernels:
         print(show(kernel.origin))
         print(to_python(kernel.trace))
 

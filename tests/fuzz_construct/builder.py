@@ -66,7 +66,7 @@ class Dim:
 
 
 @dataclass(frozen=True)
-class Made:
+class RandomModel:
     """An operator as a model.
 
     Attributes:
@@ -93,12 +93,12 @@ class Made:
     def sizes(self, which: Sizes, rng: np.random.Generator) -> dict[str, int]:
         """The symbolic sizes of a run."""
         named = {d.name: d for dims, _ in self.inputs.values() for d in dims if d.name}
-        made = {
+        values = {
             Sizes.DRAWN: lambda d: d.size,
             Sizes.LEAST: lambda d: d.least,
             Sizes.OTHER: lambda d: int(rng.integers(d.least, max(d.least, 2 * d.size) + 1)),
         }[which]
-        return {name: made(d) for name, d in named.items()}
+        return {name: values(d) for name, d in named.items()}
 
     @property
     def symbolic(self) -> bool:
@@ -109,8 +109,8 @@ class Made:
 def random_array(shape: Sequence[int], dtype: str, rng: np.random.Generator, whole: bool) -> np.ndarray[Any, Any]:
     """Small whole numbers but zero, or normally distributed ones."""
     if whole or "int" in dtype:
-        drawn = rng.integers(1, 4, shape)
-        return (drawn if dtype.startswith("u") else drawn * rng.choice((-1, 1), shape)).astype(numpy_of(dtype))
+        values = rng.integers(1, 4, shape)
+        return (values if dtype.startswith("u") else values * rng.choice((-1, 1), shape)).astype(numpy_of(dtype))
     return rng.standard_normal(shape).astype(numpy_of(dtype))
 
 
@@ -162,8 +162,8 @@ class Builder(Options):
 
     def weights(self, name: str, shape: Sequence[int], dtype: str, whole: bool | None = None) -> str:
         """A constant with random elements."""
-        drawn = random_array(shape, dtype, self.data, self.whole if whole is None else whole)
-        return self.constant(name, drawn)
+        values = random_array(shape, dtype, self.data, self.whole if whole is None else whole)
+        return self.constant(name, values)
 
     def operand(self, name: str, dims: Sequence[Dim], dtype: str) -> str:
         """A constant, or an input of the model; symbolic sizes are always fed."""
@@ -210,11 +210,13 @@ class Builder(Options):
     def inferred(self, result: str, dtype: str) -> tuple[Dim, ...] | None:
         """The dimensions of a node's result as ONNX infers them, None where it can't tell one."""
         inferred = shape_inference.infer_shapes(self.model(result, dtype), data_prop=True)
-        known = {d.name: d for dims, _ in self.inputs.values() for d in dims if d.name}
-        found = inferred.graph.output[0].type.tensor_type
-        dims = [known.get(d.dim_param) if d.dim_param else Dim(d.dim_value) for d in found.shape.dim]
-        told = found.HasField("shape") and all(d.HasField("dim_value") or d.dim_param for d in found.shape.dim)
-        return tuple(d for d in dims if d) if told and None not in dims else None
+        symbols = {d.name: d for dims, _ in self.inputs.values() for d in dims if d.name}
+        tensor_type = inferred.graph.output[0].type.tensor_type
+        dims = [symbols.get(d.dim_param) if d.dim_param else Dim(d.dim_value) for d in tensor_type.shape.dim]
+        is_complete = tensor_type.HasField("shape") and all(
+            d.HasField("dim_value") or d.dim_param for d in tensor_type.shape.dim
+        )
+        return tuple(d for d in dims if d) if is_complete and None not in dims else None
 
     def model(self, result: str, dtype: str) -> ModelProto:
         """What there is so far as a model with that result."""
@@ -226,11 +228,11 @@ class Builder(Options):
         graph = helper.make_graph(self.nodes, "operator", inputs, [output], self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
-    def finished(self, result: str, dtype: str, rounding: Rounding) -> Made:
+    def finished(self, result: str, dtype: str, rounding: Rounding) -> RandomModel:
         """The model with that result."""
-        known = rounding
+        chosen = rounding
         if self.smooth:
-            known = Rounding.SMOOTH
+            chosen = Rounding.SMOOTH
         elif self.added and rounding in (Rounding.NONE, Rounding.RELATIVE) and not self.whole and "int" not in dtype:
-            known = Rounding.LINEAR
-        return Made(self.model(result, dtype), dict(self.inputs), known, self.whole)
+            chosen = Rounding.LINEAR
+        return RandomModel(self.model(result, dtype), dict(self.inputs), chosen, self.whole)

@@ -15,7 +15,7 @@ from tests.codegen.native import Native
 from tests.fuzz.case import Case, Tally
 from tests.fuzz.check import WrongError, guarded
 from tests.fuzz.options import Choice
-from tests.fuzz_construct.builder import Builder, Made, Sizes
+from tests.fuzz_construct.builder import Builder, RandomModel, Sizes
 from tests.fuzz_construct.operators import KINDS, OFTEN
 from tests.fuzz_construct.refusals import Refusals
 from tests.fuzz_construct.sample import Array, Sample, evaluated
@@ -39,11 +39,11 @@ def random_case(seed: int, index: int) -> Case:
     rng = Random(f"construct/{seed}/{index}")
     kind, number = rng.choice(OFTEN), rng.randrange(1 << 30)
     record: dict[str, Choice] = {}
-    made_of(Case(kind, record, seed=number), rng)
+    random_model(Case(kind, record, seed=number), rng)
     return Case(kind, record, seed=number)
 
 
-def made_of(case: Case, rng: Random | None = None) -> tuple[Made, "Way"]:
+def random_model(case: Case, rng: Random | None = None) -> tuple[RandomModel, "Way"]:
     """The operator of a case and how it is compiled; choices that the record lacks are drawn, or the simplest."""
     builder = Builder(case.record, rng, case.seed)  # type: ignore[arg-type]
     way = Way.drawn(builder)
@@ -87,19 +87,22 @@ def check(case: Case, tally: Tally | None = None) -> None:
     with Refusals() as refused:
         counts = _checked(case)
     if tally is not None:
-        for name, found in ((case.kind, counts), (f"{case.kind}, refused", (refused.next_taken, refused.rule_taken))):
-            if any(found):
+        for name, kernel_counts in (
+            (case.kind, counts),
+            (f"{case.kind}, refused", (refused.next_taken, refused.rule_taken)),
+        ):
+            if any(kernel_counts):
                 total = tally.setdefault(name, [0, 0])
-                total[0] += found[0]
-                total[1] += found[1]
+                total[0] += kernel_counts[0]
+                total[1] += kernel_counts[1]
 
 
 def _checked(case: Case) -> tuple[int, int]:
     """How many kernels of a case were constructed, and how many were left to the rule; all compute what is right."""
-    made, way = guarded("operator", lambda: made_of(case))
-    compilation: Compilation = guarded("compile", lambda: way.compiled(made))
-    which = tuple(Sizes) if made.symbolic else (Sizes.DRAWN,)
-    samples = [Sample.of(made, compilation, case.seed + k, sizes) for k, sizes in enumerate(which)]
+    model, way = guarded("operator", lambda: random_model(case))
+    compilation: Compilation = guarded("compile", lambda: way.compiled(model))
+    which = tuple(Sizes) if model.symbolic else (Sizes.DRAWN,)
+    samples = [Sample.of(model, compilation, case.seed + k, sizes) for k, sizes in enumerate(which)]
     counts = [0, 0]
     if way.driver:
         for unit in compilation.kernels:
@@ -120,9 +123,9 @@ def check_model(compilation: Compilation, samples: list[Sample], way: Way) -> No
         executable: Executable = guarded("load", lambda t=threads: Executable(artifact, t))
         for sample in samples:
             guarded("call", lambda e=executable, s=sample: e.run(s.others))
-            found = guarded("call", lambda e=executable, s=sample: e.run(s.feeds))
+            results = guarded("call", lambda e=executable, s=sample: e.run(s.feeds))
             for name, b in outputs:
-                compare(f"driver {way.target}", b.name, found[name], sample)
+                compare(f"driver {way.target}", b.name, results[name], sample)
 
 
 def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Sample], way: Way) -> bool:
@@ -139,35 +142,37 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
     for number, sample in enumerate(samples):
         for threads, at_end in ((1 + number % 2, True), (2 - number % 2, False)):
             arrays, sizes = kernel_arrays(unit, split, sample)
-            found = native(arrays, {s.name: sizes[s] for s in split.func.symbols}, threads, at_end=at_end)
+            outputs = native(arrays, {s.name: sizes[s] for s in split.func.symbols}, threads, at_end=at_end)
             for out, b in zip(unit.kernel.outputs, unit.kernel.writes, strict=True):
-                compare(f"kernel {way.target}", b.name, found[out.name].reshape(sample.values[b.name].shape), sample)
+                compare(f"kernel {way.target}", b.name, outputs[out.name].reshape(sample.values[b.name].shape), sample)
     return schedule is not None
 
 
 def kernel_arrays(unit: BoundKernel, split: PrepackedKernel, sample: Sample) -> tuple[dict[str, Array], dict[Var, int]]:
     """What a kernel's function is called with: inputs, packed constants, garbage elsewhere; and its sizes."""
     sizes = {s: evaluated(e, sample.sizes) for s, e in unit.sizes.items()} | dict(sample.sizes)
-    known: dict[str, Array] = {}
+    arrays: dict[str, Array] = {}
     for p, b in zip(unit.kernel.inputs, unit.kernel.reads, strict=True):
-        known[p.name] = sample.values[b.name].astype(p.dtype.numpy).reshape(shape_of(p, sizes))
-    known |= evaluate_prepacked(split.prepacked, known)
-    garbage = {b.name: np.full(shape_of(b, sizes), 77, b.dtype.numpy) for b in split.func.params if b.name not in known}
-    return {b.name: (known | garbage)[b.name] for b in split.func.params}, sizes
+        arrays[p.name] = sample.values[b.name].astype(p.dtype.numpy).reshape(shape_of(p, sizes))
+    arrays |= evaluate_prepacked(split.prepacked, arrays)
+    garbage = {
+        b.name: np.full(shape_of(b, sizes), 77, b.dtype.numpy) for b in split.func.params if b.name not in arrays
+    }
+    return {b.name: (arrays | garbage)[b.name] for b in split.func.params}, sizes
 
 
-def compare(stage: str, name: str, found: Array, sample: Sample) -> None:
+def compare(stage: str, name: str, value: Array, sample: Sample) -> None:
     """Raises a failure where a result differs by more than rounding."""
-    right, got = sample.values[name], np.asarray(found)
-    if got.shape != right.shape:
-        raise WrongError(stage, f"{name}: expected shape {list(right.shape)}, got {list(got.shape)}")
-    wide = got.astype(np.float64) if right.dtype.kind == "f" else got
+    right, actual = sample.values[name], np.asarray(value)
+    if actual.shape != right.shape:
+        raise WrongError(stage, f"{name}: expected shape {list(right.shape)}, got {list(actual.shape)}")
+    wide = actual.astype(np.float64) if right.dtype.kind == "f" else actual
     limit = sample.limits.get(name, 0.0)
     with np.errstate(invalid="ignore"):
         wrong = ~((wide == right) | (np.abs(wide - right) <= limit) | (np.isnan(wide) & np.isnan(right)))
     if wrong.any():
         place = tuple(int(k[0]) for k in np.nonzero(wrong)) if wrong.ndim else ()
-        count = f"{int(wrong.sum())} of {got.size} wrong"
+        count = f"{int(wrong.sum())} of {actual.size} wrong"
         raise WrongError(stage, f"{name}{list(place)}: expected {right[place]}, got {wide[place]}; {count}")
 
 

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
-from tests.fuzz_construct.builder import FLOATS, Builder, Dim, Made, Rounding
+from tests.fuzz_construct.builder import FLOATS, Builder, Dim, RandomModel, Rounding
 
 
-def transpose(b: Builder) -> Made:
+def transpose(b: Builder) -> RandomModel:
     """Any order of up to four axes."""
     t = b.choice("dtype", (*FLOATS, "int8", "int32"))
     rank = b.number("rank", 2, 4)
@@ -18,7 +18,7 @@ def transpose(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t), t, Rounding.NONE)
 
 
-def moved(b: Builder) -> Made:
+def moved(b: Builder) -> RandomModel:
     """Elements brought to other places: padded, cut, joined, repeated, chosen, interleaved."""
     t = b.choice("dtype", (*FLOATS, "int8", "int32"))
     op = b.choice("op", ("Pad", "Slice", "Concat", "Tile", "Gather", "DepthToSpace", "SpaceToDepth"))
@@ -60,7 +60,7 @@ def numbers(b: Builder, name: str, values: Sequence[int]) -> str:
     return b.constant(name, np.array(values, np.int64))
 
 
-def chain(b: Builder) -> Made:
+def chain(b: Builder) -> RandomModel:
     """Element-wise operators one behind the other, with operands that broadcast."""
     t = b.choice("dtype", (*FLOATS, "int32"))
     rank = b.number("rank", 1, 4)
@@ -80,7 +80,7 @@ def chain(b: Builder) -> Made:
     return b.finished(y, t, Rounding.SMOOTH if smooth or (not b.whole and "int" not in t) else Rounding.NONE)
 
 
-def resize(b: Builder) -> Made:
+def resize(b: Builder) -> RandomModel:
     """Pictures enlarged and made smaller: the nearest element, or a weighted mean of neighbours."""
     t = b.choice("dtype", ("float32", "float64"))
     mode = b.choice("mode", ("nearest", "linear"))

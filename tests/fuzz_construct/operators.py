@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tests.fuzz_construct.builder import Builder, Made
+from tests.fuzz_construct.builder import Builder, RandomModel
 from tests.fuzz_construct.elements import chain, moved, resize, transpose
 from tests.fuzz_construct.products import attention, einsum, gemm, integer_product, matmul
 from tests.fuzz_construct.rows import (
@@ -15,7 +15,7 @@ from tests.fuzz_construct.rows import (
 )  # fmt: skip
 from tests.fuzz_construct.windows import convolution, pooling, transposed_convolution
 
-KINDS: Mapping[str, Callable[[Builder], Made]] = {
+KINDS: Mapping[str, Callable[[Builder], RandomModel]] = {
     f.__name__: f
     for f in (
         gemm, matmul, einsum, integer_product, convolution, transposed_convolution, pooling, reduction,

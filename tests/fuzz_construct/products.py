@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
-from tests.fuzz_construct.builder import FLOATS, Builder, Dim, Made, Rounding, numpy_of
+from tests.fuzz_construct.builder import FLOATS, Builder, Dim, RandomModel, Rounding, numpy_of
 
 
 def summed(b: Builder, dtype: str) -> Rounding:
@@ -15,7 +15,7 @@ LONG = 700
 """The largest size of one axis of a product."""
 
 
-def gemm(b: Builder) -> Made:
+def gemm(b: Builder) -> RandomModel:
     """Gemm: transposed operands, factors, C of every shape that broadcasts."""
     t = b.choice("dtype", (*FLOATS, "int32"))
     long = b.choice("long", ("none", "none", "none", "m", "n", "k"))
@@ -31,7 +31,7 @@ def gemm(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t, None if n.name else n.size), t, summed(b, t))
 
 
-def matmul(b: Builder) -> Made:
+def matmul(b: Builder) -> RandomModel:
     """MatMul: batches that broadcast, operands that are transposed before, rows and columns alone."""
     t = b.choice("dtype", (*FLOATS, "int32"))
     m, n, k = b.dim("m", 70), b.dim("n", 130), b.dim("k", 130)
@@ -58,7 +58,7 @@ EQUATIONS = (
 )  # fmt: skip
 
 
-def einsum(b: Builder) -> Made:
+def einsum(b: Builder) -> RandomModel:
     """Products named by letters: outer, inner, batched, with axes in any order."""
     t = b.choice("dtype", FLOATS[:3])
     equation = b.choice("equation", EQUATIONS)
@@ -69,7 +69,7 @@ def einsum(b: Builder) -> Made:
     return b.finished(b.epilogue(b.node("Einsum", *operands, equation=equation), t), t, summed(b, t))
 
 
-def attention(b: Builder) -> Made:
+def attention(b: Builder) -> RandomModel:
     """Softmax of a product, multiplied by another: with a mask or without, heads inside or outside."""
     t = b.choice("dtype", FLOATS)
     batch, heads, width = b.dim("batch", 2), b.dim("heads", 4), b.dim("width", 33, fixed=True)
@@ -89,7 +89,7 @@ def attention(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t), t, Rounding.SMOOTH)
 
 
-def integer_product(b: Builder) -> Made:
+def integer_product(b: Builder) -> RandomModel:
     """MatMulInteger and ConvInteger: products of bytes, sums in int32."""
     t = b.choice("dtype", ("uint8", "int8"))
     if b.flag("convolution", 0.5):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import numpy as np
-from tests.fuzz_construct.builder import FLOATS, Builder, Dim, Made, Rounding, numpy_of, random_array
+from tests.fuzz_construct.builder import FLOATS, Builder, Dim, RandomModel, Rounding, numpy_of, random_array
 from tests.fuzz_construct.products import summed
 
 REDUCERS: Mapping[str, Rounding] = {
@@ -13,7 +13,7 @@ REDUCERS: Mapping[str, Rounding] = {
 }  # fmt: skip
 
 
-def reduction(b: Builder) -> Made:
+def reduction(b: Builder) -> RandomModel:
     """Any axes of a tensor of any rank reduced."""
     op = b.choice("op", tuple(REDUCERS))
     plain = op in ("ReduceSum", "ReduceMax", "ReduceMin")
@@ -29,7 +29,7 @@ def reduction(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t), t, rounding)
 
 
-def place_of_extreme(b: Builder) -> Made:
+def place_of_extreme(b: Builder) -> RandomModel:
     """ArgMax and ArgMin: where the first or the last of the largest or smallest elements is."""
     t = b.choice("dtype", (*FLOATS, "int32", "int8"))
     rank = b.number("rank", 1, 3)
@@ -40,7 +40,7 @@ def place_of_extreme(b: Builder) -> Made:
     return b.finished(y, "int64", Rounding.NONE)
 
 
-def softmax(b: Builder) -> Made:
+def softmax(b: Builder) -> RandomModel:
     """Softmax and its logarithm along any axis."""
     t = b.choice("dtype", FLOATS)
     rank = b.number("rank", 1, 3)
@@ -52,7 +52,7 @@ def softmax(b: Builder) -> Made:
     return b.finished(result, t, Rounding.RELATIVE if alone else Rounding.SMOOTH)
 
 
-def layer_norm(b: Builder) -> Made:
+def layer_norm(b: Builder) -> RandomModel:
     """LayerNormalization over the last axes."""
     t = b.choice("dtype", FLOATS)
     rows, columns = b.dim("rows", 40), b.dim("columns", 200, fixed=True)
@@ -64,7 +64,7 @@ def layer_norm(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t), t, Rounding.SMOOTH)
 
 
-def root_mean_square_norm(b: Builder) -> Made:
+def root_mean_square_norm(b: Builder) -> RandomModel:
     """RMSNormalization over the last axes, behind an addition as in a transformer or alone."""
     t = b.choice("dtype", FLOATS)
     b.opset = 23
@@ -77,7 +77,7 @@ def root_mean_square_norm(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t), t, Rounding.SMOOTH)
 
 
-def image_norm(b: Builder) -> Made:
+def image_norm(b: Builder) -> RandomModel:
     """Normalisations of pictures: by stored statistics, of an instance, of groups, of neighbouring channels."""
     op = b.choice("op", ("BatchNormalization", "InstanceNormalization", "GroupNormalization", "LRN",
                          "MeanVarianceNormalization", "LpNormalization"))  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from tests.fuzz.check import WrongError, guarded
-from tests.fuzz_construct.builder import Made, Rounding, Sizes, random_array
+from tests.fuzz_construct.builder import RandomModel, Rounding, Sizes, random_array
 
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.conv_algorithm import MAX_ERROR_GROWTH
@@ -49,21 +49,21 @@ class Sample:
     limits: Mapping[str, Array]
 
     @staticmethod
-    def of(made: Made, compilation: Compilation, seed: int, which: Sizes) -> "Sample":
+    def of(model: RandomModel, compilation: Compilation, seed: int, which: Sizes) -> "Sample":
         """Evaluates the program, as it was compiled and as the operators define it."""
-        feeds, program = made.feeds(seed, which), compilation.program
+        feeds, program = model.feeds(seed, which), compilation.program
         shapes = {name: a.shape for name, a in feeds.items()}
         rng = np.random.default_rng((seed, 2))
-        others = {n: random_array(shapes[n], made.inputs[n][1], rng, made.whole) for n in feeds}
+        second_feeds = {n: random_array(shapes[n], model.inputs[n][1], rng, model.whole) for n in feeds}
         kernels = [u for u in compilation.units if isinstance(u, BoundKernel)]
-        wanted = {b.name for u in kernels for b in u.kernel.arguments}
+        arguments = {b.name for u in kernels for b in u.kernel.arguments}
         with np.errstate(all="ignore"):
-            values = guarded("oracle", lambda: evaluate_program(program, feeds, wanted))
+            values = guarded("oracle", lambda: evaluate_program(program, feeds, arguments))
             defined = guarded("oracle", lambda: evaluate_program(compilation.lowered, feeds))
-            limits = limits_of(made, compilation, kernels, feeds, values)
+            limits = limits_of(model, compilation, kernels, feeds, values)
             same_meaning(compilation, values, defined, limits)
         values |= {k: np.asarray(v) for k, v in program.constants.items()}
-        return Sample(feeds, others, values, sizes_of(program, feeds), limits)
+        return Sample(feeds, second_feeds, values, sizes_of(program, feeds), limits)
 
 
 def same_meaning(
@@ -77,21 +77,21 @@ def same_meaning(
     Both are evaluated in double precision; but the weights of minimal filtering were rounded to the model's type.
     """
     fast = is_fast(compilation)
-    for (name, b), (_, known) in zip(compilation.program.outputs, compilation.lowered.outputs, strict=True):
-        got, right = values[b.name], defined[known.name]
+    for (name, b), (_, definition) in zip(compilation.program.outputs, compilation.lowered.outputs, strict=True):
+        actual, right = values[b.name], defined[definition.name]
         finite = np.abs(right[np.isfinite(right)])
         allowed = EQUAL * float(finite.max(initial=0)) if right.dtype.kind == "f" else 0.0
         if fast:
             allowed = limits[b.name] + allowed
-        same = got.shape == right.shape and np.isclose(got, right, rtol=0, atol=allowed, equal_nan=True).all()
+        same = actual.shape == right.shape and np.isclose(actual, right, rtol=0, atol=allowed, equal_nan=True).all()
         if not same:
             raise WrongError("meaning", f"{name}: the program that is compiled computes something else")
 
 
 def sizes_of(program: Program, feeds: Mapping[str, Array]) -> dict[Var, int]:
     """The sizes of the symbols."""
-    given = ((b, feeds[n]) for n, b in zip(program.input_names, program.inputs, strict=True))
-    return {v: n for b, x in given for v, n in zip(b.shape, x.shape, strict=True) if isinstance(v, Var)}
+    pairs = ((b, feeds[n]) for n, b in zip(program.input_names, program.inputs, strict=True))
+    return {v: n for b, x in pairs for v, n in zip(b.shape, x.shape, strict=True) if isinstance(v, Var)}
 
 
 def evaluated(size: Any, sizes: Mapping[Var, int]) -> int:
@@ -100,7 +100,7 @@ def evaluated(size: Any, sizes: Mapping[Var, int]) -> int:
 
 
 def limits_of(
-    made: Made,
+    model: RandomModel,
     compilation: Compilation,
     kernels: Sequence[BoundKernel],
     feeds: Mapping[str, Array],
@@ -112,7 +112,7 @@ def limits_of(
     intermediate values have both signs, and are measured by the largest.
     """
     program, fast = compilation.program, is_fast(compilation)
-    rounding = Rounding.LINEAR if fast and made.rounding is Rounding.NONE else made.rounding
+    rounding = Rounding.LINEAR if fast and model.rounding is Rounding.NONE else model.rounding
     written = [*(b for u in kernels for b in u.kernel.writes), *(b for _, b in program.outputs)]
     if rounding is Rounding.NONE:
         return {b.name: rounded_whole(values[b.name], b.dtype) for b in written}
@@ -120,19 +120,20 @@ def limits_of(
     unit = sum(unit_of(u, sizes) for u in kernels) * SLACK[rounding]
     unit *= MAX_ERROR_GROWTH[compilation.build.convolutions] if fast else 1
     outputs = {
-        b.name: known.name for (_, b), (_, known) in zip(program.outputs, compilation.lowered.outputs, strict=True)
+        b.name: definition.name
+        for (_, b), (_, definition) in zip(program.outputs, compilation.lowered.outputs, strict=True)
     }
     sums: Mapping[str, Array] = {}
     if rounding is Rounding.LINEAR:
         meant = compilation.lowered if fast else program
-        wanted = outputs.values() if fast else values
-        sums = evaluate_program(*absolute(meant, feeds), set(wanted))
+        names = outputs.values() if fast else values
+        sums = evaluate_program(*absolute(meant, feeds), set(names))
     limits: dict[str, Array] = {}
     for b in written:
-        known = sums.get(outputs.get(b.name, "") if fast else b.name)
+        definition = sums.get(outputs.get(b.name, "") if fast else b.name)
         each = np.abs(values[b.name])
         size = np.full_like(each, each.max(initial=0)) if rounding is not Rounding.RELATIVE else each
-        limits[b.name] = unit * (size if known is None else np.abs(known)) + tiniest(b.dtype)
+        limits[b.name] = unit * (size if definition is None else np.abs(definition)) + tiniest(b.dtype)
     return limits
 
 
@@ -165,9 +166,9 @@ FEW = 4
 
 def unit_of(unit: BoundKernel, sizes: Mapping[Var, int]) -> float:
     """What one kernel's roundings may amount to, relative to the sum of its terms' absolute values."""
-    own = {s: evaluated(e, sizes) for s, e in unit.sizes.items()}
-    known = {v.name: n for v, n in (own | dict(sizes)).items()}
-    return max(_unit_of_type(unit.compiled.origin, b.dtype, known) for b in unit.kernel.writes)
+    kernel_sizes = {s: evaluated(e, sizes) for s, e in unit.sizes.items()}
+    symbols = {v.name: n for v, n in (kernel_sizes | dict(sizes)).items()}
+    return max(_unit_of_type(unit.compiled.origin, b.dtype, symbols) for b in unit.kernel.writes)
 
 
 def _unit_of_type(origin: Func, dtype: DType, sizes: Mapping[str, int]) -> float:

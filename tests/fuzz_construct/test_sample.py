@@ -15,7 +15,7 @@ from tests.fuzz.serving import result_of
 from tests.fuzz_construct import check as checking
 from tests.fuzz_construct.__main__ import OPERATORS
 from tests.fuzz_construct.builder import Sizes
-from tests.fuzz_construct.check import check, made_of, random_case, understood
+from tests.fuzz_construct.check import check, random_case, random_model, understood
 from tests.fuzz_construct.operators import KINDS
 from tests.fuzz_construct.sample import is_fast
 
@@ -76,8 +76,8 @@ def test_a_wrong_kernel_is_noticed_and_the_case_shrunk(monkeypatch: pytest.Monke
 
     def ask(job: dict[str, Any]) -> Outcome:
         sent: list[dict[str, Any]] = []
-        found = result_of(job, sent.append, random_case, understood, check)["failure"]
-        return Outcome(sent[-1]["case"], tuple(found) if found else None)
+        place_and_error = result_of(job, sent.append, random_case, understood, check)["failure"]
+        return Outcome(sent[-1]["case"], tuple(place_and_error) if place_and_error else None)
 
     small, failure = smallest(Case("gemm", PLAIN).to_json(), ("kernel x86-64", ""), ask)
     assert [small["record"][n] for n in ("m", "n", "k")] == [1, 1, 1]
@@ -127,22 +127,22 @@ FAST = {"optimizer": "roller", "target": "x86-64", "winograd": "fast", "forced":
 @pytest.mark.parametrize("whole", [False, True])
 def test_minimal_filtering_is_checked_and_its_meaning_too(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case("convolution", {**FAST, "whole": whole})
-    made, way = made_of(case)
-    assert is_fast(way.compiled(made))
-    assert not is_fast(replace(way, forced=False, exact=True, winograd=None).compiled(made))
+    model, way = random_model(case)
+    assert is_fast(way.compiled(model))
+    assert not is_fast(replace(way, forced=False, exact=True, winograd=None).compiled(model))
     check(case)
-    known = rewrite.transform_weights
-    monkeypatch.setattr(rewrite, "transform_weights", lambda *a: known(*a) * np.float32(1.1))
+    original = rewrite.transform_weights
+    monkeypatch.setattr(rewrite, "transform_weights", lambda *a: original(*a) * np.float32(1.1))
     with pytest.raises(WrongError, match=r"meaning: .* computes something else"):
         check(case)
 
 
 def test_symbolic_sizes_run_at_several_values() -> None:
-    made, _ = made_of(Case("gemm", {**PLAIN, "m symbolic": True, "m": 40}))
-    found = {which: made.feeds(3, which)["A"].shape for which in Sizes}
-    assert found[Sizes.DRAWN] == (40, 4)
-    assert found[Sizes.LEAST] == (1, 4)
-    assert found[Sizes.OTHER] not in (found[Sizes.DRAWN], found[Sizes.LEAST])
+    model, _ = random_model(Case("gemm", {**PLAIN, "m symbolic": True, "m": 40}))
+    shapes = {which: model.feeds(3, which)["A"].shape for which in Sizes}
+    assert shapes[Sizes.DRAWN] == (40, 4)
+    assert shapes[Sizes.LEAST] == (1, 4)
+    assert shapes[Sizes.OTHER] not in (shapes[Sizes.DRAWN], shapes[Sizes.LEAST])
 
 
 def test_a_file_is_replayed_in_a_process_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

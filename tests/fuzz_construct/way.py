@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 from tests.codegen.native import TARGETS
-from tests.fuzz_construct.builder import Builder, Made
+from tests.fuzz_construct.builder import Builder, RandomModel
 
 from tilewright.driver import conv_algorithm
 from tilewright.driver.compilation import Compilation
@@ -71,9 +71,9 @@ class Way:
     def described(self) -> Machine | None:
         """The description itself."""
         if self.machine == SMALL:
-            known = shipped_machines()["x86-64-v4"]
-            cut = (replace(x, bytes=size) for x, size in zip(known.levels, (2048, 16384, 131072), strict=False))
-            return replace(known, name="small", levels=(*cut, known.levels[-1]))
+            machine = shipped_machines()["x86-64-v4"]
+            cut = (replace(x, bytes=size) for x, size in zip(machine.levels, (2048, 16384, 131072), strict=False))
+            return replace(machine, name="small", levels=(*cut, machine.levels[-1]))
         return None if self.machine is None else shipped_machines()[self.machine]
 
     def constructor(self) -> Gensor | Roller:
@@ -81,7 +81,7 @@ class Way:
         machine = self.described()
         return Gensor(machine, self.annealing, self.seed) if self.optimizer == "gensor" else Roller(machine)
 
-    def compiled(self, made: Made) -> Compilation:
+    def compiled(self, model: RandomModel) -> Compilation:
         """What the driver makes of an operator."""
         always = patch.object(
             conv_algorithm, "pick_fastest", lambda *_: lambda direct, ways: ways[-1] if ways else None
@@ -91,4 +91,4 @@ class Way:
                 target=self.target, optimizer=self.optimizer, machine=self.described(), exact=self.exact,
                 winograd=self.winograd,
             )  # fmt: skip
-            return make_compilation(made.model, options)
+            return make_compilation(model.model, options)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
-from tests.fuzz_construct.builder import FLOATS, Builder, Dim, Made, Rounding
+from tests.fuzz_construct.builder import FLOATS, Builder, Dim, RandomModel, Rounding
 from tests.fuzz_construct.products import summed
 
 
@@ -27,7 +27,7 @@ def windows(
     b: Builder, rank: int, dilated: bool = True, kernels: Sequence[int] = KERNELS, longest: int = 3
 ) -> tuple[list[Window], dict[str, list[int]]]:
     """Axes of a window, and the attributes that say so."""
-    found: list[Window] = []
+    candidates: list[Window] = []
     for axis in "zyx"[3 - rank :]:
         kernel = b.choice(f"kernel {axis}", kernels)
         stride = b.number(f"stride {axis}", 1, longest)
@@ -35,13 +35,13 @@ def windows(
         pads = (b.number(f"before {axis}", 0, kernel - 1), b.number(f"behind {axis}", 0, kernel - 1))
         least = max(1, dilation * (kernel - 1) + 1 - sum(pads))
         size = b.dim(f"size {axis}", max(least, (70, 36, 12)[rank - 1]), least)
-        found.append(Window(size, kernel, stride, dilation, pads))
-    shape = {"kernel_shape": [w.kernel for w in found], "strides": [w.stride for w in found]}
-    pads = {"pads": [w.pads[0] for w in found] + [w.pads[1] for w in found]}
-    return found, {**shape, **pads, **({"dilations": [w.dilation for w in found]} if dilated else {})}
+        candidates.append(Window(size, kernel, stride, dilation, pads))
+    shape = {"kernel_shape": [w.kernel for w in candidates], "strides": [w.stride for w in candidates]}
+    pads = {"pads": [w.pads[0] for w in candidates] + [w.pads[1] for w in candidates]}
+    return candidates, {**shape, **pads, **({"dilations": [w.dilation for w in candidates]} if dilated else {})}
 
 
-def convolution(b: Builder) -> Made:
+def convolution(b: Builder) -> RandomModel:
     """Convolutions along 1 to 3 axes: strides, dilations, unequal padding, groups, one filter per channel."""
     t = b.choice("dtype", FLOATS)
     rank = b.number("rank", 1, 3)
@@ -59,7 +59,7 @@ def convolution(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t, groups * cout, -1 - rank), t, summed(b, t))
 
 
-def transposed_convolution(b: Builder) -> Made:
+def transposed_convolution(b: Builder) -> RandomModel:
     """ConvTranspose along one or two axes."""
     t = b.choice("dtype", FLOATS)
     rank = b.number("rank", 1, 2)
@@ -76,7 +76,7 @@ def transposed_convolution(b: Builder) -> Made:
     return b.finished(b.epilogue(y, t, groups * cout, -1 - rank), t, summed(b, t))
 
 
-def pooling(b: Builder) -> Made:
+def pooling(b: Builder) -> RandomModel:
     """MaxPool, AveragePool, and pooling of all positions."""
     op = b.choice("op", ("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"))
     t = b.choice("dtype", (*FLOATS, "int8") if op == "MaxPool" else FLOATS)

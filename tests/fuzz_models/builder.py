@@ -104,10 +104,10 @@ class Builder(Options):
 
     def pick(self, name: str, fits: Callable[[Value], bool]) -> Value:
         """One of the values that fit; late ones are likelier."""
-        found = [v for v in self.values if fits(v)][::-1]
-        if not found:
+        fitting = [v for v in self.values if fits(v)][::-1]
+        if not fitting:
             raise UnfitError
-        return found[min(self.number(f"{name} of", 0, 9), self.number(f"{name} late", 0, 9), len(found) - 1)]
+        return fitting[min(self.number(f"{name} of", 0, 9), self.number(f"{name} late", 0, 9), len(fitting) - 1)]
 
     def emit(
         self, op: str, inputs: Sequence[str], dims: Sequence[Sequence[str] | None], exact: bool = False, **attrs: Any
@@ -123,31 +123,31 @@ class Builder(Options):
         """
         self._count += 1
         outputs = [f"v{self._count}_{k}" if d is not None else "" for k, d in enumerate(dims)]
-        given = {name: value for name, value in attrs.items() if value is not None}
+        attributes = {name: value for name, value in attrs.items() if value is not None}
         if op == "Cast" and self.opset < 6:
-            given["to"] = TensorProto.DataType.Name(given["to"])
-        node = helper.make_node(op, inputs, outputs, name=f"n{self._count}", **given)
+            attributes["to"] = TensorProto.DataType.Name(attributes["to"])
+        node = helper.make_node(op, inputs, outputs, name=f"n{self._count}", **attributes)
         arrays = self._evaluated(node)
         values: list[Value] = []
-        for name, array, known in zip(filter(None, outputs), arrays, [d for d in dims if d is not None], strict=True):
+        for name, array, dim in zip(filter(None, outputs), arrays, [d for d in dims if d is not None], strict=True):
             wide = np.abs(array[np.isfinite(array)].astype(np.float64)) if array.dtype.kind in "fiu" else np.zeros(1)
             large = wide.max(initial=0)
-            if array.ndim != len(known) or array.size > MOST_ELEMENTS or (array.dtype.kind == "f" and large > LARGEST):
+            if array.ndim != len(dim) or array.size > MOST_ELEMENTS or (array.dtype.kind == "f" and large > LARGEST):
                 raise UnfitError
             if array.dtype.kind == "f" and not np.isfinite(array).all():
                 raise UnfitError
-            values.append(Value(name, array, tuple(known), exact and large < EXACT))
+            values.append(Value(name, array, tuple(dim), exact and large < EXACT))
         self.nodes.append(node)
         self.values += values
         return values
 
     def _evaluated(self, node: onnx.NodeProto) -> list[Array]:
         """The outputs of a node in the run for which the model is drawn."""
-        known = {v.name: v.array for v in self.values} | self.constants
+        arrays = {v.name: v.array for v in self.values} | self.constants
         needed = {*node.input, *_captured(node)} - {""}
-        model = self._model([node], {n: known[n] for n in needed}, [o for o in node.output if o], {}, {})
+        model = self._model([node], {n: arrays[n] for n in needed}, [o for o in node.output if o], {}, {})
         try:
-            return list(oracle(model, {n: known[n] for n in needed}))
+            return list(oracle(model, {n: arrays[n] for n in needed}))
         except Exception as error:
             raise UnfitError from error
 
@@ -162,10 +162,10 @@ class Builder(Options):
         def info(name: str, array: Array, shape: Sequence[str | int] | None) -> onnx.ValueInfoProto:
             return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shape)
 
-        known = {v.name: v.array for v in self.values}
+        arrays = {v.name: v.array for v in self.values}
         results = [
-            info(n, known[n], declared[n].shape if n in declared else None)
-            if n in known
+            info(n, arrays[n], declared[n].shape if n in declared else None)
+            if n in arrays
             else onnx.ValueInfoProto(name=n)
             for n in outputs
         ]
@@ -174,8 +174,10 @@ class Builder(Options):
         graph = helper.make_graph(
             nodes, "g", [info(n, a, dims.get(n, a.shape)) for n, a in feeds.items()], results, weights
         )
-        inner = [v for n in graph.node if n.op_type in ("If", "Loop") for v in n.output if v in known and v in declared]
-        graph.value_info.extend(info(n, known[n], declared[n].shape) for n in inner if n not in outputs)
+        inner = [
+            v for n in graph.node if n.op_type in ("If", "Loop") for v in n.output if v in arrays and v in declared
+        ]
+        graph.value_info.extend(info(n, arrays[n], declared[n].shape) for n in inner if n not in outputs)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=_IR_VERSION)
 
     # The whole
@@ -183,10 +185,10 @@ class Builder(Options):
     def model(self) -> onnx.ModelProto:
         """What was built; its outputs are the values that nobody reads, and some others."""
         used = {i for n in self.nodes for i in (*n.input, *_captured(n))}
-        made = [v for v in self.values if v.name not in self.inputs]
-        outputs = [v for k, v in enumerate(made) if v.name not in used or self.flag(f"output {k}", 0.1)]
+        computed = [v for v in self.values if v.name not in self.inputs]
+        outputs = [v for k, v in enumerate(computed) if v.name not in used or self.flag(f"output {k}", 0.1)]
         declares = self.choice("declares", ("nothing", "nothing", "this run"))
-        declared = {v.name: v.array for v in made} if declares == "this run" else {}
+        declared = {v.name: v.array for v in computed} if declares == "this run" else {}
         dims = {n: [int(d) if d.isdigit() else d for d in texts] for n, (texts, _) in self.inputs.items()}
         feeds = {v.name: v.array for v in self.values if v.name in self.inputs}
         return self._model(self.nodes, feeds, [v.name for v in outputs], dims, declared)
@@ -202,14 +204,14 @@ class Builder(Options):
 
 def _captured(node: onnx.NodeProto) -> set[str]:
     """Values that sub-graphs take from outside; only names of the builder look like these."""
-    found: set[str] = set()
+    names: set[str] = set()
     for a in node.attribute:
         if a.type == onnx.AttributeProto.GRAPH:
             inner = {o for n in a.g.node for o in n.output} | {v.name for v in a.g.input}
             inner |= {t.name for t in a.g.initializer}
             for n in a.g.node:
-                found |= {i for i in (*n.input, *_captured(n)) if i} - inner
-    return found
+                names |= {i for i in (*n.input, *_captured(n)) if i} - inner
+    return names
 
 
 def input_array(name: str, shape: Sequence[int], kind: str, seed: int) -> Array:
@@ -250,10 +252,10 @@ class _Pooling(OpRun):
 
     def _run(self, x: Array, **_: Any) -> tuple[Array, ...]:
         node = self.onnx_node
-        given = helper.make_tensor_value_info(node.input[0], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        input_info = helper.make_tensor_value_info(node.input[0], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
         outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
         opsets = [helper.make_opsetid("", self.run_params["opsets"][""])]
-        graph = helper.make_graph([node], "g", [given], outputs)
+        graph = helper.make_graph([node], "g", [input_info], outputs)
         model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
         return tuple(runtime(model, {node.input[0]: x}))
 
@@ -272,13 +274,13 @@ def _in_version_7(model: onnx.ModelProto) -> onnx.ModelProto:
     result.CopyFrom(model)
     result.opset_import[0].version = VERSION_7
     for node in result.graph.node:
-        kept = [a for a in node.attribute if a.name != "broadcast"]
-        for attribute in kept:
+        attributes = [a for a in node.attribute if a.name != "broadcast"]
+        for attribute in attributes:
             attribute.name = "pads" if attribute.name == "paddings" else attribute.name
-        if node.op_type == "Cast" and kept[0].type == onnx.AttributeProto.STRING:
-            kept = [helper.make_attribute("to", TensorProto.DataType.Value(kept[0].s.decode()))]
+        if node.op_type == "Cast" and attributes[0].type == onnx.AttributeProto.STRING:
+            attributes = [helper.make_attribute("to", TensorProto.DataType.Value(attributes[0].s.decode()))]
         del node.attribute[:]
-        node.attribute.extend(kept)
+        node.attribute.extend(attributes)
     return result
 
 

@@ -111,14 +111,14 @@ def call(exe: Executable, feeds: Mapping[str, Array]) -> Mapping[str, Any]:
             raise WrongError("internal error in a call", f"{type(error).__name__}: {error}") from error
 
 
-def compare(when: str, found: Mapping[str, Any], expected: Mapping[str, Array]) -> None:
+def compare(when: str, outputs: Mapping[str, Any], expected: Mapping[str, Array]) -> None:
     """Raises a failure where an output differs by more than rounding."""
     for name, right in expected.items():
-        got = np.asarray(found[name])
-        if got.shape != right.shape or got.dtype != right.dtype:
-            what = f"{when}{name}: expected {right.dtype}{list(right.shape)}, got {got.dtype}{list(got.shape)}"
+        actual = np.asarray(outputs[name])
+        if actual.shape != right.shape or actual.dtype != right.dtype:
+            what = f"{when}{name}: expected {right.dtype}{list(right.shape)}, got {actual.dtype}{list(actual.shape)}"
             raise WrongError("wrong answer", what)
-        wide, meant = (a.astype(np.float64) if a.dtype.kind == "f" else a for a in (got, right))
+        wide, meant = (a.astype(np.float64) if a.dtype.kind == "f" else a for a in (actual, right))
         if right.dtype.kind == "f":
             limit = TOLERANCE * (np.abs(meant) + np.abs(meant[np.isfinite(meant)]).max(initial=0) * 0.1 + 1e-3)
             with np.errstate(invalid="ignore"):
@@ -127,5 +127,5 @@ def compare(when: str, found: Mapping[str, Any], expected: Mapping[str, Array]) 
             wrong = np.asarray(wide != meant)
         if wrong.any():
             place = tuple(int(k[0]) for k in np.nonzero(wrong)) if wrong.ndim else ()
-            what = f"{when}{name}{list(place)}: expected {right[place]}, got {got[place]}"
-            raise WrongError("wrong answer", f"{what}; {int(wrong.sum())} of {got.size} wrong")
+            what = f"{when}{name}{list(place)}: expected {right[place]}, got {actual[place]}"
+            raise WrongError("wrong answer", f"{what}; {int(wrong.sum())} of {actual.size} wrong")

@@ -45,9 +45,9 @@ def loop(b: Builder, n: str) -> None:
         outputs.append(helper.make_tensor_value_info(f"{n}_s", FLOAT, shape))
         dims.append((str(count), *x.dims))
     outputs[1] = helper.make_tensor_value_info(f"{n}_w", FLOAT, [None] * x.rank)
-    given = [helper.make_tensor_value_info(f"{n}_i", INT, []), helper.make_tensor_value_info(f"{n}_go", BOOL, []),
+    inputs = [helper.make_tensor_value_info(f"{n}_i", INT, []), helper.make_tensor_value_info(f"{n}_go", BOOL, []),
              helper.make_tensor_value_info(f"{n}_v", FLOAT, [None] * x.rank)]  # fmt: skip
-    body = helper.make_graph(nodes, n, given, outputs)
+    body = helper.make_graph(nodes, n, inputs, outputs)
     start, go = b.constant(np.asarray(count, np.int64)), b.constant(np.asarray(True))
     b.emit("Loop", [start, go, x.name], dims, x.exact, body=body)
 
@@ -59,8 +59,8 @@ def sequence(b: Builder, n: str) -> None:
         raise UnfitError
     stacked = int(b.flag(f"{n} stacked", 0.5))
     text = "2" if stacked else derived(x.dims[0], "twice", 2 * x.array.shape[0])
-    made = helper.make_node("SequenceConstruct", [x.name, x.name], [f"{n}_q"], name=f"{n}q")
-    b.nodes.append(made)
+    construct = helper.make_node("SequenceConstruct", [x.name, x.name], [f"{n}_q"], name=f"{n}q")
+    b.nodes.append(construct)
     dims = (text, *x.dims) if stacked else (text, *x.dims[1:])
     parts = np.stack([x.array, x.array]) if stacked else np.concatenate([x.array, x.array])
     b.nodes.append(

@@ -25,8 +25,8 @@ def top_k(b: Builder, n: str) -> None:
     if how == "literal":
         k = b.number(f"{n} count", 1, min(size, 3))
         dims = (*x.dims[:axis], str(k), *x.dims[axis + 1 :])
-        given = [x.name] if b.opset < 10 else [x.name, b.constant(np.asarray([k], np.int64))]
-        found = b.emit("TopK", given, [dims, dims], True, **attrs, k=k if b.opset < 10 else None)
+        inputs = [x.name] if b.opset < 10 else [x.name, b.constant(np.asarray([k], np.int64))]
+        results = b.emit("TopK", inputs, [dims, dims], True, **attrs, k=k if b.opset < 10 else None)
     else:
         (shape,) = b.emit("Shape", [x.name], [(str(x.rank),)], True)
         (one,) = b.emit("Gather", [shape.name, b.constant(np.asarray([axis], np.int64))], [("1",)], True)
@@ -34,10 +34,10 @@ def top_k(b: Builder, n: str) -> None:
             (one,) = b.emit("Min", [one.name, b.constant(np.asarray([4], np.int64))], [("1",)], True)
         text = x.dims[axis] if b.opset < 13 else f"least({x.dims[axis]},4)"
         dims = (*x.dims[:axis], text, *x.dims[axis + 1 :])
-        found = b.emit("TopK", [x.name, one.name], [dims, dims], True, **attrs)
+        results = b.emit("TopK", [x.name, one.name], [dims, dims], True, **attrs)
     if b.flag(f"{n} joined", 0.5):
-        (places,) = b.emit("Cast", [found[1].name], [dims], True, to=1)
-        b.emit("Add", [found[0].name, places.name], [dims], True)
+        (places,) = b.emit("Cast", [results[1].name], [dims], True, to=1)
+        b.emit("Add", [results[0].name, places.name], [dims], True)
 
 
 def _mask(b: Builder, n: str, x: Value) -> Value:
@@ -77,9 +77,9 @@ def non_zero(b: Builder, n: str) -> None:
     (places,) = b.emit("NonZero", [clipped.name], [(str(x.rank), count)], True)
     (turned,) = b.emit("Transpose", [places.name], [(count, str(x.rank))], True)
     if b.opset >= 11 and b.flag(f"{n} elements", 0.6):
-        (found,) = b.emit("GatherND", [x.name, turned.name], [(count,)], True)
+        (results,) = b.emit("GatherND", [x.name, turned.name], [(count,)], True)
         (numbers,) = b.emit("Cast", [places.name], [(str(x.rank), count)], True, to=1)
-        b.emit("Mul", [numbers.name, found.name], [(str(x.rank), count)], True)
+        b.emit("Mul", [numbers.name, results.name], [(str(x.rank), count)], True)
 
 
 def unique(b: Builder, n: str) -> None:
@@ -91,9 +91,9 @@ def unique(b: Builder, n: str) -> None:
     count = f"count({n})"
     if b.flag(f"{n} flat", 0.7):
         whole = str(x.array.size) if all(d.isdigit() for d in x.dims) else "*".join(x.dims)
-        found = b.emit("Unique", [halves.name], [(count,), (count,), (whole,), (count,)], True)
-        (often,) = b.emit("Cast", [found[3].name], [(count,)], True, to=1)
-        b.emit("Add", [found[0].name, often.name], [(count,)], True)
+        results = b.emit("Unique", [halves.name], [(count,), (count,), (whole,), (count,)], True)
+        (often,) = b.emit("Cast", [results[3].name], [(count,)], True, to=1)
+        b.emit("Add", [results[0].name, often.name], [(count,)], True)
     else:
         axis = b.number(f"{n} axis", 0, x.rank - 1)
         dims = (*x.dims[:axis], count, *x.dims[axis + 1 :])
@@ -110,8 +110,8 @@ def suppression(b: Builder, n: str) -> None:
     if not x.dims[1].isdigit():
         raise UnfitError
     limits = [np.asarray([b.number(f"{n} most", 1, 3)], np.int64), np.float32([0.3]), np.float32([-100])]
-    given = [b.constant(boxes), scores.name, *(b.constant(np.asarray(a)) for a in limits)]
-    b.emit("NonMaxSuppression", given, [(f"count({n})", "3")], True)
+    inputs = [b.constant(boxes), scores.name, *(b.constant(np.asarray(a)) for a in limits)]
+    b.emit("NonMaxSuppression", inputs, [(f"count({n})", "3")], True)
 
 
 def _unsqueezed(b: Builder, x: Value) -> tuple[list[str], list[tuple[str, ...]]]:

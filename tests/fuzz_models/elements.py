@@ -116,8 +116,8 @@ def reduction(b: Builder, n: str) -> None:
     signed = None if axes is None else [a - x.rank if b.opset >= 11 and b.flag(f"{n} back", 0.3) else a for a in axes]
     exact = x.exact and op in ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceSumSquare")
     if b.opset >= (13 if op == "ReduceSum" else 18):
-        given = [x.name] if signed is None else [x.name, b.constant(np.asarray(signed, np.int64))]
-        b.emit(op, given, [dims], exact, keepdims=int(keep))
+        inputs = [x.name] if signed is None else [x.name, b.constant(np.asarray(signed, np.int64))]
+        b.emit(op, inputs, [dims], exact, keepdims=int(keep))
     else:
         b.emit(op, [x.name], [dims], exact, keepdims=int(keep), axes=signed)
 

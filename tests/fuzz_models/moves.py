@@ -168,5 +168,5 @@ def counting(b: Builder, n: str) -> None:
     (shape,) = b.emit("Shape", [x.name], [(str(x.rank),)], True)
     (size,) = b.emit("Gather", [shape.name, b.constant(np.asarray(axis, np.int64))], [()], True)
     zero, one = b.constant(np.asarray(0, np.int64)), b.constant(np.asarray(1, np.int64))
-    (found,) = b.emit("Range", [zero, size.name, one], [(x.dims[axis],)], True)
-    b.emit("Cast", [found.name], [found.dims], True, to=1)
+    (results,) = b.emit("Range", [zero, size.name, one], [(x.dims[axis],)], True)
+    b.emit("Cast", [results.name], [results.dims], True, to=1)

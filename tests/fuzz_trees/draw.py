@@ -78,9 +78,9 @@ class _Draw:
 
     def tree(self) -> TileTree:
         """The whole tree."""
-        order, readers = self._order()
+        order, readers = self._execution_order()
         for name in reversed(order):
-            place = self._place(readers[name]) if readers[name] else None
+            place = self._draw_place(readers[name]) if readers[name] else None
             if readers[name] and self.rng.random() < 0.15:
                 place = None
             self._add(name, place)
@@ -92,7 +92,7 @@ class _Draw:
         names = [b.name for b in blocks(self.func.body)]
         return frozenset({"L", "O"}) if {"m", "L", "O"} <= set(names) and self.rng.random() < 0.3 else frozenset()
 
-    def _order(self) -> tuple[list[str], dict[str, list[str]]]:
+    def _execution_order(self) -> tuple[list[str], dict[str, list[str]]]:
         """The statements in the order of execution, and the readers of each."""
         all_blocks = blocks(self.func.body)
         order: list[str] = []
@@ -122,7 +122,7 @@ class _Draw:
             readers[statement] = [copy]
         return order, readers
 
-    def _place(self, readers: list[str]) -> _Nest | None:
+    def _draw_place(self, readers: list[str]) -> _Nest | None:
         """A random loop around all readers that does not vectorize."""
         chains = [place.around() if (place := self.places.get(r)) is not None else [] for r in readers]
         common = [x for x in chains[0] if all(x in c for c in chains)] if chains else []
@@ -146,12 +146,12 @@ class _Draw:
         self.places[name] = loops[-1] if loops else place
 
     def _scope(self, name: str, place: _Nest | None) -> MemoryScope | None:
-        if place is None or self.rng.random() < 0.3 or name == self._last():
+        if place is None or self.rng.random() < 0.3 or name == self._final_name():
             return None
         return MemoryScope.STACK if self.rng.random() < 0.8 else MemoryScope.REGISTER
 
-    def _last(self) -> str:
-        order, _ = self._order()
+    def _final_name(self) -> str:
+        order, _ = self._execution_order()
         return order[-1]
 
     def _own_loops(self, statement: Statement, place: _Nest | None) -> list[_Nest]:
@@ -161,7 +161,7 @@ class _Draw:
         for axis in dict.fromkeys(a.axis for a in statement.axes):
             limit = next((x.step for x in around if x.axis == axis), None)
             units = sorted({a.unit for a in statement.axes if a.axis == axis})
-            chains.append([_Nest(axis, step) for step in self._steps(units, limit)])
+            chains.append([_Nest(axis, step) for step in self._draw_steps(units, limit)])
         loops: list[_Nest] = []
         while any(chains):
             available = [c for c in chains if c]
@@ -169,7 +169,7 @@ class _Draw:
         self._mark(loops, statement, place)
         return loops
 
-    def _steps(self, units: list[int], limit: int | None) -> list[int]:
+    def _draw_steps(self, units: list[int], limit: int | None) -> list[int]:
         """Falling steps of an axis from below a limit down to the smallest unit, through the other units."""
         units = [u for u in units if limit is None or u < limit]
         if not units:
@@ -188,9 +188,9 @@ class _Draw:
         """Makes the innermost loop vectors, loops before it unrolled, and an outermost one parallel."""
         if not loops:
             return
-        if self.rng.random() < 0.6 and self._is_literal(loops, len(loops) - 1) and len(loops) + (place is not None) > 1:
+        if self.rng.random() < 0.6 and self._is_static(loops, len(loops) - 1) and len(loops) + (place is not None) > 1:
             loops[-1].kind = LoopKind.VECTORIZED
-            if self.rng.random() < 0.5 and len(loops) > 2 and self._is_literal(loops, len(loops) - 2):
+            if self.rng.random() < 0.5 and len(loops) > 2 and self._is_static(loops, len(loops) - 2):
                 loops[-2].kind = LoopKind.UNROLLED
         reduced = {a.axis for a in statement.axes if a.is_reduction}
         if (
@@ -201,7 +201,7 @@ class _Draw:
         ):
             loops[0].kind = LoopKind.PARALLEL
 
-    def _is_literal(self, loops: list[_Nest], position: int) -> bool:
+    def _is_static(self, loops: list[_Nest], position: int) -> bool:
         """Whether a loop has a literal number of iterations."""
         axis = loops[position].axis
         if any(x.axis == axis for x in loops[:position]):

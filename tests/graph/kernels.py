@@ -44,11 +44,11 @@ def program(
     symbols: Sequence[Var] = (N,),
 ) -> Program:
     """The program of the steps; what nothing writes is an input or a constant."""
-    known = constants or {}
-    made = {s.output for s in steps}
-    read = dict.fromkeys(b for s in steps for b in s.inputs if b not in made and b.name not in known)
+    stored = constants or {}
+    computed = {s.output for s in steps}
+    read = dict.fromkeys(b for s in steps for b in s.inputs if b not in computed and b.name not in stored)
     return Program(
-        "test", tuple(read), tuple((b.name, b) for b in outputs), known, tuple(steps), tuple(symbols),
+        "test", tuple(read), tuple((b.name, b) for b in outputs), stored, tuple(steps), tuple(symbols),
         input_names=tuple(b.name for b in read),
     )  # fmt: skip
 
@@ -62,41 +62,41 @@ def shape_of(b: Buffer, sizes: Mapping[Var, int]) -> tuple[int, ...]:
 def feeds_of(p: Program, sizes: Mapping[Var, int]) -> dict[str, np.ndarray]:
     """Small whole numbers, none of them 0, for every input."""
     rng = np.random.default_rng(3)
-    found: dict[str, np.ndarray] = {}
+    feeds: dict[str, np.ndarray] = {}
     for b in p.inputs:
         shape = shape_of(b, sizes)
-        found[b.name] = (rng.integers(1, 4, shape) * rng.choice([-1, 1], shape)).astype(b.dtype.numpy)
-    return found
+        feeds[b.name] = (rng.integers(1, 4, shape) * rng.choice([-1, 1], shape)).astype(b.dtype.numpy)
+    return feeds
 
 
 def outputs_of(p: Program, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> list[np.ndarray]:
     """The outputs of a program, every buffer written once and after what it needs."""
-    known = {**p.constants, **feeds}
+    arrays = {**p.constants, **feeds}
     for step in p.steps:
         assert isinstance(step, Computation | View)
-        assert step.output.name not in known
-        known[step.output.name] = evaluate(step, known, sizes)
-    return [known[b.name] for _, b in p.outputs]
+        assert step.output.name not in arrays
+        arrays[step.output.name] = evaluate(step, arrays, sizes)
+    return [arrays[b.name] for _, b in p.outputs]
 
 
 def outputs_of_kernels(parts: Partition, feeds: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> list[np.ndarray]:
     """The outputs of a partition, kernel by kernel: a kernel sees nothing but its arguments."""
-    known = {**parts.program.constants, **feeds}
+    arrays = {**parts.program.constants, **feeds}
     for unit in parts.units:
         if isinstance(unit, View):
-            known[unit.output.name] = evaluate(unit, known, sizes)
+            arrays[unit.output.name] = evaluate(unit, arrays, sizes)
             continue
         assert isinstance(unit, Kernel)
-        assert known.keys().isdisjoint(b.name for b in unit.writes)
-        known |= run_kernel(unit, known, sizes)
-    return [known[b.name] for _, b in parts.program.outputs]
+        assert arrays.keys().isdisjoint(b.name for b in unit.writes)
+        arrays |= run_kernel(unit, arrays, sizes)
+    return [arrays[b.name] for _, b in parts.program.outputs]
 
 
-def run_kernel(kernel: Kernel, known: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> dict[str, np.ndarray]:
+def run_kernel(kernel: Kernel, arrays: Mapping[str, np.ndarray], sizes: Mapping[Var, int]) -> dict[str, np.ndarray]:
     """What a kernel writes into its arguments; parameters are the arguments' memory under other shapes."""
     inside: dict[str, np.ndarray] = {}
     for p, a in zip(kernel.inputs, kernel.reads, strict=True):
-        inside[p.name] = known[a.name].reshape(shape_of(p, sizes))
+        inside[p.name] = arrays[a.name].reshape(shape_of(p, sizes))
     for stage in kernel.stages:
         assert stage.output.shape == tuple(axis.extent for axis in stage.axes)
         inside[stage.output.name] = evaluate(stage, inside, sizes)

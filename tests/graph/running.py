@@ -96,7 +96,7 @@ def assert_same(
         expected = session.run(None, dict(feeds))
     else:
         expected = ReferenceEvaluator(model).run(None, dict(feeds))
-    for (name, buffer), got, wanted in zip(program.outputs, run_program(program, feeds), expected, strict=True):
-        assert got.dtype == wanted.dtype == buffer.dtype.numpy, name
-        np.testing.assert_allclose(got, wanted, rtol=rtol, atol=rtol, err_msg=name)
+    for (name, buffer), actual, reference in zip(program.outputs, run_program(program, feeds), expected, strict=True):
+        assert actual.dtype == reference.dtype == buffer.dtype.numpy, name
+        np.testing.assert_allclose(actual, reference, rtol=rtol, atol=rtol, err_msg=name)
     return program

@@ -22,11 +22,11 @@ def check(*stages: Computation) -> Kernel:
     p = program(stages, [stages[-1].output])
     for n in (1, 5):
         sizes = {N: n}
-        known = feeds_of(p, sizes)
-        result = run_kernel(kernel, known, sizes)
+        feeds = feeds_of(p, sizes)
+        result = run_kernel(kernel, feeds, sizes)
         for stage in stages:
-            known[stage.output.name] = evaluate(stage, known, sizes)
-        np.testing.assert_array_equal(result[stages[-1].output.name], known[stages[-1].output.name])
+            feeds[stage.output.name] = evaluate(stage, feeds, sizes)
+        np.testing.assert_array_equal(result[stages[-1].output.name], feeds[stages[-1].output.name])
     return kernel
 
 
@@ -147,12 +147,12 @@ def test_results_are_unchanged(kind: str) -> None:
     def run(p: programs.Program) -> None:
         kernel = make_kernel(p.stages)
         rng = np.random.default_rng(1)
-        made = {s.output for s in p.stages}
-        read = dict.fromkeys(x for s in p.stages for x in s.inputs if x not in made)
-        known = {x.name: programs.data_for(x, p.sizes, rng) for x in read}
-        result = run_kernel(kernel, known, p.sizes)
+        outputs = {s.output for s in p.stages}
+        read = dict.fromkeys(x for s in p.stages for x in s.inputs if x not in outputs)
+        inputs = {x.name: programs.data_for(x, p.sizes, rng) for x in read}
+        result = run_kernel(kernel, inputs, p.sizes)
         for stage in p.stages:
-            known[stage.output.name] = evaluate(stage, known, p.sizes)
-        np.testing.assert_array_equal(result[p.stages[-1].output.name], known[p.stages[-1].output.name])
+            inputs[stage.output.name] = evaluate(stage, inputs, p.sizes)
+        np.testing.assert_array_equal(result[p.stages[-1].output.name], inputs[p.stages[-1].output.name])
 
     run()

@@ -13,14 +13,14 @@ from tilewright.graph.densify_operands import densify_operands, strided_loads
 from tilewright.graph.partition import partition
 
 
-def convolution(x, w, known=True, **attributes):
+def convolution(x, w, constant_weights=True, **attributes):
     """x -> Conv -> Relu -> y; the weights are a constant or an input."""
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["t"], name="conv", **attributes),
         helper.make_node("Relu", ["t"], ["y"], name="relu"),
     ]
-    inputs = [value("x", list(x)), *([] if known else [value("w", list(w.shape))])]
-    return model(nodes, inputs, [value("y", [f"d{k}" for k in range(len(x))])], {"w": w} if known else {})
+    inputs = [value("x", list(x)), *([] if constant_weights else [value("w", list(w.shape))])]
+    return model(nodes, inputs, [value("y", [f"d{k}" for k in range(len(x))])], {"w": w} if constant_weights else {})
 
 
 def copied(program):
@@ -35,23 +35,23 @@ def copied(program):
     sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3),
     strides=st.lists(st.integers(1, 3), min_size=3, max_size=3),
     groups=st.integers(1, 2),
-    known=st.booleans(),
+    constant_weights=st.booleans(),
     data=st.data(),
 )
-def test_densified_sums_are_equal(batch, sizes, strides, groups, known, data):
+def test_densified_sums_are_equal(batch, sizes, strides, groups, constant_weights, data):
     strides = strides[: len(sizes)]
     pads = data.draw(st.integers(0, 1))
     w = array(1, 4, 3, *[1] * len(sizes))
-    source = convolution((batch, 3 * groups, *sizes), w, known, strides=strides, pads=[pads] * 2 * len(sizes),
-                         group=groups)  # fmt: skip
+    attributes = {"strides": strides, "pads": [pads] * 2 * len(sizes), "group": groups}
+    source = convolution((batch, 3 * groups, *sizes), w, constant_weights, **attributes)
     program = program_of(source)
     result = densify_operands(program, lambda *_: True)
     outputs = [(n + 2 * pads - 1) // s + 1 for n, s in zip(sizes, strides, strict=True)]
     skipping = any(s > 1 and n > 1 for s, n in zip(strides, outputs, strict=True))
     assert (result is not program) >= skipping
-    feeds = {"x": array(2, batch, 3 * groups, *sizes)} | ({} if known else {"w": w})
-    (got,), (wanted,) = run_program(result, feeds), run_program(program, feeds)
-    np.testing.assert_array_equal(got, wanted)
+    feeds = {"x": array(2, batch, 3 * groups, *sizes)} | ({} if constant_weights else {"w": w})
+    (actual,), (expected,) = run_program(result, feeds), run_program(program, feeds)
+    np.testing.assert_array_equal(actual, expected)
     partition(result)
 
 
@@ -104,5 +104,5 @@ def test_two_sums_of_one_operand_get_two_copies():
     result = copied(program)
     assert len({s.output.name for s in result.steps}) == len(result.steps) == 4
     feeds = {"x": array(3, 1, 8, 9, 9)}
-    for got, wanted in zip(run_program(result, feeds), run_program(program, feeds), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for actual, expected in zip(run_program(result, feeds), run_program(program, feeds), strict=True):
+        np.testing.assert_array_equal(actual, expected)

@@ -31,9 +31,9 @@ def fallbacks(program) -> list[Fallback]:
 def test_one_warning_names_all_nodes():
     proto = untyped(model("a = Relu(x)  b = Det(a)  c = NonZero(b)  d = Cast <to = 1> (c)  y = Neg(d)",
                           inputs="float[N, 3, 3] x", outputs="float y"))  # fmt: skip
-    with pytest.warns(FallbackWarning) as caught:
+    with pytest.warns(FallbackWarning) as warned:
         lower_graph(load_onnx(proto))
-    assert [str(w.message) for w in caught] == [
+    assert [str(w.message) for w in warned] == [
         "2 nodes on ONNX's reference evaluator, which is slow: n1 (Det), n2 (NonZero): no native definition"
     ]
 
@@ -161,9 +161,9 @@ def test_unused_attribute_falls_back():
     """The statistics of GroupNormalization in another type than float32."""
     types = {"inputs": "float[N, 4, 3] x, float[4] s, float[4] b", "outputs": "float[N, 4, 3] y", "opset": 21}
     proto = model("y = GroupNormalization <num_groups = 2, stash_type = 11> (x, s, b)", **types)
-    with pytest.warns(FallbackWarning) as caught:
+    with pytest.warns(FallbackWarning) as warned:
         lower_graph(load_onnx(proto))
-    assert [str(w.message) for w in caught] == [
+    assert [str(w.message) for w in warned] == [
         "1 node on ONNX's reference evaluator, which is slow: n0 (GroupNormalization): "
         "attribute stash_type=11 is not supported"
     ]

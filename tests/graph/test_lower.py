@@ -98,8 +98,8 @@ def test_outputs_may_be_inputs_constants_and_shared():
     feeds = {"x": normal(3, 4)}
     results = run_program(program, feeds)
     relu = np.maximum(feeds["x"], 0)
-    for got, wanted in zip(results, [relu, relu, feeds["x"], np.float32([1, 2]), feeds["x"]], strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for actual, expected in zip(results, [relu, relu, feeds["x"], np.float32([1, 2]), feeds["x"]], strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_dead_steps_are_dropped():
@@ -167,9 +167,9 @@ def test_lowering_is_deterministic():
 
 
 def problems(proto, shapes=None):
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as error:
         lower_graph(load_onnx(proto, shapes))
-    return [str(p) for p in caught.value.problems]
+    return [str(p) for p in error.value.problems]
 
 
 def test_shapes_that_do_not_fit():
@@ -202,11 +202,12 @@ def test_problems_do_not_hide_later_ones():
 @pytest.mark.parametrize("declared", ["float[N, 5]", "float[4]", "float[7, 4, 1]"])
 def test_wrong_declared_shape_of_an_output_warns(declared):
     proto = model("y = Relu(x)", inputs="float[N, 4] x", outputs=f"{declared} y")
-    with pytest.warns(ShapeWarning) as caught:
+    with pytest.warns(ShapeWarning) as warned:
         program = lower_graph(load_onnx(proto))
-    said = declared.replace("float", "float32")
-    assert [str(w.message) for w in caught] == [
-        "shapes that the model declares are not what it computes, which counts: 'y' is float32[N, 4], declared " + said
+    message = declared.replace("float", "float32")
+    assert [str(w.message) for w in warned] == [
+        "shapes that the model declares are not what it computes, which counts: 'y' is float32[N, 4], declared "
+        + message
     ]
     assert str(program.outputs[0][1]) == "y: float32[N, 4]"
 
@@ -216,10 +217,10 @@ def test_wrong_declared_shapes_of_inner_values_warn():
     body = "".join(f"{b} = Neg({a})  " for a, b in zip(["x", *names], [*names, "y"], strict=False))
     proto = model(body, inputs="float[N, 4] x", outputs="float[N, 4] y")
     proto.graph.value_info.extend(helper.make_tensor_value_info(n, 1, ["N", 5 + k]) for k, n in enumerate(names))
-    said = r"'a0' is float32\[N, 4\], declared float32\[N, 5\]; .*; and 2 more$"
-    with pytest.warns(ShapeWarning, match=said) as caught:
+    message = r"'a0' is float32\[N, 4\], declared float32\[N, 5\]; .*; and 2 more$"
+    with pytest.warns(ShapeWarning, match=message) as warned:
         lower_graph(load_onnx(proto))
-    assert len(caught) == 1
+    assert len(warned) == 1
 
 
 def test_wrong_declared_shape_of_a_fallback_warns():

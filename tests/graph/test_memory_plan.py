@@ -35,19 +35,19 @@ def programs(draw: st.DrawFn):
     size = st.sampled_from(SIZES)
     inputs = [buffer(f"x{k}", draw(size)) for k in range(draw(st.integers(0, 2)))]
     constants = [buffer(f"w{k}", draw(size)) for k in range(draw(st.integers(0, 2)))]
-    known, steps = [*inputs, *constants], []
+    buffers, steps = [*inputs, *constants], []
     for k in range(draw(st.integers(1, 14))):
-        if known and draw(st.integers(0, 3)) == 0:
-            source = draw(st.sampled_from(known))
+        if buffers and draw(st.integers(0, 3)) == 0:
+            source = draw(st.sampled_from(buffers))
             new = Buffer(f"v{k}", (const(1), *source.shape), source.dtype)
             steps.append(View(new, source))
         else:
-            reads = draw(st.lists(st.sampled_from(known), max_size=3)) if known else []
+            reads = draw(st.lists(st.sampled_from(buffers), max_size=3)) if buffers else []
             new = Buffer(f"b{k}", (draw(size),), draw(st.sampled_from([float32, int8])))
             scratch = (buffer(f"s{k}", draw(size)),) if draw(st.booleans()) else ()
             steps.append(KernelAccess(tuple(reads), (new,), scratch))
-        known.append(new)
-    outputs = draw(st.lists(st.sampled_from(known), min_size=1, max_size=4))
+        buffers.append(new)
+    outputs = draw(st.lists(st.sampled_from(buffers), min_size=1, max_size=4))
     return steps, inputs, outputs, constants
 
 
@@ -110,12 +110,12 @@ def test_live_buffers_never_overlap(program, n, m):
 def test_overlap_check_detects_overlaps():
     buffers, steps = chain(4, N)
     plan = plan_memory(steps, buffers[:1], buffers[-1:], ())
-    given = {"given": buffers[:1], "outputs": buffers[-1:]}
-    assert_nothing_live_is_overwritten(steps, plan, given, 5, 1)
+    roles = {"given": buffers[:1], "outputs": buffers[-1:]}
+    assert_nothing_live_is_overwritten(steps, plan, roles, 5, 1)
     assert plan.locations["b1"] != plan.locations["b2"]
     both = replace(plan, locations={**plan.locations, "b2": plan.locations["b1"]})
     with pytest.raises(AssertionError, match=r"\('b2', 'b1'\)"):
-        assert_nothing_live_is_overwritten(steps, both, given, 5, 1)
+        assert_nothing_live_is_overwritten(steps, both, roles, 5, 1)
 
 
 def chain(length: int, size: Expr | int):

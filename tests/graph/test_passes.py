@@ -42,18 +42,18 @@ def test_identity_of_an_output_stays():
     assert_same(proto, {"x": normal(3, 4)})
 
 
-@pytest.mark.parametrize(("body", "kept"), [
+@pytest.mark.parametrize(("body", "remaining"), [
     ("a = Dropout(x)  y = Relu(a)", ["Relu"]),
     ("a, m = Dropout(x)  y = Relu(a)", ["Relu"]),
     ("a, m = Dropout(x)  b = Not(m)  y = Relu(a)", ["Dropout", "Not", "Relu"]),
     ("a = Dropout(x, r, f)  y = Relu(a)", ["Relu"]),
     ("a = Dropout(x, r, t)  y = Relu(a)", ["Dropout", "Relu"]),
 ])  # fmt: skip
-def test_dropout(body, kept):
+def test_dropout(body, remaining):
     proto = model(body)
     for name, value in (("r", np.float32(0.5)), ("t", True), ("f", False)):
         add_initializer(proto, name, np.array(value))
-    assert ops(drop_identities(load_onnx(proto))) == kept
+    assert ops(drop_identities(load_onnx(proto))) == remaining
 
 
 def test_dead_nodes_and_constants():
@@ -200,6 +200,15 @@ def test_bias_is_folded(op, bias, constant):
     proto, feeds = convolution(op, 2, bias=bias, tail=[helper.make_node("Add", [constant, "h"], ["y"])])
     assert ops(simplify_graph(load_onnx(proto))) == [op]
     assert_same(proto, feeds, rtol=2e-5)
+
+
+def test_the_name_of_a_folded_bias_is_unused():
+    tail = [helper.make_node("Relu", ["x"], ["y.bias"]), helper.make_node("Add", ["h", "c"], ["y"])]
+    proto, _ = convolution("Conv", 1, bias=False, tail=tail)
+    graph = fold_bias(load_onnx(proto))
+    (conv,) = (n for n in graph.nodes if n.op_type == "Conv")
+    assert conv.inputs[2] == "y.bias_1"
+    assert "y.bias" not in graph.constants
 
 
 def test_bias_then_batch_normalization():

@@ -33,14 +33,14 @@ def program(package: str, file: str, shapes=None) -> tuple[Program, str]:
     return result, actual
 
 
-def ranges(found: Program) -> dict[str, int | None]:
-    return {found.symbol_names[s.name]: s.lo for s in found.symbols}
+def ranges(program: Program) -> dict[str, int | None]:
+    return {program.symbol_names[s.name]: s.lo for s in program.symbols}
 
 
-def assert_like_onnxruntime(found: Program, file: str, feeds: dict[str, np.ndarray]) -> None:
+def assert_like_onnxruntime(program: Program, file: str, feeds: dict[str, np.ndarray]) -> None:
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
-    for got, wanted in zip(run_program(found, feeds), session.run(None, feeds), strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-5)
+    for actual, expected in zip(run_program(program, feeds), session.run(None, feeds), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-3, atol=1e-5)
 
 
 PPOCR = "rapidocr_onnxruntime"
@@ -113,9 +113,9 @@ print(*p.steps, *p.constraints, *p.constants, p.symbols, sep=chr(10))
 """
     texts: set[bytes] = set()
     for seed in ("1", "2"):
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
         )
-        texts.add(done.stdout)
+        texts.add(process.stdout)
     assert len(texts) == 1
     assert len(texts.pop()) > 10_000

@@ -57,9 +57,9 @@ def test_symbols_are_replaced_in_inputs():
 
 
 def test_unsatisfiable_conditions():
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError) as error:
         refined((H // 2 * 3).equals(4), M.equals(70), N.equals(3), N.equals(4))
-    assert [str(p) for p in caught.value.problems] == [
+    assert [str(p) for p in error.value.problems] == [
         "[shape] model: node 0: dimension 'height' has no such size in its range 1..1000000",
         "[shape] model: node 1: holds for no sizes in the declared ranges",
         "[shape] model: node 3: holds for no sizes in the declared ranges",

@@ -153,8 +153,8 @@ def test_strided_dilated_and_grouped_convolutions_stay(w, attributes):
 
 def test_non_constant_filters_and_other_types_stay():
     nodes = [helper.make_node("Conv", ["x", "w"], ["t"], name="conv")]
-    given = model(nodes, [value("x", [1, 4, 9, 9]), value("w", [4, 4, 3, 3])], [value("t", [1, 4, 7, 7])])
-    program = program_of(given)
+    proto = model(nodes, [value("x", [1, 4, 9, 9]), value("w", [4, 4, 3, 3])], [value("t", [1, 4, 7, 7])])
+    program = program_of(proto)
     assert with_winograd(program, (2,), always) is program
     double = TensorProto.DOUBLE
     wide = model(
@@ -177,7 +177,7 @@ def test_declined_forms_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("taps", "limit", "wanted"),
+    ("taps", "limit", "tiles"),
     [
         ((3, 3), 8.0, [(2, 2)]), ((3, 3), 100.0, [(2, 2), (4, 4)]), ((3,), 8.0, [(2,)]),
         ((3, 3, 3), 8.0, [(0, 2, 2)]), ((3, 3, 3), 100.0, [(2, 2, 2), (0, 2, 2), (0, 4, 4)]),
@@ -186,7 +186,7 @@ def test_declined_forms_change_nothing():
         ((12, 12), float("inf"), []), ((12, 9, 9), float("inf"), [(0, 2, 2)]),
     ],
 )  # fmt: skip
-def test_only_forms_within_the_error_limit_are_offered(taps, limit, wanted):
+def test_only_forms_within_the_error_limit_are_offered(taps, limit, tiles):
     """A filter too long for the points is never offered, even without a limit; of three dimensions one may stay."""
     shape = (1, 4, *(14 for _ in taps))
     program = program_of(convolution(shape, array(1, 3, 4, *taps)))
@@ -196,7 +196,7 @@ def test_only_forms_within_the_error_limit_are_offered(taps, limit, wanted):
         offered.extend(w.tile_sizes for w in ways)
 
     assert with_winograd(program, (2, 4), never, limit) is program
-    assert offered == wanted
+    assert offered == tiles
 
 
 def in_the_last_two(direct, ways):
@@ -258,8 +258,8 @@ def test_consumers_are_fused_into_the_last_stage():
     assert [s.is_reduction for k in kernels for s in k.stages] == [False, False, True, False, False]
     assert kernels[-1].writes[-1] == result.outputs[0][1]
     feeds = {"x": array(5, 2, 4, 9, 8), "s": array(6, 2, 4, 9, 8)}
-    for got, wanted in zip(run_program(result, feeds), run_program(direct, feeds), strict=True):
-        np.testing.assert_allclose(got, wanted, atol=2e-5)
+    for actual, expected in zip(run_program(result, feeds), run_program(direct, feeds), strict=True):
+        np.testing.assert_allclose(actual, expected, atol=2e-5)
 
 
 def test_padded_input_with_other_readers_stays():

@@ -21,8 +21,8 @@ def _constant(**attributes: object) -> None:
         else:
             node.attribute.append(helper.make_attribute(name, value))
     nodes = [node, helper.make_node("Add", ["x", "w"], ["y"])]
-    made = compiled(model(nodes, {"x": [2]}))
-    np.testing.assert_array_equal(made(VALUES), VALUES + VALUES)
+    compilation = compiled(model(nodes, {"x": [2]}))
+    np.testing.assert_array_equal(compilation(VALUES), VALUES + VALUES)
 
 
 def _tensor(**changes: object) -> TensorProto:
@@ -208,10 +208,10 @@ def empty_and_huge_by_expanding(place: Path) -> None:
 
 def _variadic(operator: str, count: int) -> None:
     names = [f"x{k}" for k in range(count)]
-    made = compiled(model([helper.make_node(operator, names, ["y"])], {n: [3] for n in names}))
+    compilation = compiled(model([helper.make_node(operator, names, ["y"])], {n: [3] for n in names}))
     xs = np.random.default_rng(1).normal(size=(count, 3)).astype(np.float32)
     reference = {"Sum": np.sum, "Max": np.max, "Min": np.min, "Mean": np.mean}[operator]
-    np.testing.assert_allclose(made(*xs), reference(xs.astype(np.float64), 0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(compilation(*xs), reference(xs.astype(np.float64), 0), rtol=1e-4, atol=1e-5)
 
 
 @works
@@ -237,9 +237,9 @@ def mean_of_300(place: Path) -> None:
 @works
 def concat_of_300(place: Path) -> None:
     names = [f"x{k}" for k in range(300)]
-    made = compiled(model([helper.make_node("Concat", names, ["y"], axis=0)], {n: [1] for n in names}))
+    compilation = compiled(model([helper.make_node("Concat", names, ["y"], axis=0)], {n: [1] for n in names}))
     xs = np.random.default_rng(1).normal(size=(300, 1)).astype(np.float32)
-    np.testing.assert_array_equal(made(*xs), xs.reshape(-1))
+    np.testing.assert_array_equal(compilation(*xs), xs.reshape(-1))
 
 
 def _nested(depth: int, condition: bool | None) -> None:

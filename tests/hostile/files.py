@@ -133,8 +133,8 @@ def compiled(place: Path, proto: onnx.ModelProto) -> tilewright.Executable:
     """The model compiled from a file in its folder, and saved and loaded once."""
     path = place / "model" / "m.onnx"
     onnx.save(proto, path)
-    made = tilewright.compile(path, optimizer="rule", target="x86-64-v3")
-    made.save(place / "model" / "m.tw")
+    executable = tilewright.compile(path, optimizer="rule", target="x86-64-v3")
+    executable.save(place / "model" / "m.tw")
     return tilewright.load(place / "model" / "m.tw")
 
 
@@ -142,11 +142,11 @@ def _honest(make: Make) -> Callable[[Path], None]:
     def run(place: Path) -> None:
         (place / "model" / "w.bin").write_bytes(DATA.tobytes())
         (place / "elsewhere" / "w.bin").write_bytes(bytes(DATA.nbytes))
-        made = compiled(place, make(external("t")))
+        compilation = compiled(place, make(external("t")))
         (place / "model" / "w.bin").unlink()
         x = np.random.default_rng(3).normal(size=(3, 4)).astype(np.float32)
         feeds = {"c": np.array(True), "x": x}
-        y = made.run({spec.name: feeds[spec.name] for spec in made.inputs})["y"]
+        y = compilation.run({spec.name: feeds[spec.name] for spec in compilation.inputs})["y"]
         np.testing.assert_array_equal(y, DATA)
 
     return run

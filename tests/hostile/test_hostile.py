@@ -29,9 +29,9 @@ def ended(tmp_path: Path, names: list[str], seconds: float = SECONDS) -> dict[st
     command = [sys.executable, "-m", "tests.hostile.worker", str(tmp_path), str(seconds), *names]
     cache = {"TILEWRIGHT_CACHE_DIR": str(tmp_path / "cache")}
     environment = {**os.environ, **cache, "PYTHONPATH": os.pathsep.join(paths)}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return {r["case"]: r for r in map(json.loads, done.stdout.splitlines())}
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600)
+    assert process.returncode == 0, process.stderr[-2000:]
+    return {r["case"]: r for r in map(json.loads, process.stdout.splitlines())}
 
 
 @pytest.mark.parametrize("module", MODULES)

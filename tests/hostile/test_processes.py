@@ -98,10 +98,10 @@ except tilewright.OptionError as error:
 
 def test_more_threads_than_addresses():
     environment = {**_environment(), "OMP_STACKSIZE": "8M"}
-    done = subprocess.run([sys.executable, "-c", _MANY], env=environment, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("[option] argument 'threads': expected at most ")
-    assert "threads, got 1024: this process has 3221225472 bytes of addresses (ulimit -v)" in done.stdout
+    process = subprocess.run([sys.executable, "-c", _MANY], env=environment, capture_output=True, text=True, timeout=60)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.startswith("[option] argument 'threads': expected at most ")
+    assert "threads, got 1024: this process has 3221225472 bytes of addresses (ulimit -v)" in process.stdout
 
 
 def test_tasks_of_a_control_group(tmp_path, monkeypatch):
@@ -113,10 +113,10 @@ def test_tasks_of_a_control_group(tmp_path, monkeypatch):
     (groups / "a" / "pids.current").write_text("17\n")
     (groups / "a" / "b" / "pids.max").write_text("max\n")
     monkeypatch.setattr(thread_limits.os, "geteuid", lambda: 0)
-    found = thread_limits.thread_limit({}, folder, groups)
-    assert found is not None
-    assert found.threads == 4
-    assert found.reason == "20 tasks of its control group, 17 of them in use"
+    limit = thread_limits.thread_limit({}, folder, groups)
+    assert limit is not None
+    assert limit.threads == 4
+    assert limit.reason == "20 tasks of its control group, 17 of them in use"
 
 
 def test_limits_hold_for_variables_and_defaults(monkeypatch):

@@ -24,19 +24,19 @@ X = np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
-def made() -> tilewright.Executable:
+def executable() -> tilewright.Executable:
     return compiled(model([helper.make_node("Neg", ["x"], ["y"])], {"x": [3, 5]}))
 
 
-def test_device_is_written_to(made):
+def test_device_is_written_to(executable):
     before = os.stat("/dev/null")
-    made.save("/dev/null")
+    executable.save("/dev/null")
     after = os.stat("/dev/null")
     assert stat.S_ISCHR(after.st_mode)
     assert (before.st_ino, before.st_mode) == (after.st_ino, after.st_mode)
 
 
-def test_compile_to_a_device(made, tmp_path, capsys):
+def test_compile_to_a_device(executable, tmp_path, capsys):
     import onnx
 
     path = tmp_path / "m.onnx"
@@ -46,13 +46,13 @@ def test_compile_to_a_device(made, tmp_path, capsys):
     assert re.match(r"/dev/null: [1-9].*, 1 function,", capsys.readouterr().out)
 
 
-def test_pipe_is_written_to(made, tmp_path):
+def test_pipe_is_written_to(executable, tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     read: list[bytes] = []
     reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
     reader.start()
-    made.save(pipe)
+    executable.save(pipe)
     reader.join(10)
     assert stat.S_ISFIFO(os.stat(pipe).st_mode)
     np.testing.assert_array_equal(tilewright.load(read[0])(X), -X)
@@ -60,33 +60,33 @@ def test_pipe_is_written_to(made, tmp_path):
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
-def test_permissions_stay(made, tmp_path, mode):
+def test_permissions_stay(executable, tmp_path, mode):
     path = tmp_path / "m.tw"
     path.touch()
     path.chmod(mode)
-    made.save(path)
+    executable.save(path)
     assert stat.S_IMODE(path.stat().st_mode) == mode
     np.testing.assert_array_equal(tilewright.load(path)(X), -X)
 
 
-def test_new_file_has_the_usual_permissions(made, tmp_path):
+def test_new_file_has_the_usual_permissions(executable, tmp_path):
     other = tmp_path / "other"
     other.touch()
-    made.save(tmp_path / "m.tw")
+    executable.save(tmp_path / "m.tw")
     assert (tmp_path / "m.tw").stat().st_mode == other.stat().st_mode
 
 
-def test_link_to_a_file_stays(made, tmp_path):
+def test_link_to_a_file_stays(executable, tmp_path):
     (tmp_path / "m.tw").touch(0o600)
     (tmp_path / "link").symlink_to("m.tw")
-    made.save(tmp_path / "link")
+    executable.save(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert stat.S_IMODE((tmp_path / "m.tw").stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("when", ["write", "fsync", "before", "after"])
-def test_interrupted(made, tmp_path, monkeypatch, when, unnamed):
+def test_interrupted(executable, tmp_path, monkeypatch, when, unnamed):
     """Ctrl-C is Ctrl-C at any moment; the old file or the new one is there, and nothing else."""
     path = tmp_path / "m.tw"
     path.write_bytes(b"old")
@@ -101,14 +101,14 @@ def test_interrupted(made, tmp_path, monkeypatch, when, unnamed):
 
     monkeypatch.setattr(atomic_write.os, when if when in ("write", "fsync") else "replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        made.save(path)
+        executable.save(path)
     monkeypatch.undo()
     assert os.listdir(tmp_path) == ["m.tw"]
     assert (path.read_bytes() == b"old") == (when != "after")
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-def test_no_space(made, tmp_path, monkeypatch, unnamed):
+def test_no_space(executable, tmp_path, monkeypatch, unnamed):
     if not unnamed:
         monkeypatch.delattr(os, "O_TMPFILE", raising=False)
 
@@ -117,7 +117,7 @@ def test_no_space(made, tmp_path, monkeypatch, unnamed):
 
     monkeypatch.setattr(atomic_write.os, "write", full)
     with pytest.raises(ArtifactError, match=r"m\.tw': can't be written: No space left on device"):
-        made.save(tmp_path / "m.tw")
+        executable.save(tmp_path / "m.tw")
     assert not os.listdir(tmp_path)
 
 
@@ -146,7 +146,7 @@ def test_killed(tmp_path):
     assert not os.listdir(tmp_path)
 
 
-def test_left_over_files_go(made, tmp_path):
+def test_left_over_files_go(executable, tmp_path):
     """Where files must have names while they are written, a later save removes those that nobody writes any more."""
     import fcntl
 
@@ -159,5 +159,5 @@ def test_left_over_files_go(made, tmp_path):
             os.utime(file, (time.time() - 3600,) * 2)
     with locked.open() as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        made.save(tmp_path / "m.tw")
+        executable.save(tmp_path / "m.tw")
     assert {Path(f).name for f in os.listdir(tmp_path)} == {"m.tw", locked.name, young.name, other.name}

@@ -19,9 +19,9 @@ def model(
     outputs: Sequence[str] = ("y",),
 ) -> onnx.ModelProto:
     """Nodes from float inputs to outputs of any shape."""
-    given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in inputs.items()]
+    input_infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in inputs.items()]
     out = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in outputs]
-    graph = helper.make_graph(list(nodes), "g", given, out, list(initializers))
+    graph = helper.make_graph(list(nodes), "g", input_infos, out, list(initializers))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
@@ -37,12 +37,14 @@ def chain(count: int, node: Callable[[str, str], onnx.NodeProto]) -> list[onnx.N
 
 
 def _squares(count: int, **options: object) -> None:
-    made = compiled(model(chain(count, lambda a, b: helper.make_node("Mul", [a, a], [b])), {"x": [5]}), **options)
+    compilation = compiled(
+        model(chain(count, lambda a, b: helper.make_node("Mul", [a, a], [b])), {"x": [5]}), **options
+    )
     x = np.random.default_rng(1).uniform(0.9999, 1.0001, 5).astype(np.float32)
     expected = x
     for _ in range(count):
         expected = expected * expected
-    np.testing.assert_allclose(made(x), expected, rtol=1e-6)
+    np.testing.assert_allclose(compilation(x), expected, rtol=1e-6)
 
 
 @works
@@ -65,12 +67,12 @@ def sums_of_shared_terms(place: Path) -> None:
         nodes.append(helper.make_node("Mul", [value, f"r{k}"], [f"s{k}"]))
         value = f"s{k}"
     nodes.append(helper.make_node("Identity", [value], ["y"]))
-    made = compiled(model(nodes, {"x": [7]}))
+    compilation = compiled(model(nodes, {"x": [7]}))
     x = np.random.default_rng(1).normal(size=7).astype(np.float32)
     expected = x.astype(np.float64)
     for _ in range(40):
         expected = expected / (1 + np.exp(-expected))
-    np.testing.assert_allclose(made(x), expected, rtol=1e-4, atol=1e-30)
+    np.testing.assert_allclose(compilation(x), expected, rtol=1e-4, atol=1e-30)
 
 
 @raises("ModelError", "outputs")
@@ -171,8 +173,8 @@ def sizes_by_flattening(place: Path) -> None:
         nodes.append(helper.make_node("Mul", [f"s{i}", f"u{i}"], [f"m{i}"]))
         nodes.append(helper.make_node("Reshape", [f"m{i}", "flat"], [f"s{i + 1}"]))
     nodes.append(helper.make_node("Identity", ["s5"], ["y"]))
-    given = [numpy_helper.from_array(np.array([v]), n) for n, v in (("one", 1), ("flat", -1))]
-    compiled(model(nodes, {"p": ["a"], "q": ["b"], "r": ["c"]}, given))
+    constants = [numpy_helper.from_array(np.array([v]), n) for n, v in (("one", 1), ("flat", -1))]
+    compiled(model(nodes, {"p": ["a"], "q": ["b"], "r": ["c"]}, constants))
 
 
 @raises("ModelError", "nodes once functions are put in place")
@@ -197,8 +199,8 @@ def sequences_one_after_the_other(place: Path) -> None:
         nodes.append(helper.make_node("ConcatFromSequence", [f"s{k}"], [f"c{k}"], axis=0))
         nodes.append(helper.make_node("ReduceMax", [f"c{k}", "axis"], [f"v{k + 1}" if k < 59 else "y"]))
     x = np.random.default_rng(1).normal(size=(1, 3)).astype(np.float32)
-    made = compiled(model(nodes, {"x": [1, 3]}, [numpy_helper.from_array(np.array([0]), "axis")]))
-    np.testing.assert_array_equal(made(x), x)
+    compilation = compiled(model(nodes, {"x": [1, 3]}, [numpy_helper.from_array(np.array([0]), "axis")]))
+    np.testing.assert_array_equal(compilation(x), x)
 
 
 @works
@@ -226,9 +228,9 @@ def many_outputs(place: Path) -> None:
 @raises("ModelError", "formula has more than")
 def slices_of_an_unknown_size(place: Path) -> None:
     """Each size is a formula of the one before it, in which that stands twice."""
-    given = [numpy_helper.from_array(np.array([v]), n) for n, v in (("s", 1), ("e", 1 << 60))]
+    constants = [numpy_helper.from_array(np.array([v]), n) for n, v in (("s", 1), ("e", 1 << 60))]
     nodes = chain(300, lambda a, b: helper.make_node("Slice", [a, "s", "e"], [b]))
-    compiled(model(nodes, {"x": ["n"]}, given))
+    compiled(model(nodes, {"x": ["n"]}, constants))
 
 
 @raises("ModelError", "formula has more than")
@@ -244,9 +246,9 @@ def pools_beside_their_inputs(place: Path) -> None:
 
 
 def _softmaxes(count: int) -> None:
-    made = compiled(model(chain(count, lambda a, b: helper.make_node("Softmax", [a], [b])), {"x": [2, 5]}))
+    compilation = compiled(model(chain(count, lambda a, b: helper.make_node("Softmax", [a], [b])), {"x": [2, 5]}))
     expected = np.random.default_rng(1).normal(size=(2, 5)).astype(np.float32)
-    y = made(expected)
+    y = compilation(expected)
     for _ in range(count):
         power = np.exp(expected - expected.max(1, keepdims=True))
         expected = power / power.sum(1, keepdims=True)

@@ -76,20 +76,20 @@ def outcome(name: str, place: Path, watch: Watch, seconds: float) -> dict[str, o
     watch.folder = os.path.realpath(place / "model")
     try:
         (CASES | CHECKS)[name].run(place)
-        found = "works"
+        kind = "works"
     except TooSlow:
-        found, text = "TooSlow", traceback.format_exc()
+        kind, text = "TooSlow", traceback.format_exc()
     except TilewrightError as error:
-        found, text = type(error).__name__, str(error)
+        kind, text = type(error).__name__, str(error)
         if isinstance(error, InternalError):
             text = traceback.format_exc()
     except BaseException as error:
-        found, text = type(error).__name__, traceback.format_exc()
+        kind, text = type(error).__name__, traceback.format_exc()
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         watch.folder = ""
         os.chdir(place)
-    return {"case": name, "outcome": found, "text": text, "seconds": time.perf_counter() - begin,
+    return {"case": name, "outcome": kind, "text": text, "seconds": time.perf_counter() - begin,
             "opened": sorted(set(watch.opened))}  # fmt: skip
 
 

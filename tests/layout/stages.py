@@ -30,10 +30,10 @@ def axis(name: str, extent: Size) -> Axis:
 
 
 def convolution(
-    n: Size, o: Size, i: Size, h: Size, w: Size, kernel: Sequence[int], *, stride: int = 1, dilation: int = 1,
-    groups: int = 1,
-) -> Computation:  # fmt: skip
-    """A 2-D convolution of [n, i, ...] to [n, o, h, w] without padding."""
+    shape: Sequence[Size], i: Size, kernel: Sequence[int], *, stride: int = 1, dilation: int = 1, groups: int = 1
+) -> Computation:
+    """A 2-D convolution of [n, i, ...] to the shape [n, o, h, w] without padding."""
+    n, o, h, w = shape
     sizes = [(m - 1) * stride + (k - 1) * dilation + 1 for m, k in zip((h, w), kernel, strict=True)]
     source, weights = buffer("Inp", n, i, *sizes), buffer("Ker", o, as_expr(i) // groups, *kernel)
     axes = (axis("n", n), axis("o", o), axis("h", h), axis("w", w))
@@ -72,26 +72,26 @@ def check_same(
     """The stage over stored tensors computes what the stage computes, as it is stored; its loops pass the verifier."""
     # min(x // S, T - 1) of an access outside a sliding window is often too much for proofs of bounds
     verified = verified or not any(isinstance(p, Unfold) for x in layouts.values() for p in x.primitives)
-    known = dict(sizes or {})
+    symbols = dict(sizes or {})
     rng = np.random.default_rng(2)
     arrays: dict[str, np.ndarray] = {}
     attached = [Buffer(a.other, Layout.of(a.other_shape).shape, float32) for x in layouts.values() for a in x.attached]
     for b in {b.name: b for b in (*stage.inputs, *attached)}.values():
-        arrays[b.name] = (rng.integers(1, 5, numbers(b.shape, known)) * 2 - 5).astype(b.dtype.numpy)
+        arrays[b.name] = (rng.integers(1, 5, numbers(b.shape, symbols)) * 2 - 5).astype(b.dtype.numpy)
     plain = [buffer(n, *x.shape) for n, x in layouts.items() if n not in arrays and n != stage.output.name]
     for b in plain:  # carries what is attached to it, though the stage does not read the rest
-        arrays[b.name] = np.ones(numbers(b.shape, known), np.float32)
+        arrays[b.name] = np.ones(numbers(b.shape, symbols), np.float32)
     changed = rewrite_stage(stage, layouts)
-    stored = {n: layouts[n].transform(a, arrays, known) if n in layouts else a for n, a in arrays.items()}
-    result, expected = evaluate(changed, stored, known), evaluate(stage, arrays, known)
-    own = layouts.get(stage.output.name)
-    if own is not None:
-        np.testing.assert_array_equal(result, own.transform(expected, arrays, known))
-        if not any(isinstance(p, StoreAt) for p in own.primitives):
-            np.testing.assert_array_equal(own.restore(result, known), expected)
+    stored = {n: layouts[n].transform(a, arrays, symbols) if n in layouts else a for n, a in arrays.items()}
+    result, expected = evaluate(changed, stored, symbols), evaluate(stage, arrays, symbols)
+    output_layout = layouts.get(stage.output.name)
+    if output_layout is not None:
+        np.testing.assert_array_equal(result, output_layout.transform(expected, arrays, symbols))
+        if not any(isinstance(p, StoreAt) for p in output_layout.primitives):
+            np.testing.assert_array_equal(output_layout.restore(result, symbols), expected)
     else:
         np.testing.assert_array_equal(result, expected)
     if verified and isinstance(changed, Computation):
-        lowered(changed, tuple(known))
+        lowered(changed, tuple(symbols))
     assert isinstance(changed, View) == (changed is stage and isinstance(stage, View))
     return changed

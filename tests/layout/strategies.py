@@ -88,9 +88,12 @@ def layouts(
             continue
         if not fused_tiles and isinstance(steps[0], Fuse) and any(isinstance(p, Unfold) for p in layout.primitives):
             continue
-        made = layout.then(*steps)
-        if len(made.physical_shape) <= 7 and np.prod(numbers(made.physical_shape, SIZES[-1])) <= MOST_ELEMENTS:
-            layout = made
+        candidate = layout.then(*steps)
+        if (
+            len(candidate.physical_shape) <= 7
+            and np.prod(numbers(candidate.physical_shape, SIZES[-1])) <= MOST_ELEMENTS
+        ):
+            layout = candidate
     return layout
 
 
@@ -120,7 +123,7 @@ def numbered(shape: tuple[int, ...]) -> np.ndarray:
 
 def values(indices: tuple[Expr, ...], variables: tuple[Expr, ...], grid: tuple[int, ...], sizes: Mapping[Var, int]):
     """Indices over every point of a grid: `variables` run over it."""
-    known = {v: np.int64(n) for v, n in sizes.items()}
+    symbols = {v: np.int64(n) for v, n in sizes.items()}
     for d, v in ((d, v) for d, v in enumerate(variables) if isinstance(v, Var)):
-        known[v] = np.arange(grid[d]).reshape([-1 if d == k else 1 for k in range(len(grid))])
-    return tuple(np.broadcast_to(evaluate_expr(i, Environment(known, {})), grid) for i in indices)
+        symbols[v] = np.arange(grid[d]).reshape([-1 if d == k else 1 for k in range(len(grid))])
+    return tuple(np.broadcast_to(evaluate_expr(i, Environment(symbols, {})), grid) for i in indices)

@@ -200,7 +200,9 @@ def test_data_of_another_shape():
 
 
 def test_data_with_unknown_symbols():
-    with pytest.raises(LayoutError, match=r"of shape \[4\] does not tell the size of 'M'; pass sizes=\{M: \.\.\.\}"):
+    with pytest.raises(
+        LayoutError, match=r"of shape \[4\] does not determine the size of 'M'; pass sizes=\{M: \.\.\.\}"
+    ):
         Layout.of((N,)).pad(0, 0, M).transform(np.zeros(4))
 
 
@@ -249,7 +251,7 @@ def test_detached_tensors_go_back_to_their_place():
 def test_restoring_needs_undetermined_symbols():
     layout = Layout.of((N, 3)).pad_to(0, 4).split(0, (None, 4))
     stored = layout.transform(np.ones((5, 3)))
-    message = "an array of shape [2, 4, 3] does not tell the size of 'N'; pass sizes={N: ...}"
+    message = "an array of shape [2, 4, 3] does not determine the size of 'N'; pass sizes={N: ...}"
     with pytest.raises(LayoutError, match=re.escape(message)):
         layout.restore(stored)
     assert layout.restore(stored, sizes={N: 5}).shape == (5, 3)

@@ -87,7 +87,7 @@ def tiled(c: Computation, ot: int, ht: Size, wt: Size) -> dict[str, Layout]:
 @pytest.mark.parametrize(("height", "width", "ht", "wt"), [(8, 6, 4, 3), (P * 2, Q * 2, P, Q)], ids=str)
 def test_overlapped_tiling(golden, height: Size, width: Size, ht: Size, wt: Size):
     """Fig. 2 and Fig. 3."""
-    c = convolution(N, 8, 2, height, width, (3, 3))
+    c = convolution((N, 8, height, width), 2, (3, 3))
     chosen = tiled(c, 4, ht, wt)
     assert chosen["Conv"].physical_shape == shape(N, 2, 2, 2, ht, wt, 4)
     assert chosen["Inp"].physical_shape == shape(N, 2, 2, 2, ht + 2, wt + 2)
@@ -111,7 +111,7 @@ def relu(sizes: Sequence[Size]) -> Computation:
 @pytest.mark.parametrize("template", ["rows", "tiles"])
 def test_convolution_and_relu_of_one_layout_have_one_nest(golden, template: str):
     """Fig. 6 and Fig. 7: with its producer's layout, the element-wise consumer gets the same loops."""
-    c = convolution(N, 8, 2, 8, 6, (3, 3))
+    c = convolution((N, 8, 8, 6), 2, (3, 3))
     if template == "rows":
         layout = Layout.of(c.output.shape).split(2, (None, 4)).reorder((0, 2, 4, 1, 3))
     else:

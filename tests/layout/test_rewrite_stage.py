@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.layout.stages import axis, buffer, check_same, convolution, lowered, matmul, reads_once
 from tests.layout.strategies import SIZES, M, N, attaching, layouts
-from tests.ops.harness import define
+from tests.ops.harness import NodeCase, define
 
 from tilewright.errors import LayoutError
 from tilewright.expr.algebra.simplify import substitute
@@ -60,7 +60,7 @@ def test_random_layouts_of_convolutions(data):
     groups, stride, dilation = (data.draw(st.integers(1, 2)) for _ in range(3))
     h, w = data.draw(st.sampled_from(((4, 5), (N, 3), (M, M))))
     kernel = data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
-    stage = convolution(1, 4, 2, h, w, kernel, stride=stride, dilation=dilation, groups=groups)
+    stage = convolution((1, 4, h, w), 2, kernel, stride=stride, dilation=dilation, groups=groups)
     chosen = drawn(data, stage)
     for sizes in SIZES[:2]:
         check_same(stage, chosen, sizes, verified=False)
@@ -72,14 +72,16 @@ def test_random_layouts_of_every_stage_of_operators(data):
     x = np.zeros((2, 4, 5, 3), np.float32)
     if kind == "Conv":
         attributes = {"pads": [1, 0, 2, 1], "strides": [2, 1], "group": 2}
-        definition, _ = define(kind, [x, np.zeros((4, 2, 3, 2), np.float32), np.zeros(4, np.float32)], attributes)
+        definition, _ = define(
+            NodeCase(kind, [x, np.zeros((4, 2, 3, 2), np.float32), np.zeros(4, np.float32)], attributes)
+        )
     elif kind == "Concat":
-        definition, _ = define(kind, [x, x], {"axis": 1})
+        definition, _ = define(NodeCase(kind, [x, x], {"axis": 1}))
     elif kind == "Reshape":
-        definition, _ = define(kind, [x, np.array([2, 20, 3])])
+        definition, _ = define(NodeCase(kind, [x, np.array([2, 20, 3])]))
     else:
         attributes = {"MaxPool": {"kernel_shape": [2, 2], "pads": [1, 1, 1, 1]}, "Transpose": {"perm": [0, 3, 1, 2]}}
-        definition, _ = define(kind, [x], attributes.get(kind))
+        definition, _ = define(NodeCase(kind, [x], attributes.get(kind, {})))
     for stage in definition.stages:
         check_same(stage, drawn(data, stage), verified=False)
 
@@ -88,10 +90,10 @@ def test_random_layouts_of_every_stage_of_operators(data):
 def test_attached_tensors_are_read_where_they_are_stored(data):
     shape = data.draw(st.sampled_from(((4, 6), (N, 5), (3, N, 2))))
     carrier = data.draw(attaching(shape))
-    own = carrier.attached[0].other_shape
-    axes = tuple(axis(f"d{k}", n) for k, n in enumerate(own))
+    other_shape = carrier.attached[0].other_shape
+    axes = tuple(axis(f"d{k}", n) for k, n in enumerate(other_shape))
     at = tuple(a.var for a in axes)
-    stage = Computation(buffer("Y", *own), axes, (), buffer("U", *own)[at] * 2.0)
+    stage = Computation(buffer("Y", *other_shape), axes, (), buffer("U", *other_shape)[at] * 2.0)
     result = buffer("T", *shape)
     other = tuple(axis(f"e{k}", n) for k, n in enumerate(shape))
     writes = Computation(result, other, (), buffer("X", *shape)[tuple(a.var for a in other)] + 1.0)
@@ -107,7 +109,7 @@ def blocked(c, name, dim, factor, order):
 
 @pytest.mark.parametrize("channels", [32, M * 16], ids=str)
 def test_blocked_convolution_is_plain_over_blocked_loops(channels):
-    c = convolution(N, channels, 16, 7, 7, (3, 3))
+    c = convolution((N, channels, 7, 7), 16, (3, 3))
     chosen = {
         "Conv": blocked(c, "Conv", 1, 16, (0, 1, 3, 4, 2)),
         "Ker": blocked(c, "Ker", 0, 16, (0, 2, 3, 4, 1)),
@@ -119,7 +121,7 @@ def test_blocked_convolution_is_plain_over_blocked_loops(channels):
 
 def test_blocked_input_is_plain_once_the_reduction_loop_is_split():
     """N C/16 H W 16 everywhere: once the loop over input channels is split, all three accesses are plain."""
-    c = convolution(N, 32, M * 16, 7, 7, (3, 3))
+    c = convolution((N, 32, 7, 7), M * 16, (3, 3))
     chosen = {
         "Inp": blocked(c, "Inp", 1, 16, (0, 1, 3, 4, 2)),
         "Conv": blocked(c, "Conv", 1, 16, (0, 1, 3, 4, 2)),
@@ -127,10 +129,10 @@ def test_blocked_input_is_plain_once_the_reduction_loop_is_split():
     }
     func = split(lowered(check_same(c, chosen, {N: 3, M: 2}), (N, M)), "i", 16, ("i_o", "i_i"))
     (block,) = blocks(func.body)
-    _, around = find_block(func, block.name)
+    _, loops = find_block(func, block.name)
     bindings = {i.var: i.binding for i in block.iters}
     places = {
-        a.buffer.name: ", ".join(str(substitute(i, bindings, bounds_of(around))) for i in a.indices)
+        a.buffer.name: ", ".join(str(substitute(i, bindings, bounds_of(loops))) for i in a.indices)
         for a in accesses(block)
     }
     assert places == {
@@ -143,7 +145,7 @@ def test_blocked_input_is_plain_once_the_reduction_loop_is_split():
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("h", "ht"), [(8, 4), (7, 4), (N, 3), (N * 4, 4), (5, 5), (3, 1)], ids=str)
 def test_overlapped_tiling_of_a_convolution(h, ht, stride):
-    c = convolution(2, 4, 3, h, 6, (3, 2), stride=stride)
+    c = convolution((2, 4, h, 6), 3, (3, 2), stride=stride)
     rows = Layout.of(c.output.shape).pad_to(2, ht)
     chosen = {
         "Conv": rows.split(2, (None, ht)).reorder((0, 2, 1, 3, 4)),

@@ -22,23 +22,24 @@ def disguised(stages: Sequence[Computation], rng: random.Random) -> tuple[Func, 
     symbols = [v for v in variables if isinstance(v, Symbol)]
     new_variables = {v: v.renamed(words.pop()) for v in variables}
     renamed: dict[Var, Expr] = dict(new_variables)
-    made = {b: _rename_buffer(b, words.pop(), renamed) for b in buffers}
+    renaming = {b: _rename_buffer(b, words.pop(), renamed) for b in buffers}
 
     def expression(e: Expr) -> Expr:
-        return _exchanged(substitute(replace_loads(e, lambda x: Load(made[x.buffer], x.indices)), renamed), rng)
+        return _exchanged(substitute(replace_loads(e, lambda x: Load(renaming[x.buffer], x.indices)), renamed), rng)
 
     def axes(old: Sequence[Axis]) -> tuple[Axis, ...]:
         return tuple(Axis(new_variables[a.var], substitute(a.extent, renamed)) for a in old)
 
     new = [
-        Computation(made[s.output], axes(s.axes), axes(s.reduce_axes), expression(s.body), s.reducer) for s in stages
+        Computation(renaming[s.output], axes(s.axes), axes(s.reduce_axes), expression(s.body), s.reducer)
+        for s in stages
     ]
     outputs = {s.output for s in stages}
-    inputs = [made[b] for b in buffers if b not in outputs]
+    inputs = [renaming[b] for b in buffers if b not in outputs]
     rng.shuffle(inputs)
     order = [new_variables[v] for v in symbols]
     rng.shuffle(order)
-    func = lower_to_loops(words.pop(), new, (*inputs, made[stages[-1].output]), order)
+    func = lower_to_loops(words.pop(), new, (*inputs, renaming[stages[-1].output]), order)
     return func, {v: new_variables[v] for v in symbols}
 
 

@@ -40,8 +40,8 @@ func concat(A: float32[5], B: float32[3], C: float32[8]):
         block C(v: 8 = i):
             C[v] = select(v < 5, A[v], B[v - 5])
 """)
-    found = {a.buffer.name: str(a.condition) for a in accesses(blocks(func.body)[0])}
-    assert found == {"A": "v < 5", "B": "5 <= v", "C": "True"}
+    conditions = {a.buffer.name: str(a.condition) for a in accesses(blocks(func.body)[0])}
+    assert conditions == {"A": "v < 5", "B": "5 <= v", "C": "True"}
 
 
 @pytest.mark.parametrize("condition", [
@@ -60,14 +60,14 @@ def test_negation_holds_where_the_condition_does_not(condition) -> None:
 def regions_of(func, name: str, inner: int) -> dict[str, list[str]]:
     """Regions while the `inner` innermost loops run."""
     block, loops = nest(func, name)
-    known = Bounds()
+    bounds = Bounds()
     cut = len(loops) - inner
     for loop in loops[:cut]:
-        known = known.with_loop(loop.var, loop.extent)
-    found: dict[str, list[str]] = {}
-    for region in regions(accesses(block), block, loops[cut:], known):
-        found[region.buffer.name] = [f"{lo}..{hi}" for lo, hi in region.ranges]
-    return found
+        bounds = bounds.with_loop(loop.var, loop.extent)
+    texts: dict[str, list[str]] = {}
+    for region in regions(accesses(block), block, loops[cut:], bounds):
+        texts[region.buffer.name] = [f"{lo}..{hi}" for lo, hi in region.ranges]
+    return texts
 
 
 def touched(block, *, write: bool):
@@ -95,8 +95,8 @@ func f(A: float32[8], I: int64[8], B: float32[8]):
             B[7 - v] = A[v % 3] + A[min(max(I[v], 0), 7)]
 """)
     block, loops = nest(func, "B")
-    found = [(r.buffer.name, str(r.ranges)) for r in regions(touched(block, write=False), block, loops, Bounds())]
-    assert found == [("A", "((0, 7),)"), ("I", "((0, 7),)")]
+    ranges = [(r.buffer.name, str(r.ranges)) for r in regions(touched(block, write=False), block, loops, Bounds())]
+    assert ranges == [("A", "((0, 7),)"), ("I", "((0, 7),)")]
     assert [str(r.ranges) for r in regions(touched(block, write=True), block, loops, Bounds())] == ["((0, 7),)"]
 
 

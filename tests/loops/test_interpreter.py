@@ -25,16 +25,16 @@ def test_interpreter_agrees_with_expression_evaluation(case, n: int, seed: int, 
     rng = np.random.default_rng(seed)
     shapes = {b.name: tuple(n if s is N else int(str(s)) for s in b.shape) for b in (*inputs, c.output)}
     arrays = {b.name: random_array(shapes[b.name], b.dtype, rng) for b in (*inputs, c.output)}
-    want = evaluate(c, arrays, {N: n})
+    expected = evaluate(c, arrays, {N: n})
     interpret(func, arrays, {N: n}, batch_size=chunk)
-    got = arrays["OUT"]
+    actual = arrays["OUT"]
     if c.output.dtype.is_float:
         # Sums and products are rounded after every step here and once there.
         eps = float(2.0 ** -{"float64": 48, "float32": 20, "float16": 7, "bfloat16": 4}[c.output.dtype.name])
-        a, b = got.astype(np.float64), want.astype(np.float64)
+        a, b = actual.astype(np.float64), expected.astype(np.float64)
         np.testing.assert_allclose(a, b, rtol=eps, atol=eps * 64)
     else:
-        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(actual, expected)
 
 
 @given(computations(), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -70,10 +70,10 @@ def test_conv_against_numpy() -> None:
     x, w = rng.standard_normal((2, 8, 15, 15)), rng.standard_normal((4, 8, 3, 3))
     padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))[:, :, ::2, ::2]
-    want = np.einsum("nchwyx,ocyx->nohw", windows, w)
+    expected = np.einsum("nchwyx,ocyx->nohw", windows, w)
     out = np.empty((2, 4, 8, 8), np.float32)
     interpret(conv(), {"X": x.astype(np.float32), "W": w.astype(np.float32), "Y": out}, {"N": 2})
-    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
 
 
 TILED = """
@@ -167,9 +167,9 @@ ONE = "func f(A: float32[8], B: float32[8]):\n  for i in serial(8):\n    block B
 ])  # fmt: skip
 def test_an_index_out_of_range_is_named(text: str, message: str) -> None:
     func = parse(ONE + text + "\n")
-    with pytest.raises(InternalError) as caught:
+    with pytest.raises(InternalError) as error:
         interpret(func, {"A": np.ones(8, np.float32), "B": np.ones(8, np.float32)}, {})
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def test_an_untaken_arm_is_not_evaluated() -> None:
@@ -193,9 +193,9 @@ def test_a_binding_out_of_its_domain_is_named() -> None:
     ({}, {}, "symbol 'N' has no value"),
 ])  # fmt: skip
 def test_arguments_are_checked(arrays, symbols, message: str) -> None:
-    with pytest.raises(InternalError) as caught:
+    with pytest.raises(InternalError) as error:
         interpret(parse(TILED), arrays, symbols)
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("reducer", Reducer)

@@ -17,6 +17,9 @@ from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show, show_stmt
 
+UNRANGED = (Symbol("i"), Symbol("j"), Symbol("k"))
+"""Sizes without a declared range."""
+
 SIZES = st.sampled_from((N, const(1), const(7), N * 4 + 1, (N + 15) // 16, N % 3 - 2, Symbol("batch size", -2, None)))
 
 
@@ -25,15 +28,15 @@ def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[B
     for k in range(draw(st.integers(0, 3))):
         # Names of every kind: plain, reserved, with spaces and quotes.
         name = draw(st.sampled_from(("v", "for", "it's", "batch size", "ünïcode", "0"))) + f"{number}_{k}"
-        binding = draw(st.sampled_from(loops)) * 2 + draw(SIZES) if loops else draw(indices(4))
+        binding = draw(st.sampled_from(loops)) * 2 + draw(SIZES) if loops else draw(indices(4, (*UNRANGED, N, M)))
         iters.append(BlockIter(Var(name), draw(SIZES), draw(st.sampled_from(IterKind)), binding))
-    own = [i.var for i in iters] or [const(0)]
+    variables = [i.var for i in iters] or [const(0)]
 
     def store() -> Store:
         buffer = draw(st.sampled_from(buffers))
-        index = tuple(draw(st.sampled_from(own)) for _ in buffer.shape)
+        index = tuple(draw(st.sampled_from(variables)) for _ in buffer.shape)
         source = draw(st.sampled_from(buffers))
-        value = cast(buffer.dtype, Load(source, tuple(draw(st.sampled_from(own)) for _ in source.shape)))
+        value = cast(buffer.dtype, Load(source, tuple(draw(st.sampled_from(variables)) for _ in source.shape)))
         return Store(buffer, index, value)
 
     where = draw(st.sampled_from((TRUE, Binary("lt", draw(SIZES), draw(SIZES)))))
@@ -42,8 +45,8 @@ def random_block(draw: st.DrawFn, number: int, loops: list[Var], buffers: list[B
 
 @st.composite
 def functions(draw: st.DrawFn) -> Func:
-    """Well-typed trees of any shape; most make no sense."""
-    symbols = (N, M, Symbol("batch size", -2, None), Symbol("free", None, 7), Var("i"), Var("j"), Var("k"))
+    """Well-typed trees of any shape, without a meaning."""
+    symbols = (N, M, Symbol("batch size", -2, None), Symbol("free", None, 7), *UNRANGED)
     buffers = [
         Buffer(name, tuple(draw(SIZES) for _ in range(draw(st.integers(0, 3)))), dtype, scope)
         for name, dtype, scope in (
@@ -173,6 +176,6 @@ BLOCK = LOOP + "        block A(v: 8 = i):\n"
     (BLOCK + "            A[v] = 1.0 $\n", "line 4, column 24: unexpected character '$'"),
 ])  # fmt: skip
 def test_errors_name_the_place(text: str, message: str) -> None:
-    with pytest.raises(ParseError) as caught:
+    with pytest.raises(ParseError) as error:
         parse(text)
-    assert str(caught.value).startswith(f"[parse] {message}")
+    assert str(error.value).startswith(f"[parse] {message}")

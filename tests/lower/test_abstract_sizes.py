@@ -28,27 +28,27 @@ def own(stage: Computation):
 
 def test_quotients_become_symbols():
     rows, columns = (H + 15) // 16, (W + 3) // 8 * B
-    found = own(scaled(rows, columns))
-    assert [(v.name, str(e)) for v, e in found.sizes.items()] == [("n0", "(w + 3) // 8"), ("n1", "(h + 15) // 16")]
-    n0, n1 = found.sizes
+    abstracted = own(scaled(rows, columns))
+    assert [(v.name, str(e)) for v, e in abstracted.sizes.items()] == [("n0", "(w + 3) // 8"), ("n1", "(h + 15) // 16")]
+    n0, n1 = abstracted.sizes
     assert (n1.lo, n1.hi) == (1, 256)
     assert (n0.lo, n0.hi) == (0, 512)
-    assert found.params[0].shape == (n1, n0 * B)
-    assert not found.correlated
+    assert abstracted.params[0].shape == (n1, n0 * B)
+    assert not abstracted.correlated
 
 
 def test_dependent_quotient_stays_a_function_of_the_other():
     half, quarter = (H + 3) // 4, (H + 7) // 8
-    found = own(scaled(half, quarter))
-    (n0,) = found.sizes
-    assert found.params[0].shape == (n0, (n0 + 1) // 2)
-    assert not found.correlated
+    abstracted = own(scaled(half, quarter))
+    (n0,) = abstracted.sizes
+    assert abstracted.params[0].shape == (n0, (n0 + 1) // 2)
+    assert not abstracted.correlated
 
 
 def test_quotients_of_a_bare_size_stay():
-    found = own(scaled(H, (H + 1) // 2))
-    assert found.sizes == {}
-    assert found.params[0].shape == (H, (H + 1) // 2)
+    abstracted = own(scaled(H, (H + 1) // 2))
+    assert abstracted.sizes == {}
+    assert abstracted.params[0].shape == (H, (H + 1) // 2)
 
 
 def test_correlated_sizes_are_reported():
@@ -56,8 +56,8 @@ def test_correlated_sizes_are_reported():
 
 
 def test_polynomial_sizes_are_not_abstracted():
-    found = own(scaled(H * W * 4 + 2, B))
-    assert found.sizes == {}
+    abstracted = own(scaled(H * W * 4 + 2, B))
+    assert abstracted.sizes == {}
 
 
 @given(
@@ -67,11 +67,11 @@ def test_polynomial_sizes_are_not_abstracted():
 def test_abstract_sizes_have_the_same_values(d1, a, d2, b, h, w):
     rows, columns = (H + a) // d1 * B + 1, (H + b) // d2 + (W + b) // d1
     stage = scaled(rows, columns)
-    found = own(stage)
+    abstracted = own(stage)
     given_sizes = {H: np.int64(h), W: np.int64(w), B: np.int64(3)}
     outside = Environment(given_sizes, {})
-    inside = Environment(given_sizes | {v: evaluate_expr(e, outside) for v, e in found.sizes.items()}, {})
-    for old, new in zip(stage.output.shape, found.params[-1].shape, strict=True):
+    inside = Environment(given_sizes | {v: evaluate_expr(e, outside) for v, e in abstracted.sizes.items()}, {})
+    for old, new in zip(stage.output.shape, abstracted.params[-1].shape, strict=True):
         assert evaluate_expr(old, outside) == evaluate_expr(new, inside)
 
 
@@ -81,8 +81,8 @@ def test_bodies_and_reductions_are_rewritten():
     r = Var("r0")
     body = source[r] * 1.5
     stage = Computation(Buffer("out", (), float32), (), (Axis(r, rows),), body, Reducer.SUM)
-    found = own(stage)
-    (n0,) = found.sizes
+    abstracted = own(stage)
+    (n0,) = abstracted.sizes
     data = array(3, 5)
-    got = evaluate(found.stages[0], {"a0": data}, {n0: 5})
-    np.testing.assert_allclose(got, data.sum() * 1.5, rtol=1e-6)
+    actual = evaluate(abstracted.stages[0], {"a0": data}, {n0: 5})
+    np.testing.assert_allclose(actual, data.sum() * 1.5, rtol=1e-6)

@@ -44,11 +44,11 @@ def test_by_file_and_as_an_object(tmp_path: Path) -> None:
     mine = replace(machine_named("zen3"), name="mine")
     path = tmp_path / "mine.json"
     path.write_text(to_json(mine))
-    found = choose_machine(path, V3)
-    assert found == choose_machine(str(path), V3) == MachineChoice(mine, Origin.FILE)
+    choice = choose_machine(path, V3)
+    assert choice == choose_machine(str(path), V3) == MachineChoice(mine, Origin.FILE)
     assert choose_machine(mine, V3) == MachineChoice(mine, Origin.ARGUMENT)
-    assert found.sha256 == choose_machine(mine, V3).sha256
-    assert found.sha256 != choose_machine("zen3", V3).sha256
+    assert choice.sha256 == choose_machine(mine, V3).sha256
+    assert choice.sha256 != choose_machine("zen3", V3).sha256
 
 
 def test_the_machine_has_no_more_vectors_than_the_target() -> None:

@@ -59,9 +59,9 @@ def test_all_problems_of_parameters_are_listed() -> None:
         "max_streams": 0,
         "min_long_reduction": 2.5,
     }
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(MachineError) as error:
         parse_machine(described(cost), "machine file 'x'")
-    text = str(caught.value)
+    text = str(error.value)
     assert "machine file 'x': 5 problems" in text
     for line in ("field 'cost.colour': is not known; fields are issue_width, ",
                  "field 'cost.load_cycles': expected a number, got 'one'",

@@ -81,8 +81,8 @@ def test_signatures_of_processors() -> None:
     assert processor_signature(intel) == "GenuineIntel/6/143"
     assert processor_signature(arm) == "0x41/0xd40"
     assert processor_signature("nothing") == ""
-    found = machine_of_processor("GenuineIntel/6/143"), machine_of_processor("0x41/0xd40"), machine_of_processor("")
-    assert [m.name if m else None for m in found] == ["sapphire-rapids", "neoverse-v1", None]
+    machines = machine_of_processor("GenuineIntel/6/143"), machine_of_processor("0x41/0xd40"), machine_of_processor("")
+    assert [m.name if m else None for m in machines] == ["sapphire-rapids", "neoverse-v1", None]
 
 
 def cpu(folder: Path, **sizes: tuple[int, str, str, str]) -> Path:
@@ -129,9 +129,9 @@ def test_all_problems_of_a_file_are_listed(tmp_path: Path) -> None:
     data["levels"][1]["bytes"] = -1
     path = tmp_path / "mine.json"
     path.write_text(json.dumps(data))
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(MachineError) as error:
         read_machine(path)
-    text = str(caught.value)
+    text = str(error.value)
     assert f"machine file '{path}': 5 problems" in text
     for line in ("field 'ghz': is missing", "field 'cores': must be more than 0, got 0",
                  "field 'fma_pipes': expected a whole number, got 'two'", "field 'colour': is not known",
@@ -143,10 +143,10 @@ def test_impossible_values_do_not_hide_other_problems() -> None:
     data = json.loads(with_level(0, bytes=1 << 40, line=48, core_gbs=-3.0))
     data["arch"], data["cores"], data["levels"][2]["name"] = "vax", 0, "L2"
     del data["levels"][3]["ways"]
-    with pytest.raises(MachineError) as caught:
+    with pytest.raises(MachineError) as error:
         parse_machine(json.dumps(data), "machine file 'x'")
     # levels that could not be read are compared with no other
-    assert str(caught.value).splitlines() == [
+    assert str(error.value).splitlines() == [
         "[machine] machine file 'x': 6 problems",
         "  field 'levels[0].line': expected a power of two, got 48",
         "  field 'levels[0].core_gbs': must be more than 0, got -3.0",

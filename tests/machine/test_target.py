@@ -66,13 +66,13 @@ def test_host_is_always_the_same_and_runs_here() -> None:
 
 @pytest.mark.parametrize("name", ["x86-65", "", "sparc", "host+avx", "x86-64-v5", "x86-64+avx10", "aarch64+sve"])
 def test_unknown_target(name: str) -> None:
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         Target.parse(name)
     if name == "x86-64+avx10":
         what = f"unknown feature 'avx10', expected one of {', '.join(OPTIONAL)}"
     else:
         what = "unknown target, expected one of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, aarch64"
-    assert str(caught.value) == f"[target] target '{name}': {what}"
+    assert str(error.value) == f"[target] target '{name}': {what}"
 
 
 def test_features_that_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +80,9 @@ def test_features_that_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("tilewright.machine.target.host_arch", lambda: "x86_64")
     target = Target.parse("x86-64-v4")
     assert not target.runs_here
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         target.check_host()
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[target] target 'x86-64-v4': this machine lacks the CPU features avx512bw, avx512cd, avx512dq, avx512f, "
         "avx512vl; compile with --target x86-64-v3 or for the machine it runs on"
     )
@@ -91,9 +91,9 @@ def test_features_that_this_machine_lacks(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_other_architecture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.machine.target.host_arch", lambda: "aarch64")
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         check_host("x86_64", (), "file 'a.tw'")
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[target] file 'a.tw': code for x86_64, this machine is aarch64; compile for this machine"
     )
 
@@ -121,9 +121,9 @@ def test_host_of_an_unknown_architecture(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(module, "host_arch", lambda: "riscv64")
     module._host_target.cache_clear()
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         Target.host()
-    assert str(caught.value) == "[target] target 'host': this machine is riscv64, expected x86_64 or aarch64"
+    assert str(error.value) == "[target] target 'host': this machine is riscv64, expected x86_64 or aarch64"
     module._host_target.cache_clear()
 
 

@@ -44,11 +44,11 @@ def test_quota_limits(monkeypatch: pytest.MonkeyPatch, quota: float, expected: i
 @pytest.mark.parametrize("name", ["TILEWRIGHT_NUM_THREADS", "OMP_NUM_THREADS"])
 @pytest.mark.parametrize("value", ["0", "-2", "two", "1.5", "1025", "0x4"])
 def test_bad_variable(name: str, value: str) -> None:
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         thread_count(None, {name: value})
-    got = value if value.lstrip("-").isdigit() else repr(value)
-    assert str(caught.value) == (
-        f"[option] environment variable {name}={value}: expected a number of threads, got {got}; "
+    actual = value if value.lstrip("-").isdigit() else repr(value)
+    assert str(error.value) == (
+        f"[option] environment variable {name}={value}: expected a number of threads, got {actual}; "
         "give an integer from 1 to 1024"
     )
 

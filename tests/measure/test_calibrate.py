@@ -85,9 +85,9 @@ def test_native_and_interpreter_agree_on_pointer_chasing(rng: np.random.Generato
     chain[:, 0] = [2, 99, 4, -7, 1]  # what is no index is clamped
     place = np.zeros(1, np.int64)
     interpret(calibration_kernels.pointer_chase(), {"P": chain, "OUT": place}, {"size": 5, "steps": 5})
-    found = np.zeros(1, np.int64)
-    NativeFunctions([calibration_kernels.pointer_chase()], Target.host()).call("pointer_chase", [chain, found], [5, 5])
-    assert place[0] == found[0] == 1  # 0 -> 2 -> 4 -> 1 -> 99; the last one is stored as it is found
+    native = np.zeros(1, np.int64)
+    NativeFunctions([calibration_kernels.pointer_chase()], Target.host()).call("pointer_chase", [chain, native], [5, 5])
+    assert place[0] == native[0] == 1  # 0 -> 2 -> 4 -> 1 -> 99; the last one is stored as it is found
 
 
 @pytest.mark.parametrize("name", [n for n, m in shipped_machines().items() if m.gpu is None])
@@ -103,10 +103,10 @@ def test_working_sets_fit_their_levels(name: str) -> None:
 def test_noisy_levels_are_made_monotonic() -> None:
     levels = machine_named("zen5").levels
     noisy = [levels[0], replace(levels[1], core_gbs=600.0, total_gbs=700.0, latency_ns=0.5), *levels[2:]]
-    found = make_monotonic(noisy)
-    assert [x.core_gbs for x in found] == sorted((x.core_gbs for x in found), reverse=True)
-    assert [x.latency_ns for x in found] == sorted(x.latency_ns for x in found)
-    assert all(x.total_gbs >= x.core_gbs for x in found)
+    monotonic = make_monotonic(noisy)
+    assert [x.core_gbs for x in monotonic] == sorted((x.core_gbs for x in monotonic), reverse=True)
+    assert [x.latency_ns for x in monotonic] == sorted(x.latency_ns for x in monotonic)
+    assert all(x.total_gbs >= x.core_gbs for x in monotonic)
 
 
 def test_figures_have_three_digits() -> None:

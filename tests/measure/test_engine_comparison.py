@@ -31,9 +31,9 @@ from tilewright.measure.engines import PEERS, check_installed, onnxruntime_engin
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses that were made, without making them."""
-    found: list[float] = []
-    monkeypatch.setattr(engine_comparison.time, "sleep", found.append)
-    return found
+    durations: list[float] = []
+    monkeypatch.setattr(engine_comparison.time, "sleep", durations.append)
+    return durations
 
 
 class Machine:
@@ -65,9 +65,13 @@ def test_disturbed_blocks_are_repeated(slept: list[float]) -> None:
     blocks = run_in_turns(("a", "b"), machine, RunPlan(2))
     assert [b.canary for b in blocks] == [0.1, 0.1, 0.2, 0.2, 0.1, 0.1]
     assert [b.engine for b in undisturbed_blocks(blocks)] == ["a", "b", "a", "b"]
-    found = comparison_result(("a", "b"), blocks, 0.5)
-    assert (found.engines["a"].undisturbed, found.engines["a"].blocks, found.engines["a"].calls) == (2, 3, 6)
-    assert (found.canary_best, found.canary_worst, found.others) == (0.1, 0.2, 0.5)
+    comparison = comparison_result(("a", "b"), blocks, 0.5)
+    assert (comparison.engines["a"].undisturbed, comparison.engines["a"].blocks, comparison.engines["a"].calls) == (
+        2,
+        3,
+        6,
+    )
+    assert (comparison.canary_best, comparison.canary_worst, comparison.others) == (0.1, 0.2, 0.5)
 
 
 def test_repeated_rounds_are_limited(slept: list[float]) -> None:
@@ -83,11 +87,17 @@ def test_medians_of_medians_and_their_spread() -> None:
         TimedBlock("tilewright", (100.0,), 0.2, 0.2),
         TimedBlock("x", (5.0,), 0.1, 0.1),
     ]
-    found = comparison_result(("tilewright", "x"), blocks, 0.0)
-    own = found.engines["tilewright"]
-    assert (own.median, own.fastest, own.calls, own.undisturbed, own.blocks) == (2.5, 0.5, 9, 4, 5)
-    assert own.spread == pytest.approx((3.25 - 1.75) / 2.5)
-    assert found.best_peer() == "x"
+    comparison = comparison_result(("tilewright", "x"), blocks, 0.0)
+    tilewright = comparison.engines["tilewright"]
+    assert (tilewright.median, tilewright.fastest, tilewright.calls, tilewright.undisturbed, tilewright.blocks) == (
+        2.5,
+        0.5,
+        9,
+        4,
+        5,
+    )
+    assert tilewright.spread == pytest.approx((3.25 - 1.75) / 2.5)
+    assert comparison.best_peer() == "x"
     assert comparison_result(("tilewright",), blocks, 0.0).best_peer() is None
 
 
@@ -117,11 +127,11 @@ def test_feeds_round_trip(tmp_path: Path, dtype: type) -> None:
     }
     name = np.dtype(dtype).name
     described = write_feeds(tmp_path / "f.npz", feeds, dict.fromkeys(feeds, name))
-    found = read_feeds(tmp_path / "f.npz", json.loads(json.dumps(described)))
-    assert found.keys() == feeds.keys()
+    restored = read_feeds(tmp_path / "f.npz", json.loads(json.dumps(described)))
+    assert restored.keys() == feeds.keys()
     for key, array in feeds.items():
-        assert (found[key].dtype, found[key].shape) == (array.dtype, array.shape)
-        assert found[key].tobytes() == array.tobytes()
+        assert (restored[key].dtype, restored[key].shape) == (array.dtype, array.shape)
+        assert restored[key].tobytes() == array.tobytes()
 
 
 def served(*lines: object) -> list[dict]:
@@ -162,9 +172,9 @@ def test_models_that_an_engine_rejects(tmp_path: Path, engine: str) -> None:
         models.model([helper.make_node("Neg", ["x"], ["y"])], [models.value("x", [2])], [models.value("y", [2])])
     )
     feeds = {"x": np.ones(2, np.float32)}
-    with pytest.raises(OptionError, match=f"{engine} (rejects the model|fails)") as caught:
+    with pytest.raises(OptionError, match=f"{engine} (rejects the model|fails)") as error:
         engine_comparison.compare_engines(executable, broken_model(tmp_path), [engine], feeds, RunPlan(1, 0.0, 0.0))
-    assert engine in str(caught.value)
+    assert engine in str(error.value)
 
 
 def test_a_process_that_ends_is_an_error_that_names_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,10 +190,10 @@ def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path, monke
     monkeypatch.setenv("PYTHONPATH", str(Path(tilewright.__file__).parents[1]))
     (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
-    found = engine_comparison.compare_engines(
+    comparison = engine_comparison.compare_engines(
         tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
     )
-    assert found.engines["tilewright"].blocks >= 1
+    assert comparison.engines["tilewright"].blocks >= 1
 
 
 def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,15 +229,15 @@ def test_engines_compute_what_the_compiled_model_does(tmp_path: Path, engine) ->
     x = np.random.default_rng().standard_normal((5, 24)).astype(np.float32)
     expected = tilewright.compile(models.mlp())(x)
     for model in (tmp_path / "m.onnx", models.mlp().SerializeToString()):
-        found = engine(model, 1)({"x": x})
-        assert list(found) == ["y"]
-        np.testing.assert_allclose(found["y"], expected, rtol=1e-4, atol=1e-6)
+        outputs = engine(model, 1)({"x": x})
+        assert list(outputs) == ["y"]
+        np.testing.assert_allclose(outputs["y"], expected, rtol=1e-4, atol=1e-6)
 
 
 def test_engines_that_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)
-    with pytest.raises(OptionError, match="openvino is not installed") as caught:
+    with pytest.raises(OptionError, match="openvino is not installed") as error:
         openvino_engine(b"", 1)
-    assert caught.value.hint == "pip install openvino"
+    assert error.value.hint == "pip install openvino"
     with pytest.raises(OptionError, match="there is no engine 'tvm'"):
         check_installed("tvm")

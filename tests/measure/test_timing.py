@@ -37,8 +37,8 @@ def test_the_time_of_one_repetition(monkeypatch: pytest.MonkeyPatch, seconds: fl
 
 def test_candidates_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(monkeypatch)
-    found = timing.time_interleaved({"a": clock.work("a", 0.01), "b": clock.work("b", 0.02)}, repeats=3, pause=0.1)
-    assert found == pytest.approx({"a": 0.01, "b": 0.02})
+    times = timing.time_interleaved({"a": clock.work("a", 0.01), "b": clock.work("b", 0.02)}, repeats=3, pause=0.1)
+    assert times == pytest.approx({"a": 0.01, "b": 0.02})
     assert clock.order[-6:] == ["a", "b"] * 3
 
 

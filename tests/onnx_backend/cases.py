@@ -48,22 +48,24 @@ class _Runner(Runner):
         cls, ref_outputs: Any, outputs: Any, rtol: float, atol: float, model_dir: str | None = None
     ) -> None:
         assert len(outputs) == len(ref_outputs), f"{len(outputs)} values, expected {len(ref_outputs)}"
-        for want, got in zip(ref_outputs, outputs, strict=True):
-            assert isinstance(got, list | tuple) == isinstance(want, list | tuple), f"{type(got)}, not {type(want)}"
-            if isinstance(got, list | tuple):
-                cls.assert_similar_outputs(want, got, rtol, atol, model_dir)
+        for expected, actual in zip(ref_outputs, outputs, strict=True):
+            assert isinstance(actual, list | tuple) == isinstance(expected, list | tuple), (
+                f"{type(actual)}, not {type(expected)}"
+            )
+            if isinstance(actual, list | tuple):
+                cls.assert_similar_outputs(expected, actual, rtol, atol, model_dir)
             else:
-                super().assert_similar_outputs([want], [got], rtol, atol, model_dir)
+                super().assert_similar_outputs([expected], [actual], rtol, atol, model_dir)
 
 
 def load_cases() -> dict[tuple[str, str], Callable[..., Any]]:
     """Functions by (category, name) of the case, such as ("Node", "test_abs")."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        found = _Runner(Recorded)._test_items
+        items_by_category = _Runner(Recorded)._test_items
     return {
         (category.removesuffix("Model"), name.removesuffix("_cpu")): item.func
-        for category, items in found.items()
+        for category, items in items_by_category.items()
         for name, item in items.items()
         if name.endswith("_cpu")
     }

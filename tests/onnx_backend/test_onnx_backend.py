@@ -97,13 +97,13 @@ def _hangs(_):
 
 
 def test_processes_that_end_or_hang_cost_one_case():
-    found = dict(run_all({("A", "a"): _passes, ("A", "b"): _dies, ("A", "c"): _passes, ("B", "d"): _hangs,
+    outcomes = dict(run_all({("A", "a"): _passes, ("A", "b"): _dies, ("A", "c"): _passes, ("B", "d"): _hangs,
                           ("B", "e"): _passes}, jobs=1, timeout=1.0))  # fmt: skip
-    assert {name: o.kind for (_, name), o in found.items()} == {
+    assert {name: o.kind for (_, name), o in outcomes.items()} == {
         "a": "failed", "b": "crashed", "c": "failed", "d": "crashed", "e": "failed"
     }  # fmt: skip
-    assert found["A", "b"].detail == "the process ended with -6"
-    assert found["B", "d"].detail == "no answer in time"
+    assert outcomes["A", "b"].detail == "the process ended with -6"
+    assert outcomes["B", "d"].detail == "no answer in time"
 
 
 def test_table():
@@ -142,8 +142,8 @@ def test_single_input_without_a_list():
     x = np.random.default_rng(6).normal(size=(2, 3)).astype(np.float32)
     (y,) = tilewright.OnnxBackend.run_node(helper.make_node("Relu", ["x"], ["y"]), [x])
     np.testing.assert_array_equal(y, np.maximum(x, 0))
-    given, made = helper.make_tensor_value_info("x", 1, [2, 3]), onnx.ValueInfoProto(name="y")
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [given], [made])
+    defined, undefined = helper.make_tensor_value_info("x", 1, [2, 3]), onnx.ValueInfoProto(name="y")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [defined], [undefined])
     (y,) = tilewright.OnnxBackend.prepare(helper.make_model(graph)).run(x)
     np.testing.assert_array_equal(y, np.maximum(x, 0))
 

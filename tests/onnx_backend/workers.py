@@ -46,10 +46,10 @@ class _Worker:
         """Sees to it that a process works on the first key; whether there is one left."""
         if self._process is None and self._keys:
             context: Any = multiprocessing.get_context("fork")
-            self.answers, given = context.Pipe(duplex=False)
-            self._process = context.Process(target=_work, args=(self._cases, self._keys, given), daemon=True)
+            self.answers, sender = context.Pipe(duplex=False)
+            self._process = context.Process(target=_work, args=(self._cases, self._keys, sender), daemon=True)
             self._process.start()
-            given.close()
+            sender.close()
         elif self._process is not None and not self._keys:
             self._process.join()
             self._process = None

@@ -1,10 +1,11 @@
 """Checks one operator definition against ONNX's reference evaluator (or another reference).
 
-`check` builds a single-node model, runs the definition twice - with literal sizes and with symbols in place of the
+`check` builds a model of one node, runs the definition twice - with literal sizes and with symbols in place of the
 sizes - evaluates the emitted stages in NumPy and compares shapes, types and values.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, const
-from tilewright.ops.definition import Definition, Operand, literal_elements
+from tilewright.ops.definition import Definition, OpValue, literal_elements
 from tilewright.ops.library import OPERATORS
 
 Array = np.ndarray[Any, Any]
@@ -26,34 +27,54 @@ LATEST = 24
 """The operator set that tests use where the version does not matter."""
 
 
-def model_of(
-    op_type: str, inputs: Sequence[Array | None], attributes: Mapping[str, Any], opset: int, outputs: int, domain: str
-) -> onnx.ModelProto:
-    """The model of one node whose inputs are all fed."""
-    names = ["" if x is None else f"x{k}" for k, x in enumerate(inputs)]
-    outs = [f"y{k}" for k in range(outputs)]
-    node = helper.make_node(op_type, names, outs, name="node", domain=domain, **attributes)
+@dataclass(frozen=True)
+class NodeCase:
+    """One node with the values of its inputs, None where an optional one is absent."""
+
+    op_type: str
+    inputs: Sequence[Array | None]
+    attributes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    opset: int = LATEST
+    outputs: int = 1
+    domain: str = ""
+
+    def feeds(self) -> dict[str, Array]:
+        """The inputs by the names that they have in the model."""
+        return {f"x{k}": x for k, x in enumerate(self.inputs) if x is not None}
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """Accepted relative and absolute errors; None is a few units in the last place of the output's type."""
+
+    rtol: float | None = None
+    atol: float | None = None
+
+
+EXACT = Tolerance(0, 0)
+
+
+def model_of(case: NodeCase) -> onnx.ModelProto:
+    """The model of the node."""
+    names = ["" if x is None else f"x{k}" for k, x in enumerate(case.inputs)]
+    outs = [f"y{k}" for k in range(case.outputs)]
+    node = helper.make_node(case.op_type, names, outs, name="node", domain=case.domain, **case.attributes)
     feeds = [
-        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        for n, x in zip(names, inputs, strict=True)
-        if x is not None
+        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+        for name, x in case.feeds().items()
     ]
     results = [helper.make_empty_tensor_value_info(o) for o in outs]
     graph = helper.make_graph([node], "g", feeds, results)
-    opsets = [helper.make_opsetid("", opset)] + ([helper.make_opsetid(domain, 1)] if domain else [])
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10 if opset <= 21 else 11)
+    opsets = [helper.make_opsetid("", case.opset)] + ([helper.make_opsetid(case.domain, 1)] if case.domain else [])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10 if case.opset <= 21 else 11)
 
 
-def reference_outputs(
-    reference: Reference, op_type: str, inputs: Sequence[Array | None], attributes: Mapping[str, Any],
-    opset: int, outputs: int, domain: str,
-) -> list[Array]:  # fmt: skip
+def reference_outputs(reference: Reference, case: NodeCase) -> list[Array]:
     """What the reference says: "onnx", "ort", or a function of the inputs that returns one array or several."""
     if callable(reference):
-        result = reference(*inputs)
+        result = reference(*case.inputs)
         return list(result) if isinstance(result, tuple | list) else [np.asarray(result)]
-    model = model_of(op_type, inputs, attributes, opset, outputs, domain)
-    feeds = {f"x{k}": x for k, x in enumerate(inputs) if x is not None}
+    model, feeds = model_of(case), case.feeds()
     if reference == "ort":
         import onnxruntime
 
@@ -82,47 +103,45 @@ def node_attributes(op_type: str, attributes: Mapping[str, Any]) -> dict[str, An
 
 
 def define(
-    op_type: str,
-    inputs: Sequence[Array | None],
-    attributes: Mapping[str, Any] | None = None,
+    case: NodeCase,
     *,
-    opset: int = LATEST,
-    outputs: int = 1,
-    domain: str = "",
-    known: Sequence[int] | None = None,
+    constants: Sequence[int] | None = None,
     symbolic: bool = False,
     sizes: Mapping[tuple[int, int], Expr] | None = None,
-) -> tuple[Definition, tuple[Operand, ...]]:
+) -> tuple[Definition, tuple[OpValue, ...]]:
     """Runs a definition.
 
     Args:
-        known: positions of the inputs whose elements are compile-time constants; by default the integer and bool ones
-            of at most one dimension, and all scalars.
+        constants: positions of the inputs whose elements are compile-time constants; by default the integer and bool
+            ones of at most one dimension, and all scalars.
         symbolic: whether sizes above 1 of the other inputs become symbols, one per distinct size ("n3" for 3).
         sizes: (input, dimension) -> size expression; has precedence.
     """
-    operands: list[Operand | None] = []
-    for k, x in enumerate(inputs):
+    operands: list[OpValue | None] = []
+    for k, x in enumerate(case.inputs):
         if x is None:
             operands.append(None)
             continue
-        fixed = k in known if known is not None else x.ndim == 0 or (x.ndim == 1 and x.dtype.kind in "iub" and k > 0)
+        fixed = k in constants if constants is not None else _is_constant_by_default(k, x)
         shape = tuple(
             sizes[k, a] if sizes is not None and (k, a) in sizes
             else Symbol(f"n{n}", 1, 1000) if symbolic and not fixed and n > 1 else const(n)
             for a, n in enumerate(x.shape)
         )  # fmt: skip
         operands.append(
-            Operand(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal_elements(x, 1024) if fixed else None)
+            OpValue(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal_elements(x, 1024) if fixed else None)
         )
-    d = Definition(
-        op_type, f"node ({op_type})", opset, operands, node_attributes(op_type, attributes or {}), "y", outputs
-    )
-    result = OPERATORS[domain, op_type](d)
+    attributes = node_attributes(case.op_type, case.attributes)
+    d = Definition(case.op_type, f"node ({case.op_type})", case.opset, operands, attributes, "y", case.outputs)
+    result = OPERATORS[case.domain, case.op_type](d)
     return d, result if isinstance(result, tuple) else (result,)
 
 
-def run_stages(d: Definition, results: Sequence[Operand], inputs: Sequence[Array | None]) -> list[Array]:
+def _is_constant_by_default(position: int, x: Array) -> bool:
+    return x.ndim == 0 or (x.ndim == 1 and x.dtype.kind in "iub" and position > 0)
+
+
+def run_stages(d: Definition, results: Sequence[OpValue], inputs: Sequence[Array | None]) -> list[Array]:
     """Evaluates what a definition emitted; checks constraints, names, and the known elements against the values."""
     buffers: dict[str, Array] = {f"x{k}": x for k, x in enumerate(inputs) if x is not None}
     symbols = _symbol_values(d, inputs)
@@ -156,46 +175,41 @@ def _symbol_values(d: Definition, inputs: Sequence[Array | None]) -> dict[Var, n
 
 
 def check(
-    op_type: str,
-    inputs: Sequence[Array | None],
-    attributes: Mapping[str, Any] | None = None,
+    case: NodeCase,
     *,
-    opset: int = LATEST,
-    outputs: int = 1,
-    domain: str = "",
-    known: Sequence[int] | None = None,
+    constants: Sequence[int] | None = None,
     symbolic: bool = True,
     sizes: Mapping[tuple[int, int], Expr] | None = None,
     reference: Reference = "onnx",
-    rtol: float | None = None,
-    atol: float | None = None,
-    exact: bool = False,
+    tolerance: Tolerance = Tolerance(),
 ) -> list[Array]:
     """Compares a definition with the reference, with literal and (unless `symbolic` is False) with symbolic sizes.
 
-    Tolerances default to a few units in the last place of the output's type; integers must agree exactly.
+    Integers must agree exactly; `constants` and `sizes` are those of `define`.
 
     Returns:
         The values that the definition gives.
     """
-    expected = reference_outputs(reference, op_type, inputs, attributes or {}, opset, outputs, domain)
+    expected = reference_outputs(reference, case)
     values: list[Array] = []
     for mode in (False, True) if symbolic or sizes else (False,):
-        d, results = define(
-            op_type, inputs, attributes, opset=opset, outputs=outputs, domain=domain, known=known,
-            symbolic=mode and symbolic, sizes=sizes if mode else None,
-        )  # fmt: skip
-        values = run_stages(d, results, inputs)
+        d, results = define(case, constants=constants, symbolic=mode and symbolic, sizes=sizes if mode else None)
+        values = run_stages(d, results, case.inputs)
         assert len(values) >= len(expected)
-        for got, want in zip(values, expected, strict=False):
-            assert got.shape == want.shape, f"expected shape {want.shape}, got {got.shape} (symbolic: {mode})"
-            assert got.dtype == want.dtype, f"expected type {want.dtype}, got {got.dtype}"
-            if exact or want.dtype.kind not in "fV":
-                np.testing.assert_array_equal(got, want)
-                continue
-            step = {2: 1e-3, 4: 1.2e-7, 8: 2.2e-16}[want.dtype.itemsize] * 16
-            np.testing.assert_allclose(
-                got.astype(np.float64), want.astype(np.float64),
-                rtol=step if rtol is None else rtol, atol=step if atol is None else atol, err_msg=f"symbolic: {mode}",
-            )  # fmt: skip
+        for value, right in zip(values, expected, strict=False):
+            _check_close(value, right, tolerance, f"symbolic: {mode}")
     return values
+
+
+def _check_close(actual: Array, expected: Array, tolerance: Tolerance, what: str) -> None:
+    assert actual.shape == expected.shape, f"expected shape {expected.shape}, got {actual.shape} ({what})"
+    assert actual.dtype == expected.dtype, f"expected type {expected.dtype}, got {actual.dtype} ({what})"
+    if tolerance == EXACT or expected.dtype.kind not in "fV":
+        np.testing.assert_array_equal(actual, expected, err_msg=what)
+        return
+    default = {2: 1e-3, 4: 1.2e-7, 8: 2.2e-16}[expected.dtype.itemsize] * 16
+    np.testing.assert_allclose(
+        actual.astype(np.float64), expected.astype(np.float64),
+        rtol=default if tolerance.rtol is None else tolerance.rtol,
+        atol=default if tolerance.atol is None else tolerance.atol, err_msg=what,
+    )  # fmt: skip

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.ops.harness import define
+from tests.ops.harness import NodeCase, define
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
@@ -100,7 +100,7 @@ for mode, scale in (
 @pytest.mark.parametrize("case", CASES)
 def test_loads_are_proved_in_bounds(case):
     op, inputs, attributes, sizes = CASES[case]
-    d, _ = define(op, inputs, attributes, sizes=sizes, known=(2,) if op == "Resize" else ())
+    d, _ = define(NodeCase(op, inputs, attributes), constants=(2,) if op == "Resize" else (), sizes=sizes)
     facts = Bounds().assuming(conjunction(*(c for c, _ in d.constraints)))
     for stage in d.stages:
         if not isinstance(stage, Computation):

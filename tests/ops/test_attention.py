@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define, reference_outputs
+from tests.ops.harness import LATEST, NodeCase, Tolerance, check, define, reference_outputs
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.dtype import float32, float64
@@ -14,8 +14,9 @@ def normal(*shape, dtype=np.float32):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def compare(inputs, attributes=None, **options):
-    check("Attention", inputs, attributes or {}, known=(), rtol=1e-4, atol=1e-5, **options)
+def compare(inputs, attributes=None, opset=LATEST, outputs=1, **options):
+    case = NodeCase("Attention", inputs, attributes or {}, opset=opset, outputs=outputs)
+    check(case, constants=(), tolerance=Tolerance(1e-4, 1e-5), **options)
 
 
 def qkv(heads=4, kv_heads=4, queries=5, keys=7, size=8, value_size=6, batch=2):
@@ -51,24 +52,29 @@ def test_windows(left, right, causal, past):
 
 def test_window_sizes_below_minus_one_are_rejected():
     with pytest.raises(ShapeError, match="right_window_size: expected -1 or more, got -2"):
-        define("Attention", qkv(), {"right_window_size": -2}, opset=25)
+        define(NodeCase("Attention", qkv(), {"right_window_size": -2}, opset=25))
 
 
 @pytest.mark.parametrize(("precision", "dtype"), [(1, np.float32), (11, np.float32), (1, np.float16), (10, np.float16)])
 def test_softmax_precision(precision, dtype):
     inputs = [x.astype(dtype) for x in qkv()]
-    want = reference_outputs("onnx", "Attention", inputs, {"softmax_precision": 11}, 24, 1, "")
+    expected = reference_outputs("onnx", NodeCase("Attention", inputs, {"softmax_precision": 11}, opset=24))
     step = 1e-5 if dtype == np.float32 else 2e-3
     attributes = {"softmax_precision": precision}
-    check("Attention", inputs, attributes, known=(), rtol=step, atol=step, reference=lambda *_: want)
-    d, _ = define("Attention", inputs, attributes, known=())
+    check(
+        NodeCase("Attention", inputs, attributes),
+        constants=(),
+        reference=lambda *_: expected,
+        tolerance=Tolerance(step, step),
+    )
+    d, _ = define(NodeCase("Attention", inputs, attributes), constants=())
     assert {s.output.dtype for s in d.stages[1:-1]} == {float64 if precision == 11 else float32}
 
 
 def test_softmax_precision_below_the_inputs_falls_back():
     for precision in (10, 16):
         with pytest.raises(UnsupportedError, match=f"softmax_precision {precision} is less precise than float32"):
-            define("Attention", qkv(), {"softmax_precision": precision})
+            define(NodeCase("Attention", qkv(), {"softmax_precision": precision}))
 
 
 @pytest.mark.parametrize("shape", [(5, 7), (1, 7), (2, 1, 5, 7), (2, 4, 5, 7), (1, 4, 1, 7)])
@@ -79,8 +85,8 @@ def test_masks(shape, kind):
     # The reference builds the causal mask with the mask's own number of rows, so it is given all of them.
     inputs = [*qkv(), mask]
     full = np.broadcast_to(mask, (2, 4, 5, 7)).copy()
-    want = reference_outputs("onnx", "Attention", [*inputs[:3], full], {"is_causal": 1}, 24, 1, "")
-    compare(inputs, {"is_causal": 1}, reference=lambda *_: want)
+    expected = reference_outputs("onnx", NodeCase("Attention", [*inputs[:3], full], {"is_causal": 1}, opset=24))
+    compare(inputs, {"is_causal": 1}, reference=lambda *_: expected)
 
 
 def test_short_mask_masks_the_remaining_positions():
@@ -91,7 +97,7 @@ def test_short_mask_masks_the_remaining_positions():
 def test_completely_masked_row_gives_zeros():
     mask = np.ones((5, 7), bool)
     mask[2] = False
-    y = check("Attention", [*qkv(), mask], known=(), rtol=1e-4, atol=1e-5)[0]
+    y = check(NodeCase("Attention", [*qkv(), mask]), constants=(), tolerance=Tolerance(1e-4, 1e-5))[0]
     assert (y[:, :, 2] == 0).all()
     assert np.isfinite(y).all()
 
@@ -103,7 +109,7 @@ def test_three_dimensional_inputs(kv_heads, causal):
     attributes = {"q_num_heads": 4, "kv_num_heads": kv_heads, "is_causal": causal}
     # symbolic hidden sizes would have to be multiples of the heads; models state them
     compare(inputs, attributes, symbolic=False)
-    _, (y,) = define("Attention", inputs, attributes)
+    _, (y,) = define(NodeCase("Attention", inputs, attributes))
     assert [str(n) for n in y.shape] == ["2", "5", "24"]
 
 
@@ -116,7 +122,7 @@ def test_kv_cache(causal):
 
 def test_half_precision_is_computed_in_float32():
     inputs = [x.astype(np.float16) for x in qkv()]
-    check("Attention", inputs, known=(), rtol=2e-3, atol=2e-3)
+    check(NodeCase("Attention", inputs), constants=(), tolerance=Tolerance(2e-3, 2e-3))
 
 
 @pytest.mark.parametrize(
@@ -138,11 +144,11 @@ def test_half_precision_is_computed_in_float32():
 )
 def test_attention_rejects(shapes, attributes, message):
     with pytest.raises(ShapeError, match=message):
-        define("Attention", [normal(*s) for s in shapes], attributes)
+        define(NodeCase("Attention", [normal(*s) for s in shapes], attributes))
 
 
 def test_unsupported_attention_falls_back():
     with pytest.raises(UnsupportedError, match="output qk_matmul_output is not supported"):
-        define("Attention", qkv(), outputs=4)
+        define(NodeCase("Attention", qkv(), outputs=4))
     with pytest.raises(UnsupportedError, match="input nonpad_kv_seqlen is not supported"):
-        define("Attention", [*qkv(), None, None, None, np.array([3, 4])], known=())
+        define(NodeCase("Attention", [*qkv(), None, None, None, np.array([3, 4])]), constants=())

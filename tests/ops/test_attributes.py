@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.ops.harness import define
+from tests.ops.harness import NodeCase, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.ops.attributes import is_default
@@ -187,8 +187,8 @@ def audited() -> Iterator[tuple[str, int, str, int]]:
 def sample(op: str, version: int, name: str) -> Sample:
     chosen = OLD.get((op, version)) or WITH.get((op, name)) or SAMPLES.get(op)
     inputs, attributes, outputs = chosen or ([IMAGE], {}, 1)
-    known = onnx.defs.get_schema(op, version, "").attributes
-    return inputs, {k: v for k, v in attributes.items() if k in known}, outputs
+    declared = onnx.defs.get_schema(op, version, "").attributes
+    return inputs, {k: v for k, v in attributes.items() if k in declared}, outputs
 
 
 def other(op: str, version: int, name: str) -> Any:
@@ -203,9 +203,9 @@ def other(op: str, version: int, name: str) -> Any:
 
 def lowered(op: str, opset: int, inputs: list[Any], attributes: Mapping[str, Any], outputs: int) -> str | None:
     """All that a definition says, as text; None where it sends the node to the reference evaluator."""
-    known = [k for k, x in enumerate(inputs) if x is not None and np.ndim(x) <= 1]
+    constants = [k for k, x in enumerate(inputs) if x is not None and np.ndim(x) <= 1]
     try:
-        d, results = define(op, inputs, attributes, opset=opset, outputs=outputs, known=known)
+        d, results = define(NodeCase(op, inputs, attributes, opset=opset, outputs=outputs), constants=constants)
     except UnsupportedError:
         return None
     except ShapeError as error:
@@ -230,22 +230,22 @@ def test_unread_attributes_with_other_values_than_the_default_fall_back(monkeypa
     operator("LRN", ignores=("size",))(lambda d: d.view(d.input(0), d.input(0).shape))
     default = {"alpha": 1e-4, "beta": 0.75, "bias": 1.0}
     for harmless in ({}, {"size": 7}, default, {"__note": 3}):
-        define("LRN", [IMAGE], harmless)
+        define(NodeCase("LRN", [IMAGE], harmless))
     for name in default:
         with pytest.raises(UnsupportedError, match=rf"^\[unsupported\] node node \(LRN\): attribute {name}=0.5 "):
-            define("LRN", [IMAGE], {**default, name: 0.5})
+            define(NodeCase("LRN", [IMAGE], {**default, name: 0.5}))
     with pytest.raises(UnsupportedError, match="attribute gamma=1 is not supported"):
-        define("LRN", [IMAGE], {"gamma": 1})
+        define(NodeCase("LRN", [IMAGE], {"gamma": 1}))
 
 
 def test_contrib_operators_fall_back_on_unsupported_attribute_values():
     inputs = [normal(2, 6), normal(6)]
     for attributes in ({}, {"stash_type": 1, "axis": -1, "epsilon": 0.01}):
-        define("SimplifiedLayerNormalization", inputs, attributes)
+        define(NodeCase("SimplifiedLayerNormalization", inputs, attributes))
     with pytest.raises(UnsupportedError, match="stash_type 10 is not float32 or float64"):
-        define("SimplifiedLayerNormalization", inputs, {"stash_type": 10})
+        define(NodeCase("SimplifiedLayerNormalization", inputs, {"stash_type": 10}))
     with pytest.raises(UnsupportedError, match=r"attribute beta=0\.5 is not supported"):
-        define("QuickGelu", inputs[:1], {"beta": 0.5}, domain="com.microsoft")
+        define(NodeCase("QuickGelu", inputs[:1], {"beta": 0.5}, domain="com.microsoft"))
 
 
 def test_defaults_are_compared_by_type_and_value():

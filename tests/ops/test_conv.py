@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define, reference_outputs, run_stages
+from tests.ops.harness import NodeCase, Tolerance, check, define, reference_outputs, run_stages
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation, View
@@ -18,10 +18,21 @@ def normal(*shape, dtype=np.float32):
 
 def compare(op, inputs, attributes, opset=22, reference="ort"):
     """Literal sizes, all sizes symbolic, and only those of the input symbolic as in real models."""
-    check(op, inputs, attributes, opset=opset, reference=reference, known=(), rtol=1e-4, atol=2e-5)
+    check(
+        NodeCase(op, inputs, attributes, opset=opset),
+        constants=(),
+        reference=reference,
+        tolerance=Tolerance(1e-4, 2e-5),
+    )
     names = {(0, k): Symbol(f"s{k}", 1, 99) for k in (0, *range(2, inputs[0].ndim))}
-    check(op, inputs, attributes, opset=opset, reference=reference, known=(), symbolic=False, sizes=names,
-          rtol=1e-4, atol=2e-5)  # fmt: skip
+    check(
+        NodeCase(op, inputs, attributes, opset=opset),
+        constants=(),
+        symbolic=False,
+        sizes=names,
+        reference=reference,
+        tolerance=Tolerance(1e-4, 2e-5),
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,7 @@ def compare(op, inputs, attributes, opset=22, reference="ort"):
 )
 def test_conv(x, w, attributes):
     compare("Conv", [normal(*x), normal(*w), normal(w[0])], attributes)
-    check("Conv", [normal(*x), normal(*w)], attributes, known=(), rtol=1e-4, atol=2e-5)
+    check(NodeCase("Conv", [normal(*x), normal(*w)], attributes), constants=(), tolerance=Tolerance(1e-4, 2e-5))
 
 
 @pytest.mark.parametrize("auto", ["SAME_UPPER", "SAME_LOWER", "VALID", "NOTSET"])
@@ -62,9 +73,15 @@ def test_conv_in_every_opset(opset):
 
 def test_conv_of_half_precision_accumulates_in_float32():
     x, w, b = normal(1, 40, 6, 6, dtype=np.float16), normal(4, 40, 3, 3, dtype=np.float16), normal(4, dtype=np.float16)
-    exact = reference_outputs("onnx", "Conv", [v.astype(np.float64) for v in (x, w, b)], {"pads": [1] * 4}, 22, 1, "")
-    check("Conv", [x, w, b], {"pads": [1] * 4}, known=(), rtol=1e-3, atol=1e-3,
-          reference=lambda *_: exact[0].astype(np.float16))  # fmt: skip
+    exact = reference_outputs(
+        "onnx", NodeCase("Conv", [v.astype(np.float64) for v in (x, w, b)], {"pads": [1] * 4}, opset=22)
+    )
+    check(
+        NodeCase("Conv", [x, w, b], {"pads": [1] * 4}),
+        constants=(),
+        reference=lambda *_: exact[0].astype(np.float16),
+        tolerance=Tolerance(1e-3, 1e-3),
+    )
 
 
 @pytest.mark.parametrize("attributes", [{}, {"pads": [1, 1, 1, 1]}, {"group": 2, "strides": [2, 2]}])
@@ -74,8 +91,8 @@ def test_conv_integer(attributes, zeros):
     w = RNG.integers(0, 256, (4, 4 // attributes.get("group", 1), 3, 3)).astype(np.uint8)
     inputs = [x, w, *([] if zeros == "none" else [np.uint8(113)] if zeros == "x" else [np.uint8(7), np.uint8(131)])]
     inputs = [np.asarray(v) for v in inputs]
-    for known in ((), (2, 3)):
-        check("ConvInteger", inputs, attributes, known=known, reference="ort", opset=10)
+    for constants in ((), (2, 3)):
+        check(NodeCase("ConvInteger", inputs, attributes, opset=10), constants=constants, reference="ort")
 
 
 def test_conv_integer_with_a_zero_point_per_channel():
@@ -85,13 +102,17 @@ def test_conv_integer_with_a_zero_point_per_channel():
 
     def reference(x, w, zx, zw):
         inputs = [x.astype(np.float64) - zx, w.astype(np.float64) - zw.reshape(-1, 1, 1, 1)]
-        return reference_outputs("onnx", "Conv", inputs, {"pads": [1] * 4}, 22, 1, "")[0].astype(np.int32)
+        return reference_outputs("onnx", NodeCase("Conv", inputs, {"pads": [1] * 4}, opset=22))[0].astype(np.int32)
 
-    check("ConvInteger", [x, w, np.asarray(np.uint8(3)), zero], {"pads": [1] * 4}, known=(), reference=reference)
+    check(
+        NodeCase("ConvInteger", [x, w, np.asarray(np.uint8(3)), zero], {"pads": [1] * 4}),
+        constants=(),
+        reference=reference,
+    )
 
 
 def stages(op, inputs, attributes, **options):
-    return define(op, inputs, attributes, known=(), **options)[0].stages
+    return define(NodeCase(op, inputs, attributes), constants=(), **options)[0].stages
 
 
 def test_conv_without_padding_has_no_padded_copy():
@@ -122,7 +143,7 @@ def test_depthwise_conv_loads_one_channel():
 def test_strided_conv_of_symbolic_size():
     sizes = {(0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     d, (y,) = define(
-        "Conv", [normal(1, 3, 9, 9), normal(4, 3, 3, 3)], {"pads": [1] * 4, "strides": [2, 2]}, sizes=sizes
+        NodeCase("Conv", [normal(1, 3, 9, 9), normal(4, 3, 3, 3)], {"pads": [1] * 4, "strides": [2, 2]}), sizes=sizes
     )
     assert [str(n) for n in y.shape] == ["1", "4", "(h + 1) // 2", "(w + 1) // 2"]
     assert d.constraints == []
@@ -160,19 +181,19 @@ def test_strided_conv_of_symbolic_size():
 )
 def test_conv_rejects(x, w, attributes, message):
     with pytest.raises(ShapeError, match=r"^\[shape\] node node \(Conv\): " + message + "$"):
-        define("Conv", [normal(*x), normal(*w)], attributes)
+        define(NodeCase("Conv", [normal(*x), normal(*w)], attributes))
 
 
 def test_conv_rejects_a_bias_of_wrong_length_or_type():
     with pytest.raises(ShapeError, match="B: expected 4, got 5"):
-        define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3), normal(5)])
+        define(NodeCase("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3), normal(5)]))
     with pytest.raises(ShapeError, match="W: expected type float32, got float64"):
-        define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3, dtype=np.float64)])
+        define(NodeCase("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3, dtype=np.float64)]))
 
 
 def test_window_larger_than_a_symbolic_input_is_checked_at_run_time():
     sizes = {(0, 2): Symbol("h", 1, 99)}
-    d, _ = define("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3)], sizes=sizes)
+    d, _ = define(NodeCase("Conv", [normal(1, 3, 8, 8), normal(4, 3, 3, 3)]), sizes=sizes)
     assert [m for _, m in d.constraints] == [
         "node node (Conv): dimension 0: a window of 3 does not fit the padded size h"
     ]
@@ -203,7 +224,10 @@ def test_conv_transpose(x, w, attributes):
     bias = normal(w[1] * attributes.get("group", 1))
     compare("ConvTranspose", [normal(*x), normal(*w), bias], attributes)
     check(
-        "ConvTranspose", [normal(*x), normal(*w)], attributes, known=(), reference="ort", rtol=1e-4, atol=2e-5, opset=22
+        NodeCase("ConvTranspose", [normal(*x), normal(*w)], attributes, opset=22),
+        constants=(),
+        reference="ort",
+        tolerance=Tolerance(1e-4, 2e-5),
     )
 
 
@@ -230,7 +254,7 @@ def test_conv_transpose_with_kernel_equal_to_stride_is_one_contraction_and_a_vie
 def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
     sizes = {(0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     d, (y,) = define(
-        "ConvTranspose", [normal(1, 4, 5, 6), normal(4, 3, 2, 2), normal(3)], {"strides": [2, 2]}, sizes=sizes
+        NodeCase("ConvTranspose", [normal(1, 4, 5, 6), normal(4, 3, 2, 2), normal(3)], {"strides": [2, 2]}), sizes=sizes
     )
     assert y.shape[2] is sizes[0, 2] * 2
     assert y.shape[1] is const(3)
@@ -255,7 +279,7 @@ def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
 )
 def test_conv_transpose_rejects(x, w, attributes, message):
     with pytest.raises(ShapeError, match=message):
-        define("ConvTranspose", [normal(*x), normal(*w)], attributes)
+        define(NodeCase("ConvTranspose", [normal(*x), normal(*w)], attributes))
 
 
 def test_stages_of_symbolic_sizes_are_correct_for_all_sizes():
@@ -263,6 +287,6 @@ def test_stages_of_symbolic_sizes_are_correct_for_all_sizes():
     w, attributes = normal(4, 3, 3, 3), {"auto_pad": "SAME_LOWER", "strides": [2, 3]}
     for n, height, width in ((1, 5, 5), (2, 6, 7), (3, 1, 9), (1, 2, 4)):
         x = normal(n, 3, height, width)
-        d, results = define("Conv", [x, w], attributes, sizes=sizes)
-        want = reference_outputs("ort", "Conv", [x, w], attributes, 22, 1, "")
-        np.testing.assert_allclose(run_stages(d, results, [x, w])[0], want[0], rtol=1e-4, atol=1e-5)
+        d, results = define(NodeCase("Conv", [x, w], attributes), sizes=sizes)
+        expected = reference_outputs("ort", NodeCase("Conv", [x, w], attributes, opset=22))
+        np.testing.assert_allclose(run_stages(d, results, [x, w])[0], expected[0], rtol=1e-4, atol=1e-5)

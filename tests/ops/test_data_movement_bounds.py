@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from tests.ops.harness import define
+from tests.ops.harness import NodeCase, define
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove
@@ -86,8 +86,10 @@ def reads(e: Expr, bounds: Bounds) -> Iterator[tuple[Load, Bounds]]:
 def test_loads_are_proved_in_bounds(case):
     op, inputs, attributes, sizes = CASES[case]
     data = op in ("GatherElements", "GatherND", "RotaryEmbedding") or case == "gather"
-    d, _ = define(op, inputs, attributes, sizes=sizes, known=() if data else None, outputs=3 if op == "Split" else 1)
-    seen = 0
+    d, _ = define(
+        NodeCase(op, inputs, attributes, outputs=3 if op == "Split" else 1), constants=() if data else None, sizes=sizes
+    )
+    count = 0
     for stage in d.stages:
         if not isinstance(stage, Computation):
             continue
@@ -96,7 +98,7 @@ def test_loads_are_proved_in_bounds(case):
             bounds = bounds.with_loop(axis.var, axis.extent)
         for load, inside in reads(stage.body, bounds):
             for place, size in zip(load.indices, load.buffer.shape, strict=True):
-                seen += 1
+                count += 1
                 assert can_prove(place >= 0, inside), f"{place} may be negative in {stage}"
                 assert can_prove(place < size, inside), f"{place} < {size} is not proved in {stage}"
-    assert seen
+    assert count

@@ -126,8 +126,8 @@ def test_float_division_by_zero_is_infinite():
 def test_wrapped_border_repeats_the_cropped_input(pads, shape):
     x = values(18, 8)
     before, after = np.array(pads).reshape(2, 2)
-    kept = x[tuple(slice(max(-a, 0), n + min(b, 0)) for a, b, n in zip(before, after, x.shape, strict=True))]
-    expected = np.pad(kept, [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)], mode="wrap")
+    cropped = x[tuple(slice(max(-a, 0), n + min(b, 0)) for a, b, n in zip(before, after, x.shape, strict=True))]
+    expected = np.pad(cropped, [(max(a, 0), max(b, 0)) for a, b in zip(before, after, strict=True)], mode="wrap")
     run = tilewright.compile(model("Pad", [("x", FLOAT, shape)], {"pads": np.array(pads)}, mode="wrap"))
     np.testing.assert_array_equal(run(x), expected)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define
+from tests.ops.harness import NodeCase, Tolerance, check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 
@@ -21,8 +21,9 @@ def places(shape: tuple[int, ...], *out: int) -> np.ndarray:
     return RNG.uniform(-2.7, 2.7, (shape[0], *out, len(shape) - 2)).astype(np.float32)
 
 
-def compare(x: np.ndarray, grid: np.ndarray, attributes: dict, **options) -> None:
-    check("GridSample", [x, grid], attributes, known=(), rtol=1e-4, atol=1e-5, **options)
+def compare(x: np.ndarray, grid: np.ndarray, attributes: dict, opset: int, reference: str = "onnx") -> None:
+    case = NodeCase("GridSample", [x, grid], attributes, opset=opset)
+    check(case, constants=(), reference=reference, tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("corners", [0, 1])
@@ -61,13 +62,15 @@ def test_defaults_and_coordinates_at_the_edges():
 def test_types(dtype):
     x = (normal(1, 2, 4, 5) * 50).astype(dtype)
     grid = places(x.shape, 3, 3)
-    check("GridSample", [x, grid], {"mode": "nearest"}, opset=22, known=())
+    check(NodeCase("GridSample", [x, grid], {"mode": "nearest"}, opset=22), constants=())
     if np.dtype(dtype).kind == "f":
-        wide = check("GridSample", [x.astype(np.float64), grid], {}, opset=22, known=(), rtol=1e-6)[0]
-        check("GridSample", [x, grid], {}, opset=22, known=(), reference=lambda *_: wide.astype(dtype))
+        wide = check(
+            NodeCase("GridSample", [x.astype(np.float64), grid], {}, opset=22), constants=(), tolerance=Tolerance(1e-6)
+        )[0]
+        check(NodeCase("GridSample", [x, grid], {}, opset=22), constants=(), reference=lambda *_: wide.astype(dtype))
     else:
         with pytest.raises(UnsupportedError, match="mode linear on"):
-            define("GridSample", [x, grid], {}, opset=22, known=())
+            define(NodeCase("GridSample", [x, grid], {}, opset=22), constants=())
 
 
 def test_nan_coordinates_load_in_bounds():
@@ -75,8 +78,11 @@ def test_nan_coordinates_load_in_bounds():
     grid = np.array([np.nan, 0, 0, np.inf, -np.inf, np.nan, 1e30, -1e30], np.float32).reshape(1, 2, 2, 2)
     for padding in ("zeros", "border", "reflection"):
         for mode in ("nearest", "linear", "cubic"):
-            y = check("GridSample", [x, grid], {"mode": mode, "padding_mode": padding}, opset=20, known=(),
-                      reference=lambda *_: ())[0]  # fmt: skip
+            y = check(
+                NodeCase("GridSample", [x, grid], {"mode": mode, "padding_mode": padding}, opset=20),
+                constants=(),
+                reference=lambda *_: (),
+            )[0]
             assert y.shape == (1, 1, 2, 2)
             assert np.isfinite(y[0, 0, 1, 1]) or padding == "reflection"
 
@@ -94,4 +100,4 @@ def test_nan_coordinates_load_in_bounds():
 )
 def test_grid_sample_rejects(shapes, attributes, message):
     with pytest.raises(ShapeError, match=message):
-        define("GridSample", [normal(*s) for s in shapes], attributes, known=())
+        define(NodeCase("GridSample", [normal(*s) for s in shapes], attributes), constants=())

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define
+from tests.ops.harness import NodeCase, Tolerance, check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
@@ -42,19 +42,19 @@ def whole(dtype, *shape, low=None, high=None):
     ],
 )
 def test_matmul_broadcasts_like_numpy(a, b):
-    check("MatMul", [normal(*a), normal(*b)])
+    check(NodeCase("MatMul", [normal(*a), normal(*b)]))
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.int32, np.int64, np.uint32])
 def test_matmul_in_other_types(dtype):
     values = normal if np.dtype(dtype).kind == "f" else lambda *s, dtype: whole(dtype, *s, low=0, high=99)
-    check("MatMul", [values(3, 6, dtype=dtype), values(6, 4, dtype=dtype)])
+    check(NodeCase("MatMul", [values(3, 6, dtype=dtype), values(6, 4, dtype=dtype)]))
 
 
 def test_matmul_of_half_precision_accumulates_in_float32():
     a, b = normal(5, 300, dtype=np.float16), normal(300, 4, dtype=np.float16)
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    check("MatMul", [a, b], reference=lambda a, b: exact.astype(np.float16), rtol=1e-3, atol=1e-3)
+    check(NodeCase("MatMul", [a, b]), reference=lambda a, b: exact.astype(np.float16), tolerance=Tolerance(1e-3, 1e-3))
 
 
 def test_contraction_body_is_a_single_product():
@@ -65,7 +65,7 @@ def test_contraction_body_is_a_single_product():
         ("Einsum", [normal(2, 3, 4), normal(2, 4, 5)], {"equation": "bij,bjk->bki"}),
         ("ConvTranspose", [normal(1, 4, 6, 6), normal(4, 3, 2, 2), normal(3)], {"strides": [2, 2]}),
     ):
-        d, _ = define(op, inputs, attributes, symbolic=True)
+        d, _ = define(NodeCase(op, inputs, attributes), symbolic=True)
         contractions = [s for s in d.stages if isinstance(s, Computation) and s.is_reduction]
         assert len(contractions) == 1
         body = contractions[0].body
@@ -76,32 +76,32 @@ def test_contraction_body_is_a_single_product():
 
 
 def test_reduction_axes_of_size_one_are_dropped():
-    d, _ = define("MatMul", [normal(3, 1), normal(1, 5)])
+    d, _ = define(NodeCase("MatMul", [normal(3, 1), normal(1, 5)]))
     assert [s.is_reduction for s in d.stages if isinstance(s, Computation)] == [False]
 
 
 def test_matmul_rejects_wrong_inner_size():
     with pytest.raises(ShapeError, match=r"^\[shape\] node node \(MatMul\): rows of B: expected 4, got 5$"):
-        define("MatMul", [normal(3, 4), normal(5, 6)])
+        define(NodeCase("MatMul", [normal(3, 4), normal(5, 6)]))
 
 
 def test_matmul_rejects_wrong_batch():
     with pytest.raises(ShapeError, match=r"node \(MatMul\): broadcast along dimension 0: sizes 2 and 3 differ"):
-        define("MatMul", [normal(2, 3, 4), normal(3, 4, 6)])
+        define(NodeCase("MatMul", [normal(2, 3, 4), normal(3, 4, 6)]))
 
 
 def test_matmul_rejects_scalars():
     with pytest.raises(ShapeError, match="B: expected at least 1 dimension, got a scalar"):
-        define("MatMul", [normal(3, 4), normal()])
+        define(NodeCase("MatMul", [normal(3, 4), normal()]))
 
 
 def test_matmul_rejects_mixed_types():
     with pytest.raises(ShapeError, match="B: expected type float32, got float64"):
-        define("MatMul", [normal(3, 4), normal(4, 6, dtype=np.float64)])
+        define(NodeCase("MatMul", [normal(3, 4), normal(4, 6, dtype=np.float64)]))
 
 
 def test_matmul_of_symbolic_inner_sizes_adds_a_constraint():
-    d, _ = define("MatMul", [normal(2, 3), normal(4, 2)], symbolic=True)
+    d, _ = define(NodeCase("MatMul", [normal(2, 3), normal(4, 2)]), symbolic=True)
     assert [m for _, m in d.constraints] == ["node node (MatMul): rows of B: expected n3, got n4"]
 
 
@@ -129,13 +129,15 @@ def test_matmul_integer(a, b, zero_a, zero_b, types):
             y = y - zb.astype(np.int32)
         return x @ y
 
-    for known in ((), (2, 3)):
-        check("MatMulInteger", inputs, known=known, reference=reference)
+    for constants in ((), (2, 3)):
+        check(NodeCase("MatMulInteger", inputs), constants=constants, reference=reference)
 
 
 def test_matmul_integer_rejects_wrong_zero_point():
     with pytest.raises(ShapeError, match="a_zero_point: expected 3, got 4"):
-        define("MatMulInteger", [whole(np.uint8, 3, 5), whole(np.uint8, 5, 2), whole(np.uint8, 4)], known=())
+        define(
+            NodeCase("MatMulInteger", [whole(np.uint8, 3, 5), whole(np.uint8, 5, 2), whole(np.uint8, 4)]), constants=()
+        )
 
 
 @pytest.mark.parametrize("c", [None, (), (1,), (5,), (3, 1), (1, 5), (3, 5), (1, 1)])
@@ -144,27 +146,38 @@ def test_gemm(c, flips):
     a, b = normal(3, 4), normal(4, 5)
     inputs = [a.T.copy() if flips[0] else a, b.T.copy() if flips[1] else b]
     inputs += [] if c is None else [np.asarray(normal(*c))]
-    check("Gemm", inputs, {"transA": flips[0], "transB": flips[1]}, opset=13, known=())
-    check("Gemm", inputs, {"transA": flips[0], "transB": flips[1], "alpha": 0.25, "beta": -1.5}, opset=13, known=())
+    check(NodeCase("Gemm", inputs, {"transA": flips[0], "transB": flips[1]}, opset=13), constants=())
+    check(
+        NodeCase("Gemm", inputs, {"transA": flips[0], "transB": flips[1], "alpha": 0.25, "beta": -1.5}, opset=13),
+        constants=(),
+    )
 
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 13, 24])
 def test_gemm_in_every_opset(opset):
-    check("Gemm", [normal(3, 4), normal(4, 5), normal(5)], {"beta": 0.5}, opset=opset, reference="ort", rtol=1e-5)
+    check(
+        NodeCase("Gemm", [normal(3, 4), normal(4, 5), normal(5)], {"beta": 0.5}, opset=opset),
+        reference="ort",
+        tolerance=Tolerance(1e-5),
+    )
 
 
 def test_gemm_of_half_precision_and_integers():
     a, b, c = (normal(*s, dtype=np.float16) for s in ((4, 50), (50, 3), (3,)))
     wide = a.astype(np.float64) @ b.astype(np.float64) * 0.5 + c
-    check("Gemm", [a, b, c], {"alpha": 0.5}, reference=lambda *_: wide.astype(np.float16), rtol=1e-3, atol=1e-3)
     check(
-        "Gemm",
-        [whole(np.int32, 3, 4, high=9, low=-9), whole(np.int32, 4, 2, high=9, low=-9)],
-        {"alpha": 2.0},
+        NodeCase("Gemm", [a, b, c], {"alpha": 0.5}),
+        reference=lambda *_: wide.astype(np.float16),
+        tolerance=Tolerance(1e-3, 1e-3),
+    )
+    check(
+        NodeCase(
+            "Gemm", [whole(np.int32, 3, 4, high=9, low=-9), whole(np.int32, 4, 2, high=9, low=-9)], {"alpha": 2.0}
+        ),
         reference=lambda a, b: a @ b * 2,
     )
     with pytest.raises(UnsupportedError, match=r"alpha 0.5 or beta 1.0 of an integer Gemm is not an integer"):
-        define("Gemm", [whole(np.int32, 3, 4), whole(np.int32, 4, 2)], {"alpha": 0.5})
+        define(NodeCase("Gemm", [whole(np.int32, 3, 4), whole(np.int32, 4, 2)], {"alpha": 0.5}))
 
 
 @pytest.mark.parametrize(
@@ -180,12 +193,12 @@ def test_gemm_of_half_precision_and_integers():
 )
 def test_gemm_rejects(inputs, attributes, message):
     with pytest.raises(ShapeError, match=message):
-        define("Gemm", [normal(*s) for s in inputs], attributes)
+        define(NodeCase("Gemm", [normal(*s) for s in inputs], attributes))
 
 
 def test_gemm_requires_c_before_opset_11():
     with pytest.raises(ShapeError, match="input 2 is missing; C is optional since opset 11"):
-        define("Gemm", [normal(3, 4), normal(4, 5)], opset=9)
+        define(NodeCase("Gemm", [normal(3, 4), normal(4, 5)], opset=9))
 
 
 @pytest.mark.parametrize(
@@ -217,11 +230,9 @@ def test_gemm_requires_c_before_opset_11():
 )
 def test_einsum(equation, shapes):
     check(
-        "Einsum",
-        [normal(*s) for s in shapes],
-        {"equation": equation},
-        atol=1e-5,
+        NodeCase("Einsum", [normal(*s) for s in shapes], {"equation": equation}),
         reference=lambda *x: np.asarray(np.einsum(equation, *x), np.float32),
+        tolerance=Tolerance(atol=1e-5),
     )
 
 
@@ -238,7 +249,7 @@ def test_einsum(equation, shapes):
 )
 def test_einsum_rejects(equation, shapes, message):
     with pytest.raises(ShapeError, match=message):
-        define("Einsum", [normal(*s) for s in shapes], {"equation": equation})
+        define(NodeCase("Einsum", [normal(*s) for s in shapes], {"equation": equation}))
 
 
 def test_equation_without_arrow_keeps_labels_that_occur_once_sorted():
@@ -247,7 +258,7 @@ def test_equation_without_arrow_keeps_labels_that_occur_once_sorted():
 
 
 def test_einsum_of_many_operands_contracts_pairwise():
-    d, _ = define("Einsum", [normal(2, 3), normal(3, 4), normal(4, 5)], {"equation": "ij,jk,kl->il"})
+    d, _ = define(NodeCase("Einsum", [normal(2, 3), normal(3, 4), normal(4, 5)], {"equation": "ij,jk,kl->il"}))
     assert [
         len([n for n in post_order(s.body) if isinstance(n, Load)]) for s in d.stages if isinstance(s, Computation)
     ] == [

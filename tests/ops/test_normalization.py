@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define
+from tests.ops.harness import NodeCase, Tolerance, check, define
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import Computation
@@ -28,28 +28,29 @@ def test_batch_normalization(shape, opset):
     inputs = [normal(*shape), *statistics(shape[1])]
     reference = "ort" if opset < 15 else "onnx"
     check(
-        "BatchNormalization",
-        inputs,
-        {"epsilon": 1e-3},
-        opset=opset,
-        known=(),
+        NodeCase("BatchNormalization", inputs, {"epsilon": 1e-3}, opset=opset),
+        constants=(),
         reference=reference,
-        rtol=1e-5,
-        atol=1e-5,
+        tolerance=Tolerance(1e-5, 1e-5),
     )
 
 
 def test_batch_normalization_of_other_types():
     double = [normal(2, 3, 4, dtype=np.float64), *statistics(3, np.float64)]
-    check("BatchNormalization", double, {"epsilon": 0.01}, opset=15, known=())
+    check(NodeCase("BatchNormalization", double, {"epsilon": 0.01}, opset=15), constants=())
     x, parameters = normal(2, 3, 4, dtype=np.float16), statistics(3)
     scale, bias, mean, var = (p.astype(np.float64).reshape(3, 1) for p in parameters)
-    want = ((x.astype(np.float64) - mean) / np.sqrt(var + 1e-5) * scale + bias).astype(np.float16)
-    check("BatchNormalization", [x, *parameters], known=(), reference=lambda *_: want, rtol=1e-3, atol=1e-3)
+    expected = ((x.astype(np.float64) - mean) / np.sqrt(var + 1e-5) * scale + bias).astype(np.float16)
+    check(
+        NodeCase("BatchNormalization", [x, *parameters]),
+        constants=(),
+        reference=lambda *_: expected,
+        tolerance=Tolerance(1e-3, 1e-3),
+    )
 
 
 def test_batch_normalization_is_one_multiplication_and_one_addition():
-    d, _ = define("BatchNormalization", [normal(2, 3, 4, 5), *statistics(3)], known=())
+    d, _ = define(NodeCase("BatchNormalization", [normal(2, 3, 4, 5), *statistics(3)]), constants=())
     last = d.stages[-1]
     assert isinstance(last, Computation)
     assert str(last.body) == "x0[i0, i1, i2, i3] * y_2[i1] + y_1[i1]"
@@ -62,12 +63,12 @@ def test_batch_normalization_is_one_multiplication_and_one_addition():
 )
 def test_batch_normalization_rejects(lengths, message):
     with pytest.raises(ShapeError, match=rf"node \(BatchNormalization\): {message}$"):
-        define("BatchNormalization", [normal(2, 3, 4), *(normal(n) for n in lengths)], known=())
+        define(NodeCase("BatchNormalization", [normal(2, 3, 4), *(normal(n) for n in lengths)]), constants=())
 
 
 def test_batch_normalization_in_training_mode_falls_back():
     with pytest.raises(UnsupportedError, match="training mode is not supported"):
-        define("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3)
+        define(NodeCase("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3))
 
 
 def test_batch_normalization_with_statistics_per_element():
@@ -75,17 +76,21 @@ def test_batch_normalization_with_statistics_per_element():
     x, shape = normal(2, 3, 4, 5), (3, 4, 5)
     scale, bias, mean, var = normal(*shape), normal(*shape), normal(*shape), positive(*shape)
     inputs = [x, scale, bias, mean, var]
-    wanted = scale * (x - mean) / np.sqrt(var + 1e-5) + bias
-    check("BatchNormalization", inputs, {"spatial": 0}, opset=7, known=(), reference=lambda *_: wanted, rtol=1e-4,
-          atol=1e-5)  # fmt: skip
+    expected = scale * (x - mean) / np.sqrt(var + 1e-5) + bias
+    check(
+        NodeCase("BatchNormalization", inputs, {"spatial": 0}, opset=7),
+        constants=(),
+        reference=lambda *_: expected,
+        tolerance=Tolerance(1e-4, 1e-5),
+    )
     with pytest.raises(ShapeError, match="scale: expected 3 dimensions, got 1"):
-        define("BatchNormalization", [x, *statistics(3)], {"spatial": 0}, opset=7, known=())
+        define(NodeCase("BatchNormalization", [x, *statistics(3)], {"spatial": 0}, opset=7), constants=())
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 4, 5), (2, 3, 2, 3, 4)])
 def test_instance_normalization(shape):
     inputs = [normal(*shape) + 3, normal(3), normal(3)]
-    check("InstanceNormalization", inputs, {"epsilon": 1e-3}, known=(), rtol=1e-4, atol=1e-5)
+    check(NodeCase("InstanceNormalization", inputs, {"epsilon": 1e-3}), constants=(), tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("shape", [(2, 6, 7), (2, 6, 4, 5), (2, 6)])
@@ -93,13 +98,9 @@ def test_instance_normalization(shape):
 def test_group_normalization(shape, groups):
     x = normal(*shape) * 2 + 1
     check(
-        "GroupNormalization",
-        [x, normal(6), normal(6)],
-        {"num_groups": groups},
-        opset=21,
-        known=(),
-        rtol=1e-4,
-        atol=1e-4,
+        NodeCase("GroupNormalization", [x, normal(6), normal(6)], {"num_groups": groups}, opset=21),
+        constants=(),
+        tolerance=Tolerance(1e-4, 1e-4),
     )
 
     def per_group(x, scale, bias):
@@ -108,17 +109,21 @@ def test_group_normalization(shape, groups):
         return (y * scale.reshape(1, groups, 1) + bias.reshape(1, groups, 1)).reshape(x.shape).astype(np.float32)
 
     inputs = [x, normal(groups), normal(groups)]
-    check("GroupNormalization", inputs, {"num_groups": groups}, opset=18, known=(), reference=per_group, rtol=1e-4,
-          atol=1e-4)  # fmt: skip
+    check(
+        NodeCase("GroupNormalization", inputs, {"num_groups": groups}, opset=18),
+        constants=(),
+        reference=per_group,
+        tolerance=Tolerance(1e-4, 1e-4),
+    )
 
 
 def test_group_normalization_rejects():
     with pytest.raises(ShapeError, match="channels of X: expected a multiple of 4, got 6"):
-        define("GroupNormalization", [normal(2, 6, 3), normal(6), normal(6)], {"num_groups": 4})
+        define(NodeCase("GroupNormalization", [normal(2, 6, 3), normal(6), normal(6)], {"num_groups": 4}))
     with pytest.raises(ShapeError, match="scale: expected 6, got 2"):
-        define("GroupNormalization", [normal(2, 6, 3), normal(2), normal(2)], {"num_groups": 2}, known=())
+        define(NodeCase("GroupNormalization", [normal(2, 6, 3), normal(2), normal(2)], {"num_groups": 2}), constants=())
     with pytest.raises(ShapeError, match="num_groups: expected a positive number, got 0"):
-        define("GroupNormalization", [normal(2, 6, 3), normal(2), normal(2)])
+        define(NodeCase("GroupNormalization", [normal(2, 6, 3), normal(2), normal(2)]))
 
 
 @pytest.mark.parametrize("p", [1, 2])
@@ -126,12 +131,16 @@ def test_group_normalization_rejects():
 def test_lp_normalization(p, axis):
     x = normal(2, 3, 4)
     x[:, 1, :] = 0
-    check("LpNormalization", [x], {"axis": axis, "p": p}, opset=22, reference="ort", rtol=1e-5, atol=1e-6)
+    check(
+        NodeCase("LpNormalization", [x], {"axis": axis, "p": p}, opset=22),
+        reference="ort",
+        tolerance=Tolerance(1e-5, 1e-6),
+    )
 
 
 def test_lp_normalization_rejects_other_norms():
     with pytest.raises(ShapeError, match="p: expected 1 or 2, got 3"):
-        define("LpNormalization", [normal(2, 3)], {"p": 3})
+        define(NodeCase("LpNormalization", [normal(2, 3)], {"p": 3}))
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
@@ -147,9 +156,9 @@ def test_lrn(shape, size):
             y[:, c] = x[:, c] / (1.5 + 0.3 / size * (window**2).sum(1)) ** 0.6
         return y.astype(np.float32)
 
-    check("LRN", [x], attributes, reference=reference, rtol=1e-5)
+    check(NodeCase("LRN", [x], attributes), reference=reference, tolerance=Tolerance(1e-5))
 
 
 def test_lrn_rejects_an_empty_window():
     with pytest.raises(ShapeError, match="size: expected a positive number, got 0"):
-        define("LRN", [normal(1, 3, 4)])
+        define(NodeCase("LRN", [normal(1, 3, 4)]))

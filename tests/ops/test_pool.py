@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define
+from tests.ops.harness import EXACT, LATEST, NodeCase, Tolerance, check, define
 
 from tilewright.errors import ShapeError
 from tilewright.expr.computation import Computation
@@ -38,10 +38,11 @@ DILATED = [
 ]
 
 
-def compare(op, x, attributes, **options):
-    check(op, [x], attributes, **options)
-    names = {(0, k): Symbol(f"s{k}", 1, 99) for k in (0, *range(2, x.ndim))}
-    check(op, [x], attributes, symbolic=False, sizes=names, **options)
+def compare(op, x, attributes, opset=LATEST, outputs=1, **options):
+    case = NodeCase(op, [x], attributes, opset=opset, outputs=outputs)
+    check(case, **options)
+    sizes = {(0, k): Symbol(f"s{k}", 1, 99) for k in (0, *range(2, x.ndim))}
+    check(case, symbolic=False, sizes=sizes, **options)
 
 
 @pytest.mark.parametrize(("shape", "attributes"), GEOMETRIES + DILATED)
@@ -57,7 +58,9 @@ def test_max_pool_of_integers(dtype):
 
 
 def test_max_pool_of_half_precision():
-    compare("MaxPool", normal(1, 2, 5, 5, dtype=np.float16), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, exact=True)
+    compare(
+        "MaxPool", normal(1, 2, 5, 5, dtype=np.float16), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, tolerance=EXACT
+    )
 
 
 def mean(x, attributes):
@@ -100,55 +103,62 @@ def test_average_pool(shape, attributes, include):
     attributes = attributes | {"count_include_pad": include}
     compare("AveragePool", x, attributes, reference=lambda x: mean(x, attributes))
     if not attributes.get("ceil_mode"):
-        compare("AveragePool", x, attributes, opset=19, reference="ort", rtol=1e-5)
+        compare("AveragePool", x, attributes, opset=19, reference="ort", tolerance=Tolerance(1e-5))
 
 
 def test_average_pool_of_half_precision_accumulates_in_float32():
     x = normal(1, 2, 32, 32, dtype=np.float16) + np.float16(4)
     attributes = {"kernel_shape": [32, 32]}
-    compare("AveragePool", x, attributes, reference=lambda x: mean(x, attributes), rtol=1e-3)
+    compare("AveragePool", x, attributes, reference=lambda x: mean(x, attributes), tolerance=Tolerance(1e-3))
 
 
 @pytest.mark.parametrize("p", [1, 2, 3])
 @pytest.mark.parametrize(("shape", "attributes"), [g for g in GEOMETRIES if not g[1].get("ceil_mode")])
 def test_lp_pool(shape, attributes, p):
-    compare("LpPool", normal(*shape), attributes | {"p": p}, opset=11, reference="ort", rtol=1e-5)
+    compare("LpPool", normal(*shape), attributes | {"p": p}, opset=11, reference="ort", tolerance=Tolerance(1e-5))
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 7, 5), (1, 2, 3, 4, 5), (2, 3, 1, 1)])
 @pytest.mark.parametrize("op", ["GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"])
 def test_global_pools(op, shape):
     compare(
-        op, normal(*shape), {"p": 3} if op == "GlobalLpPool" else {}, opset=20, reference="ort", rtol=1e-5, atol=1e-6
+        op,
+        normal(*shape),
+        {"p": 3} if op == "GlobalLpPool" else {},
+        opset=20,
+        reference="ort",
+        tolerance=Tolerance(1e-5, 1e-6),
     )
 
 
 def test_global_average_pool_of_half_precision_accumulates_in_float32():
     x = normal(1, 2, 64, 64, dtype=np.float16) + np.float16(5)
-    want = x.astype(np.float64).mean((2, 3), keepdims=True).astype(np.float16)
-    compare("GlobalAveragePool", x, {}, reference=lambda x: want, rtol=1e-3)
+    expected = x.astype(np.float64).mean((2, 3), keepdims=True).astype(np.float16)
+    compare("GlobalAveragePool", x, {}, reference=lambda x: expected, tolerance=Tolerance(1e-3))
 
 
 def test_pool_without_padding_has_no_padded_copy():
     for attributes in ({}, {"strides": [2, 2], "ceil_mode": 1}):
-        d, _ = define("MaxPool", [normal(1, 2, 8, 8)], {"kernel_shape": [2, 2], **attributes})
+        d, _ = define(NodeCase("MaxPool", [normal(1, 2, 8, 8)], {"kernel_shape": [2, 2], **attributes}))
         assert len(d.stages) == 1
 
 
 def test_window_loads_are_unconditional():
-    d, _ = define("AveragePool", [normal(1, 2, 8, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}, symbolic=True)
+    d, _ = define(
+        NodeCase("AveragePool", [normal(1, 2, 8, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}), symbolic=True
+    )
     windows = next(s for s in d.stages if isinstance(s, Computation) and s.is_reduction)
     assert not any(isinstance(n, Select) for n in post_order(windows.body))
 
 
 def test_average_over_full_windows_divides_by_a_literal():
-    d, _ = define("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 2], "strides": [3, 2]})
+    d, _ = define(NodeCase("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 2], "strides": [3, 2]}))
     assert str(d.stages[-1]).startswith("y_1[i0, i1, i2, i3] = y[i0, i1, i2, i3] / 6.0")
 
 
 def test_average_over_clipped_windows_divides_by_a_product_of_counts():
     """Not by the number of a product, which is expanded into one of many terms."""
-    d, _ = define("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]})
+    d, _ = define(NodeCase("AveragePool", [normal(1, 2, 9, 8)], {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}))
     assert str(d.stages[-1]).count("cast(float32, min(3, ") == 2
 
 
@@ -170,12 +180,12 @@ def test_average_over_clipped_windows_divides_by_a_product_of_counts():
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_pools_reject(op, shape, attributes, message):
     with pytest.raises(ShapeError, match=rf"^\[shape\] node node \({op}\): {message}$"):
-        define(op, [normal(*shape)], attributes)
+        define(NodeCase(op, [normal(*shape)], attributes))
 
 
 def test_global_pool_rejects_a_matrix():
     with pytest.raises(ShapeError, match="X: expected at least 3 dimensions, got 2"):
-        define("GlobalMaxPool", [normal(3, 4)])
+        define(NodeCase("GlobalMaxPool", [normal(3, 4)]))
 
 
 @pytest.mark.parametrize("order", [0, 1])
@@ -192,24 +202,24 @@ def test_indices_where_padding_equals_the_maximum(value):
     x = normal(1, 2, 6, 5)
     x[:, :, 2:5, 1:4] = value
     attributes = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
-    y, indices = check("MaxPool", [x], attributes, outputs=2, symbolic=False, reference=lambda x: ())
+    y, indices = check(NodeCase("MaxPool", [x], attributes, outputs=2), symbolic=False, reference=lambda x: ())
     rows = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)), constant_values=-np.inf)
     for c, h, w in np.ndindex(2, 6, 5):
-        seen = [(h + k // 3 - 1, w + k % 3 - 1) for k in range(9)]
-        seen = [p for p in seen if 0 <= p[0] < 6 and 0 <= p[1] < 5]
-        values = [x[0, c, *p] for p in seen]
+        window = [(h + k // 3 - 1, w + k % 3 - 1) for k in range(9)]
+        window = [p for p in window if 0 <= p[0] < 6 and 0 <= p[1] < 5]
+        values = [x[0, c, *p] for p in window]
         first = next((k for k, v in enumerate(values) if np.isnan(v)), int(np.argmax(values)))
-        assert indices[0, c, h, w] == c * 30 + seen[first][0] * 5 + seen[first][1]
+        assert indices[0, c, h, w] == c * 30 + window[first][0] * 5 + window[first][1]
         np.testing.assert_array_equal(y[0, c, h, w], rows[0, c, h : h + 3, w : w + 3].max())
 
 
 def test_indices_of_windows_of_padding_alone():
     for order in (0, 1):
         attributes = {"kernel_shape": [2, 1], "dilations": [2, 1], "pads": [1, 0, 1, 0], "storage_order": order}
-        _, indices = check("MaxPool", [normal(1, 2, 1, 3)], attributes, outputs=2, reference=lambda x: ())
+        _, indices = check(NodeCase("MaxPool", [normal(1, 2, 1, 3)], attributes, outputs=2), reference=lambda x: ())
         assert (indices == -1).all()
     with pytest.raises(ShapeError, match="storage_order: expected 0 or 1, got 2"):
-        define("MaxPool", [normal(1, 3, 8, 8)], {"kernel_shape": [2, 2], "storage_order": 2}, outputs=2)
+        define(NodeCase("MaxPool", [normal(1, 3, 8, 8)], {"kernel_shape": [2, 2], "storage_order": 2}, outputs=2))
 
 
 LARGE = [
@@ -225,13 +235,13 @@ LARGE = [
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize(("shape", "attributes"), LARGE)
 def test_ceil_mode_window_larger_than_the_input(op, shape, attributes):
-    compare(op, normal(*shape), attributes | {"ceil_mode": 1}, opset=22, reference="ort", rtol=1e-5)
+    compare(op, normal(*shape), attributes | {"ceil_mode": 1}, opset=22, reference="ort", tolerance=Tolerance(1e-5))
 
 
 def test_window_that_starts_outside_of_the_input_is_rejected():
     message = r"dimension 0: a window of 9 does not fit the padded size 5"
     with pytest.raises(ShapeError, match=message):
-        define("MaxPool", [normal(2, 3, 5)], {"kernel_shape": [9], "strides": [4], "ceil_mode": 1})
+        define(NodeCase("MaxPool", [normal(2, 3, 5)], {"kernel_shape": [9], "strides": [4], "ceil_mode": 1}))
 
 
 def test_ceil_mode_relaxes_the_constraint_on_symbolic_sizes():
@@ -239,6 +249,6 @@ def test_ceil_mode_relaxes_the_constraint_on_symbolic_sizes():
     narrow = {"kernel_shape": [7], "strides": [4]}
     least = {}
     for ceil in (0, 1):
-        d, _ = define("MaxPool", x, narrow | {"ceil_mode": ceil}, sizes={(0, 2): Symbol("n", 1, 99)})
+        d, _ = define(NodeCase("MaxPool", x, narrow | {"ceil_mode": ceil}), sizes={(0, 2): Symbol("n", 1, 99)})
         least[ceil] = [str(condition) for condition, _ in d.constraints]
     assert least == {0: ["7 <= n"], 1: ["7 < n + 4"]}

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define, reference_outputs
+from tests.ops.harness import EXACT, NodeCase, Tolerance, check, define, reference_outputs
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.nodes import Cast, Symbol
@@ -18,13 +18,15 @@ def normal(*shape, dtype=np.float32):
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def compare(inputs, attributes, reference="ort", opset=19, op="Resize", **options):
+CLOSE = Tolerance(1e-5, 2e-6)
+
+
+def compare(inputs, attributes, reference="ort", opset=19, op="Resize", tolerance=CLOSE):
     """Literal sizes, then symbolic ones of the input; scales and sizes are constants."""
-    known = tuple(range(1, len(inputs)))
-    options = {"rtol": 1e-5, "atol": 2e-6, "reference": reference, "opset": opset, "known": known, **options}
-    check(op, inputs, attributes, symbolic=False, **options)
-    names = {(0, k): Symbol(f"s{k}", 1, 99) for k in range(inputs[0].ndim)}
-    check(op, inputs, attributes, symbolic=False, sizes=names, **options)
+    case, constants = NodeCase(op, inputs, attributes, opset=opset), tuple(range(1, len(inputs)))
+    symbols = {(0, k): Symbol(f"s{k}", 1, 99) for k in range(inputs[0].ndim)}
+    for sizes in (None, symbols):
+        check(case, constants=constants, symbolic=False, sizes=sizes, reference=reference, tolerance=tolerance)
 
 
 def by_scale(x, *scales):
@@ -40,7 +42,7 @@ def by_size(x, *sizes):
 @pytest.mark.parametrize("scales", [(1, 1, 2, 2), (1, 1, 3, 1), (1, 1, 0.5, 0.5), (1, 1, 2, 0.5), (1, 1, 4, 0.25)])
 def test_nearest_by_scale(scales, mode, rounding):
     attributes = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": rounding}
-    compare(by_scale(normal(1, 2, 6, 8), *scales), attributes, reference="onnx", exact=True)
+    compare(by_scale(normal(1, 2, 6, 8), *scales), attributes, reference="onnx", tolerance=EXACT)
 
 
 @pytest.mark.parametrize("rounding", ROUNDINGS)
@@ -49,7 +51,7 @@ def test_nearest_by_scale(scales, mode, rounding):
 def test_nearest_by_size(sizes, mode, rounding):
     attributes = {"mode": "nearest", "coordinate_transformation_mode": mode, "nearest_mode": rounding}
     # Both references round coordinates such as 7 * (1 / 0.7); sizes here divide exactly.
-    compare(by_size(normal(1, 2, 4, 8), *sizes), attributes, reference="onnx", exact=True)
+    compare(by_size(normal(1, 2, 4, 8), *sizes), attributes, reference="onnx", tolerance=EXACT)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -59,14 +61,14 @@ def test_linear_by_scale(scales, mode):
     attributes = {"mode": "linear", "coordinate_transformation_mode": mode}
     # align_corners is about the length of the result; the reference takes size * scale before rounding.
     reference = "ort" if mode == "align_corners" else "onnx"
-    compare(by_scale(x, *scales), attributes, reference=reference, rtol=1e-4, atol=1e-5)
+    compare(by_scale(x, *scales), attributes, reference=reference, tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("sizes", [(2, 2, 12, 14), (2, 2, 3, 5), (2, 2, 6, 13), (2, 2, 1, 1)])
 def test_linear_by_size(sizes, mode):
     attributes = {"mode": "linear", "coordinate_transformation_mode": mode}
-    compare(by_size(normal(2, 2, 6, 7), *sizes), attributes, reference="onnx", rtol=1e-4, atol=1e-5)
+    compare(by_size(normal(2, 2, 6, 7), *sizes), attributes, reference="onnx", tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("exclude", [0, 1])
@@ -76,8 +78,8 @@ def test_cubic(scales, mode, exclude):
     x = normal(1, 2, 6, 7)
     attributes = {"mode": "cubic", "coordinate_transformation_mode": mode, "exclude_outside": exclude}
     if mode != "align_corners":
-        compare(by_scale(x, *scales), attributes, reference="onnx", rtol=1e-4, atol=1e-5)
-    compare(by_scale(x, *scales), attributes | {"cubic_coeff_a": -0.5}, rtol=1e-4, atol=1e-5)
+        compare(by_scale(x, *scales), attributes, reference="onnx", tolerance=Tolerance(1e-4, 1e-5))
+    compare(by_scale(x, *scales), attributes | {"cubic_coeff_a": -0.5}, tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
@@ -87,7 +89,7 @@ def test_resize_matches_onnxruntime(mode):
 
 
 def test_linear_in_three_dimensions():
-    compare(by_scale(normal(1, 2, 3, 4, 5), 1, 1, 2, 1.5, 3), {"mode": "linear"}, rtol=1e-4, atol=1e-5)
+    compare(by_scale(normal(1, 2, 3, 4, 5), 1, 1, 2, 1.5, 3), {"mode": "linear"}, tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("opset", [11, 13, 18, 19])
@@ -117,10 +119,10 @@ def test_opset_10_and_upsample(mode, scales):
 def test_axes_select_dimensions():
     x = normal(2, 5, 6, 3)
     compare([x, None, np.array([2, 0.5], np.float32)], {"axes": [1, 2], "mode": "linear"}, reference="onnx")
-    full = reference_outputs("onnx", "Resize", by_size(x, 2, 9, 4, 3), {"mode": "nearest"}, 19, 1, "")
+    full = reference_outputs("onnx", NodeCase("Resize", by_size(x, 2, 9, 4, 3), {"mode": "nearest"}, opset=19))
     for axes, sizes in (([1, -2], [9, 4]), ([2, 1], [4, 9])):
         inputs = [x, None, None, np.array(sizes, np.int64)]
-        compare(inputs, {"axes": axes, "mode": "nearest"}, reference=lambda *_: full, exact=True)
+        compare(inputs, {"axes": axes, "mode": "nearest"}, reference=lambda *_: full, tolerance=EXACT)
 
 
 @pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
@@ -131,7 +133,11 @@ def test_keep_aspect_ratio(policy, mode):
         inputs = [x, None, None, np.array(sizes, np.int64)]
         attributes = {"axes": [2, 3], "keep_aspect_ratio_policy": policy, "mode": mode}
         check(
-            "Resize", inputs, attributes, known=(3,), symbolic=False, reference="onnx", opset=19, rtol=1e-4, atol=1e-5
+            NodeCase("Resize", inputs, attributes, opset=19),
+            constants=(3,),
+            symbolic=False,
+            reference="onnx",
+            tolerance=Tolerance(1e-4, 1e-5),
         )
 
 
@@ -142,18 +148,18 @@ def test_crop_and_resize(mode):
     attributes = {"mode": mode, "coordinate_transformation_mode": "tf_crop_and_resize", "extrapolation_value": 10.0}
     for sizes in ((1, 1, 3, 5), (1, 1, 1, 1), (1, 1, 6, 4)):
         inputs = [x, roi, None, np.array(sizes, np.int64)]
-        compare(inputs, attributes, reference="onnx", rtol=1e-4, atol=1e-5)
+        compare(inputs, attributes, reference="onnx", tolerance=Tolerance(1e-4, 1e-5))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.float16, np.float64])
 def test_nearest_of_any_type(dtype):
     x = (RNG.random((1, 2, 4, 5)) * 2).astype(dtype)
-    compare(by_scale(x, 1, 1, 2, 3), {"mode": "nearest"}, reference="onnx", exact=True)
+    compare(by_scale(x, 1, 1, 2, 3), {"mode": "nearest"}, reference="onnx", tolerance=EXACT)
 
 
 def test_linear_of_half_precision_is_computed_in_float32():
     x = normal(1, 2, 4, 5, dtype=np.float16)
-    compare(by_scale(x, 1, 1, 2, 3), {"mode": "linear"}, reference="onnx", rtol=1e-3, atol=1e-3)
+    compare(by_scale(x, 1, 1, 2, 3), {"mode": "linear"}, reference="onnx", tolerance=Tolerance(1e-3, 1e-3))
 
 
 def test_symbolic_sizes():
@@ -161,7 +167,9 @@ def test_symbolic_sizes():
     x = normal(1, 2, 5, 6)
     sizes = np.array([1, 2, 10, 12], np.int64)
     _, (y,) = define(
-        "Resize", [x, None, None, sizes], {"mode": "nearest"}, known=(3,), sizes={(0, 2): height, (0, 3): width}
+        NodeCase("Resize", [x, None, None, sizes], {"mode": "nearest"}),
+        constants=(3,),
+        sizes={(0, 2): height, (0, 3): width},
     )
     assert [str(n) for n in y.shape] == ["1", "2", "10", "12"]
 
@@ -169,7 +177,11 @@ def test_symbolic_sizes():
 def indices(mode, rounding, *scales):
     h, w = Symbol("h", 1, 99), Symbol("w", 1, 99)
     attributes = {"coordinate_transformation_mode": mode, "nearest_mode": rounding}
-    d, _ = define("Resize", by_scale(normal(1, 2, 4, 4), *scales), attributes, known=(2,), sizes={(0, 2): h, (0, 3): w})
+    d, _ = define(
+        NodeCase("Resize", by_scale(normal(1, 2, 4, 4), *scales), attributes),
+        constants=(2,),
+        sizes={(0, 2): h, (0, 3): w},
+    )
     return [str(load) for load in loads(d.stages[0].body)]
 
 
@@ -181,14 +193,16 @@ def test_integer_factors_give_plain_quotients():
 
 def test_indices_contain_no_floats():
     d, _ = define(
-        "Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1.7, 0.3), {"mode": "nearest"}, known=(2,), symbolic=True
+        NodeCase("Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1.7, 0.3), {"mode": "nearest"}),
+        constants=(2,),
+        symbolic=True,
     )
     inside = [n for load in loads(d.stages[0].body) for i in load.indices for n in post_order(i)]
     assert not any(isinstance(n, Cast) or n.dtype.is_float for n in inside)
 
 
 def test_identity_resize_is_the_input():
-    d, (y,) = define("Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1, 1), {"mode": "linear"}, known=(2,))
+    d, (y,) = define(NodeCase("Resize", by_scale(normal(1, 2, 5, 5), 1, 1, 1, 1), {"mode": "linear"}), constants=(2,))
     assert d.stages == []
     assert y.buffer.name == "x0"
 
@@ -234,13 +248,13 @@ def test_simplest_fraction_of_a_scale():
 )
 def test_resize_rejects(inputs, attributes, message):
     with pytest.raises(ShapeError, match=message):
-        define("Resize", inputs, attributes, known=(1, 2, 3))
+        define(NodeCase("Resize", inputs, attributes), constants=(1, 2, 3))
 
 
 def test_unsupported_resize_falls_back():
     with pytest.raises(UnsupportedError, match="antialias is not supported"):
-        define("Resize", by_scale(normal(2, 2), 2, 2), {"antialias": 1, "mode": "linear"}, known=(2,))
+        define(NodeCase("Resize", by_scale(normal(2, 2), 2, 2), {"antialias": 1, "mode": "linear"}), constants=(2,))
     with pytest.raises(UnsupportedError, match="mode linear on uint8"):
-        define("Resize", by_scale(np.ones((2, 2), np.uint8), 2, 2), {"mode": "linear"}, known=(2,))
+        define(NodeCase("Resize", by_scale(np.ones((2, 2), np.uint8), 2, 2), {"mode": "linear"}), constants=(2,))
     with pytest.raises(UnsupportedError, match="input 2 depends on data"):
-        define("Resize", by_scale(normal(2, 2), 2, 2), {"mode": "linear"}, known=())
+        define(NodeCase("Resize", by_scale(normal(2, 2), 2, 2), {"mode": "linear"}), constants=())

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from tests.ops.harness import check, define, node_attributes
+from tests.ops.harness import NodeCase, check, define, node_attributes
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, float32, int64
 from tilewright.expr.nodes import Buffer, Symbol, as_expr, const
-from tilewright.ops.definition import Definition, Operand, literal_elements
+from tilewright.ops.definition import Definition, OpValue, literal_elements
 from tilewright.ops.library import OPERATORS
 
 rng = np.random.default_rng(17)
@@ -26,52 +26,52 @@ def index(*values, dtype=np.int64):
     "attributes", [{}, {"start": 1}, {"end": -1}, {"start": -2, "end": 2}, {"start": 3, "end": 1}, {"end": 9}]
 )
 def test_shape(attributes):
-    check("Shape", [floats(3, 4, 5)], attributes)
+    check(NodeCase("Shape", [floats(3, 4, 5)], attributes))
 
 
 def test_shape_and_size_of_a_scalar():
-    check("Shape", [floats()], {}, opset=7)
-    check("Size", [floats()], {})
-    check("Size", [floats(3, 4)], {})
+    check(NodeCase("Shape", [floats()], {}, opset=7))
+    check(NodeCase("Size", [floats()], {}))
+    check(NodeCase("Size", [floats(3, 4)], {}))
 
 
 @pytest.mark.parametrize("target", [(6, 10), (-1,), (3, -1, 2), (0, -1), (0, 0, 5), (1, 3, 4, 5, 1), (-1, 60)])
 def test_reshape(target):
-    check("Reshape", [floats(3, 4, 5), index(*target)], symbolic=False)
-    check("Reshape", [floats(3, 4, 5), index(*target)], symbolic=False, opset=7)
+    check(NodeCase("Reshape", [floats(3, 4, 5), index(*target)]), symbolic=False)
+    check(NodeCase("Reshape", [floats(3, 4, 5), index(*target)], opset=7), symbolic=False)
 
 
 def test_reshape_of_scalars_and_empty_tensors():
-    check("Reshape", [floats(), index(1, 1)], symbolic=False)
-    check("Reshape", [floats(1), np.zeros(0, np.int64)], symbolic=False)
-    check("Reshape", [floats(0, 3), index(3, 0)], {"allowzero": 1}, symbolic=False)
+    check(NodeCase("Reshape", [floats(), index(1, 1)]), symbolic=False)
+    check(NodeCase("Reshape", [floats(1), np.zeros(0, np.int64)]), symbolic=False)
+    check(NodeCase("Reshape", [floats(0, 3), index(3, 0)], {"allowzero": 1}), symbolic=False)
 
 
 @pytest.mark.parametrize("target", [(0, 0, -1), (0, -1), (-1, 5), (0, 4, -1, 5), (-1, 0, 5), (0, 2, 2, -1)])
 def test_reshape_of_a_symbolic_batch(target):
     batch = Symbol("batch", 1, 64)
     if target == (-1, 0, 5):
-        d, (y,) = define("Reshape", [floats(3, 4, 5), index(*target)], sizes={(0, 0): batch})
+        d, (y,) = define(NodeCase("Reshape", [floats(3, 4, 5), index(*target)]), sizes={(0, 0): batch})
         assert y.shape[0] is batch
-    d, (y,) = define("Reshape", [floats(3, 4, 5), index(*target)], sizes={(0, 0): batch})
+    d, (y,) = define(NodeCase("Reshape", [floats(3, 4, 5), index(*target)]), sizes={(0, 0): batch})
     assert d.constraints == []
-    check("Reshape", [floats(3, 4, 5), index(*target)], sizes={(0, 0): batch}, symbolic=False)
+    check(NodeCase("Reshape", [floats(3, 4, 5), index(*target)]), symbolic=False, sizes={(0, 0): batch})
 
 
 def test_reshape_is_checked_at_run_time():
     n = Symbol("n", 1, 64)
-    d, (y,) = define("Reshape", [floats(6, 5), index(2, -1)], sizes={(0, 0): n})
+    d, (y,) = define(NodeCase("Reshape", [floats(6, 5), index(2, -1)]), sizes={(0, 0): n})
     assert str(y.shape[1]) == "n * 5 // 2"
     assert [m for _, m in d.constraints] == [
         "node node (Reshape): cannot reshape [n, 5] into [2, -1]: expected a multiple of 2 elements, got n * 5"
     ]
-    d, _ = define("Reshape", [floats(6, 5), index(30)], sizes={(0, 0): n})
-    assert [str(c) for c, _ in d.constraints] == ["30 == n * 5"]
+    d, _ = define(NodeCase("Reshape", [floats(6, 5), index(30)]), sizes={(0, 0): n})
+    assert [str(c) for c, _ in d.constraints] == ["n * 5 == 30"]
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, -1])
 def test_flatten(axis):
-    check("Flatten", [floats(3, 4, 5)], {"axis": axis})
+    check(NodeCase("Flatten", [floats(3, 4, 5)], {"axis": axis}))
 
 
 @pytest.mark.parametrize("axes", [None, (0,), (0, -1), (2,)])
@@ -82,11 +82,11 @@ def test_squeeze(axes, opset):
         attributes = {"axes": [a % 5 for a in axes]}
     elif axes is not None:
         inputs.append(index(*axes))
-    check("Squeeze", inputs, attributes, opset=opset)
+    check(NodeCase("Squeeze", inputs, attributes, opset=opset))
 
 
 def test_squeeze_without_axes_keeps_symbolic_sizes():
-    d, (y,) = define("Squeeze", [floats(1, 3)], sizes={(0, 1): Symbol("n", 1, 9)})
+    d, (y,) = define(NodeCase("Squeeze", [floats(1, 3)]), sizes={(0, 1): Symbol("n", 1, 9)})
     assert [str(n) for n in y.shape] == ["n"]
     assert [m for _, m in d.constraints] == [
         "node node (Squeeze): dimension 1 without axes: expected a size other than 1, got 1"
@@ -97,9 +97,9 @@ def test_squeeze_without_axes_keeps_symbolic_sizes():
 @pytest.mark.parametrize("opset", [7, 13])
 def test_unsqueeze(axes, opset):
     if opset == 7:
-        check("Unsqueeze", [floats(3, 4)], {"axes": sorted(a % (2 + len(axes)) for a in axes)}, opset=opset)
+        check(NodeCase("Unsqueeze", [floats(3, 4)], {"axes": sorted(a % (2 + len(axes)) for a in axes)}, opset=opset))
     else:
-        check("Unsqueeze", [floats(3, 4), index(*axes)], opset=opset)
+        check(NodeCase("Unsqueeze", [floats(3, 4), index(*axes)], opset=opset))
 
 
 def test_reshapes_are_views():
@@ -107,7 +107,7 @@ def test_reshapes_are_views():
         ("Reshape", [floats(3, 4), index(2, 6)]), ("Flatten", [floats(3, 4, 2)]), ("Squeeze", [floats(1, 3)]),
         ("Unsqueeze", [floats(3), index(0)]),
     ):  # fmt: skip
-        d, _ = define(op, inputs)
+        d, _ = define(NodeCase(op, inputs))
         assert [type(s) for s in d.stages] == [View]
 
 
@@ -120,20 +120,20 @@ class Chain:
 
     def tensor(self, *shape, dtype=float32):
         self.count += 1
-        return Operand(Buffer(f"t{self.count}", tuple(as_expr(s) for s in shape), dtype))
+        return OpValue(Buffer(f"t{self.count}", tuple(as_expr(s) for s in shape), dtype))
 
     def constant(self, value, dtype=np.int64):
         array = np.asarray(value, dtype)
-        made = self.tensor(*array.shape, dtype=dtype_of(array.dtype))
-        return Operand(made.buffer, literal_elements(array))
+        operand = self.tensor(*array.shape, dtype=dtype_of(array.dtype))
+        return OpValue(operand.buffer, literal_elements(array))
 
-    def __call__(self, op, *operands, opset=18, wanted=1, **attributes):
+    def __call__(self, op, *operands, opset=18, outputs=1, **attributes):
         self.count += 1
-        operands = [o if isinstance(o, Operand) or o is None else self.constant(o) for o in operands]
-        d = Definition(op, f"n ({op})", opset, operands, node_attributes(op, attributes), f"b{self.count}", wanted)
+        operands = [o if isinstance(o, OpValue) or o is None else self.constant(o) for o in operands]
+        d = Definition(op, f"n ({op})", opset, operands, node_attributes(op, attributes), f"b{self.count}", outputs)
         result = OPERATORS["", op](d)
         self.constraints += d.constraints
-        return result[0] if isinstance(result, tuple) and wanted == 1 else result
+        return result[0] if isinstance(result, tuple) and outputs == 1 else result
 
 
 BATCH, SEQUENCE = Symbol("batch", 1, 64), Symbol("sequence", 1, 512)
@@ -235,9 +235,9 @@ def test_causal_mask_of_transformers():
     batch = do("Unsqueeze", do("Gather", do("Shape", ids), 0, axis=0), [0])
     one = do("Unsqueeze", length, [0])
     target = do("Concat", batch, [1], one, one, axis=0)
-    wanted = do("Where", do("Equal", target, [-1, -1, -1, -1]), do("ConstantOfShape", [4], value=_ones()), target)
-    assert [str(v) for v in wanted.known_elements] == ["batch", "1", "sequence", "sequence"]
-    full = do("Expand", mask, wanted)
+    expected = do("Where", do("Equal", target, [-1, -1, -1, -1]), do("ConstantOfShape", [4], value=_ones()), target)
+    assert [str(v) for v in expected.known_elements] == ["batch", "1", "sequence", "sequence"]
+    full = do("Expand", mask, expected)
     assert shape_of(full) == ["batch", "1", "sequence", "sequence"]
     low = do("Where", full, do.constant(0.0, np.float32), do.constant(-1e9, np.float32))
     scores = do("Add", do.tensor(BATCH, 12, SEQUENCE, SEQUENCE), low)
@@ -309,12 +309,12 @@ REFUSED = [
 
 @pytest.mark.parametrize(("op", "inputs", "attributes", "message"), REFUSED)
 def test_shape_operators_reject(op, inputs, attributes, message):
-    with pytest.raises(ShapeError) as caught:
-        define(op, inputs, attributes, known=(0,) if op == "ConstantOfShape" else None)
-    assert str(caught.value) == f"[shape] node node ({op}): {message}"
+    with pytest.raises(ShapeError) as error:
+        define(NodeCase(op, inputs, attributes), constants=(0,) if op == "ConstantOfShape" else None)
+    assert str(error.value) == f"[shape] node node ({op}): {message}"
 
 
 def test_data_dependent_shapes_fall_back():
-    with pytest.raises(UnsupportedError) as caught:
-        define("Reshape", [floats(2, 3), index(6)], known=())
-    assert str(caught.value) == "[unsupported] node node (Reshape): input 1 depends on data"
+    with pytest.raises(UnsupportedError) as error:
+        define(NodeCase("Reshape", [floats(2, 3), index(6)]), constants=())
+    assert str(error.value) == "[unsupported] node node (Reshape): input 1 depends on data"

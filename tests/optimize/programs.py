@@ -89,17 +89,17 @@ def check(program: Program, target: str, optimizer: Optimizer | None = None, *, 
     rng = np.random.default_rng(7)
     sizes = program.sizes
     inputs = dict(zip(kernel.inputs, kernel.reads, strict=True))
-    made = {stage.output for stage in program.stages}
-    read = dict.fromkeys(b for stage in program.stages for b in stage.inputs if b not in made)
-    known = {b.name: data_for(b, sizes, rng) for b in read}
-    feeds = {p.name: known[a.name].reshape(shape_of(p, sizes)) for p, a in inputs.items()}
+    outputs = {stage.output for stage in program.stages}
+    read = dict.fromkeys(b for stage in program.stages for b in stage.inputs if b not in outputs)
+    arrays = {b.name: data_for(b, sizes, rng) for b in read}
+    feeds = {p.name: arrays[a.name].reshape(shape_of(p, sizes)) for p, a in inputs.items()}
     for stage in program.stages:
-        known[stage.output.name] = evaluate(stage, known, sizes)
+        arrays[stage.output.name] = evaluate(stage, arrays, sizes)
     for f in (func, schedule.func):
         results = {p.name: np.full(shape_of(p, sizes), 99, p.dtype.numpy) for p in kernel.outputs}
         interpret(f, {**feeds, **results}, sizes, seed=3)
         for p, b in zip(kernel.outputs, kernel.writes, strict=True):
-            np.testing.assert_array_equal(results[p.name].ravel(), known[b.name].ravel())
+            np.testing.assert_array_equal(results[p.name].ravel(), arrays[b.name].ravel())
     return schedule
 
 
@@ -119,17 +119,17 @@ SYMBOLS = (Symbol("M", 1, 40), Symbol("N", 1, 40), Symbol("P", 3, 24))
 @st.composite
 def extents(draw, count: int, most: int = 20) -> tuple[list[Expr], dict[Var, int]]:
     """Sizes, some of them symbols (one symbol may occur twice), and values for the symbols."""
-    found: list[Expr] = []
+    shape: list[Expr] = []
     sizes: dict[Var, int] = {}
     for _ in range(count):
         symbol = draw(st.sampled_from([None, None, None, *SYMBOLS]))
         if symbol is None:
-            found.append(const(draw(st.integers(1, most))))
+            shape.append(const(draw(st.integers(1, most))))
         else:
-            found.append(symbol)
+            shape.append(symbol)
             if symbol not in sizes:
                 sizes[symbol] = draw(st.integers(symbol.lo or 1, max(most, symbol.lo or 1)))
-    return found, sizes
+    return shape, sizes
 
 
 @st.composite
@@ -153,13 +153,13 @@ def elementwise(draw) -> Program:
 @st.composite
 def _operand(draw, name: str, variables: Sequence[Var], shape: Sequence[Expr], dtype) -> Expr:
     order = draw(st.permutations(range(len(variables))))
-    kept = order[: draw(st.integers(0, len(order)))] if draw(st.booleans()) else list(order)
+    axes_read = order[: draw(st.integers(0, len(order)))] if draw(st.booleans()) else list(order)
     if draw(st.booleans()):
-        kept = sorted(kept)
+        axes_read = sorted(axes_read)
     indices: list[Expr] = []
     dims: list[Expr] = []
     guards: list[Expr] = []
-    for k in kept:
+    for k in axes_read:
         how = draw(st.sampled_from(["plain"] * 6 + ["shift", "reverse", "repeat", "one"]))
         v, n = variables[k], shape[k]
         dims.append(const(1) if how == "one" else n)
@@ -180,26 +180,28 @@ def reduction(draw) -> Program:
     reducer = draw(st.sampled_from([Reducer.SUM, Reducer.MAX, Reducer.MIN]))
     names = "abcd"[:rank]
     every = axes(names, shape)
-    kept = tuple(a for k, a in enumerate(every) if k not in over)
+    spatial = tuple(a for k, a in enumerate(every) if k not in over)
     inner = tuple(a for k, a in enumerate(every) if k in over)
     order = draw(st.permutations(range(rank))) if draw(st.booleans()) else list(range(rank))
     x = buffer("x", [shape[k] for k in order])
     body = x[tuple(every[k].var for k in order)]
     if draw(st.booleans()):
         body = body * body
-    return Program(draw(with_epilogue(kept, inner, body, reducer)), sizes)
+    return Program(draw(with_epilogue(spatial, inner, body, reducer)), sizes)
 
 
 @st.composite
-def with_epilogue(draw, kept: Sequence[Axis], inner: Sequence[Axis], body: Expr, reducer: Reducer) -> list[Computation]:
+def with_epilogue(
+    draw, spatial: Sequence[Axis], inner: Sequence[Axis], body: Expr, reducer: Reducer
+) -> list[Computation]:
     """The reduction, and possibly an element-wise computation of its results."""
-    shape = [a.extent for a in kept]
-    first = Computation(buffer("t", shape), tuple(kept), tuple(inner), body, reducer)
+    shape = [a.extent for a in spatial]
+    first = Computation(buffer("t", shape), tuple(spatial), tuple(inner), body, reducer)
     if draw(st.booleans()):
         return [first]
-    fresh = tuple(Axis(Var(f"e{k}"), a.extent) for k, a in enumerate(kept))
+    fresh = tuple(Axis(Var(f"e{k}"), a.extent) for k, a in enumerate(spatial))
     index = tuple(a.var for a in fresh)
-    bias = draw(st.sets(st.integers(0, len(kept) - 1))) if kept else set()
+    bias = draw(st.sets(st.integers(0, len(spatial) - 1))) if spatial else set()
     row = buffer("bias", [shape[k] for k in sorted(bias)])
     value = first.output[index] + row[tuple(index[k] for k in sorted(bias))]
     if draw(st.booleans()):

@@ -32,7 +32,7 @@ from tilewright.optimize.construct.optimizer import (
 )
 from tilewright.optimize.interface import optimizer_named
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem, extract_problem
+from tilewright.tile.problem import Problem, ProblemAxis, extract_problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, is_legal, size_tuples
 
 
@@ -290,7 +290,7 @@ def test_roller_and_gensor_are_registered() -> None:
 
 @pytest.mark.parametrize(("bits", "copied", "turned"), [(8, 64, 16), (16, 32, 16), (32, 16, 16), (64, 8, 8)])
 def test_elementwise_sketches_fill_vector_registers(bits: int, copied: int, turned: int) -> None:
-    axes = (Axis("i", 64, True, False), Axis("j", 64, True, False))
+    axes = (ProblemAxis("i", 64, True, False), ProblemAxis("j", 64, True, False))
     written = Operand("y", bits // 8, False, (64, 64), ((1, 0), (0, 1)), True)
     same = replace(written, buffer="x", written=False)
     across = replace(same, index=((0, 1), (1, 0)))

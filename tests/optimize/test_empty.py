@@ -14,9 +14,9 @@ def matmul(rows, depth, columns, constant):
     return model([node], inputs, [value("y", [rows, columns])], {"b": w} if constant else {})
 
 
-def ran(made, *shapes, **options):
+def ran(proto, *shapes, **options):
     """Outputs of the compiled model on random inputs of these shapes, without a fallback."""
-    compiled = tilewright.compile(made, **options)
+    compiled = tilewright.compile(proto, **options)
     generator = np.random.default_rng(2)
     feeds = {
         s.name: generator.standard_normal(shape).astype(np.float32)
@@ -38,9 +38,9 @@ def test_matmul(sizes, constant):
 def test_matmul_of_a_dynamic_dimension_declared_empty(position):
     node = helper.make_node("MatMul", ["a", "b"], ["y"])
     a, b = (["batch", 24], [24, 40]) if position == "rows" else ([40, 24], [24, "batch"])
-    made = model([node], [value("a", a), value("b", b)], [value("y", [a[0], b[1]])])
+    proto = model([node], [value("a", a), value("b", b)], [value("y", [a[0], b[1]])])
     shapes = [[0 if n == "batch" else n for n in dims] for dims in (a, b)]
-    y = ran(made, *shapes, shapes={"batch": 0})
+    y = ran(proto, *shapes, shapes={"batch": 0})
     assert y.shape == (shapes[0][0], shapes[1][1])
 
 
@@ -48,8 +48,8 @@ def test_matmul_of_a_dynamic_dimension_declared_empty(position):
 def test_convolution(n, c, filters):
     w = np.random.default_rng(3).standard_normal((filters, c, 3, 3)).astype(np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3], pads=[1] * 4)
-    made = model([node], [value("x", [n, c, 8, 8])], [value("y", [n, filters, 8, 8])], {"w": w})
-    np.testing.assert_array_equal(ran(made, (n, c, 8, 8)), np.zeros((n, filters, 8, 8), np.float32))
+    proto = model([node], [value("x", [n, c, 8, 8])], [value("y", [n, filters, 8, 8])], {"w": w})
+    np.testing.assert_array_equal(ran(proto, (n, c, 8, 8)), np.zeros((n, filters, 8, 8), np.float32))
 
 
 @pytest.mark.parametrize(("op", "neutral"), [("ReduceSum", 0.0), ("ReduceProd", 1.0), ("ReduceMax", -np.inf)])
@@ -57,12 +57,12 @@ def test_convolution(n, c, filters):
 def test_reduction(op, neutral, shape):
     axes = {"axes": np.array([len(shape) - 1], np.int64)}
     node = helper.make_node(op, ["x", "axes"], ["y"], keepdims=0)
-    made = model([node], [value("x", shape)], [value("y", shape[:-1])], axes, opset=13 if op == "ReduceSum" else 18)
-    np.testing.assert_array_equal(ran(made, shape), np.full(shape[:-1], neutral, np.float32))
+    proto = model([node], [value("x", shape)], [value("y", shape[:-1])], axes, opset=13 if op == "ReduceSum" else 18)
+    np.testing.assert_array_equal(ran(proto, shape), np.full(shape[:-1], neutral, np.float32))
 
 
 @pytest.mark.parametrize("op", ["Relu", "Exp", "Softmax"])
 @pytest.mark.parametrize("shape", [(0,), (0, 33), (33, 0), (2, 0, 33)])
 def test_elementwise_and_softmax(op, shape):
-    made = model([helper.make_node(op, ["x"], ["y"])], [value("x", shape)], [value("y", shape)])
-    assert ran(made, shape).shape == shape
+    proto = model([helper.make_node(op, ["x"], ["y"])], [value("x", shape)], [value("y", shape)])
+    assert ran(proto, shape).shape == shape

@@ -138,8 +138,8 @@ def test_best_program_is_the_cost_models_minimum() -> None:
     best = best_rowwise_programs(problem, V4, ZEN5, 1)[0]
     assert best[0] == pytest.approx(float(rowwise_time(best[1], ZEN5).total[0]))
     rng = np.random.default_rng(3)
-    others = (random_program(problem, "x86-64-v4", rng) for _ in range(50))
-    assert all(float(rowwise_time(other, ZEN5).total[0]) >= best[0] for other in others)
+    samples = (random_program(problem, "x86-64-v4", rng) for _ in range(50))
+    assert all(float(rowwise_time(other, ZEN5).total[0]) >= best[0] for other in samples)
     lower_rowwise(best[1], task, True)
 
 

@@ -68,9 +68,9 @@ def test_accumulators_of_a_contraction_fit_the_register_file(target: str) -> Non
 def test_the_innermost_loop_is_vectorized_and_the_outermost_parallel() -> None:
     _, _, s = scheduled(Program([product(64, 64, 64)]), "x86-64-v4")
     assert loops(s, LoopKind.PARALLEL)
-    for x, around in walk(s.func.body):
+    for x, enclosing_loops in walk(s.func.body):
         if isinstance(x, For) and x.kind is LoopKind.PARALLEL:
-            assert all(y.kind is LoopKind.PARALLEL for y in around)
+            assert all(y.kind is LoopKind.PARALLEL for y in enclosing_loops)
         if isinstance(x, For) and x.kind is LoopKind.VECTORIZED:
             assert not isinstance(x.body, For)
 

@@ -72,9 +72,9 @@ def test_estimates_grow_with_traffic_and_arithmetic():
 
 def test_transposing_copy_costs_more():
     program = program_of(convolution((1, 64, 14, 14), array(1, 64, 64, 3, 3), pads=[1, 1, 1, 1]))
-    found = []
-    with_winograd(program, (2,), lambda direct, ways: found.extend([direct[0], ways[0].padded_input]))
-    padded, turned = found
+    inputs = []
+    with_winograd(program, (2,), lambda direct, ways: inputs.extend([direct[0], ways[0].padded_input]))
+    padded, turned = inputs
     assert data_movement_time(turned, MACHINE) > 1.2 * data_movement_time(padded, MACHINE)
 
 
@@ -84,8 +84,8 @@ def test_estimates_decide_winograd_per_filter():
         w = array(1, channels, channels, 3, 3)
         program = program_of(convolution((1, channels, size, size), w, pads=[1, 1, 1, 1]))
         decide = pick_fastest(frozenset(program.constants), times)
-        made = with_winograd(program, (2,), decide)
-        assert (made is not program) == (expected is not None)
+        rewritten = with_winograd(program, (2,), decide)
+        assert (rewritten is not program) == (expected is not None)
 
 
 @pytest.mark.parametrize("batch", ["n", 2])

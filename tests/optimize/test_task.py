@@ -137,9 +137,9 @@ def test_code_of_a_static_kernel_is_that_of_the_model() -> None:
 
 
 def problems_of(data: object) -> list[str]:
-    with pytest.raises(TaskError) as caught:
+    with pytest.raises(TaskError) as error:
         task_json.decode(data)
-    return [f"{p.where}: {p.what}" for p in caught.value.problems]
+    return [f"{p.where}: {p.what}" for p in error.value.problems]
 
 
 @pytest.mark.parametrize(
@@ -182,10 +182,10 @@ def test_loops_of_a_task_are_verified() -> None:
 
 
 def test_all_problems_are_reported_together() -> None:
-    with pytest.raises(TaskError) as caught:
+    with pytest.raises(TaskError) as error:
         task_json.loads(json.dumps({**STORED, "threads": -1, "constants": [], "samples": [], "target": None}))
-    assert len(caught.value.problems) == 3
-    assert "3 problems" in str(caught.value)
+    assert len(error.value.problems) == 3
+    assert "3 problems" in str(error.value)
     assert [p.partition(":")[0] for p in problems_of({})] == [
         "format",
         "version",

@@ -53,11 +53,11 @@ def tiles(program: KernelProgram) -> TileProgram:
     return program
 
 
-def short(made: Compilation) -> Compilation:
+def short(compilation: Compilation) -> Compilation:
     """The same with few and short walks."""
-    chosen = choose_machine("zen3", made.target)
-    optimizer = Gensor(chosen.for_target(made.target), Annealing(walks=2, start=4, end=-4))
-    return replace(made, build=Build(optimizer, chosen))
+    chosen = choose_machine("zen3", compilation.target)
+    optimizer = Gensor(chosen.for_target(compilation.target), Annealing(walks=2, start=4, end=-4))
+    return replace(compilation, build=Build(optimizer, chosen))
 
 
 def test_text_of_a_small_gemm(walked: Compilation, golden: Callable[[str], None]) -> None:
@@ -69,12 +69,14 @@ def test_text_of_greedy_growth(golden: Callable[[str], None]) -> None:
 
 
 def test_what_is_shown_is_what_was_compiled(walked: Compilation) -> None:
-    (found,) = constructions(walked)
+    (construction,) = constructions(walked)
     (kernel,) = walked.kernels
-    assert sum(p.is_lowered for p in found.programs) == 1
-    assert found.programs[0].total == pytest.approx(found.constructed.nanoseconds[0] if found.constructed else 0.0)
-    assert [p.total for p in found.programs] == sorted(p.total for p in found.programs)
-    chosen = tiles(next(p.program for p in found.programs if p.is_lowered))
+    assert sum(p.is_lowered for p in construction.programs) == 1
+    assert construction.programs[0].total == pytest.approx(
+        construction.constructed.nanoseconds[0] if construction.constructed else 0.0
+    )
+    assert [p.total for p in construction.programs] == sorted(p.total for p in construction.programs)
+    chosen = tiles(next(p.program for p in construction.programs if p.is_lowered))
     from tilewright.optimize.parallelize import MIN_PARALLEL_POINTS
     from tilewright.tile.lower import lower_program
 
@@ -82,8 +84,8 @@ def test_what_is_shown_is_what_was_compiled(walked: Compilation) -> None:
 
 
 def test_data_is_json(walked: Compilation) -> None:
-    (found,) = constructions(walked)
-    shown = json.loads(json.dumps(data(found)))
+    (construction,) = constructions(walked)
+    shown = json.loads(json.dumps(data(construction)))
     assert shown["nodes"] == ["mm (MatMul)"]
     assert [a["reduced"] for a in shown["axes"]] == [False, False, True]
     moves = shown["walk"]["moves"]
@@ -110,10 +112,10 @@ def consistent(graph: StateGraph) -> None:
 
 
 def test_states_of_a_walk(walked: Compilation) -> None:
-    (found,) = constructions(walked)
-    walk = found.trajectory
+    (construction,) = constructions(walked)
+    walk = construction.trajectory
     assert walk is not None
-    graph = graph_of_trajectory(walk, tiles(found.programs[0].program))
+    graph = graph_of_trajectory(walk, tiles(construction.programs[0].program))
     assert len({(s.level, s.sizes) for s in graph.states}) == len(graph.states)
     assert {(m.level, m.sizes) for m in walk.steps} <= {(s.level, s.sizes) for s in graph.states}
     # a move that stays is no edge
@@ -123,22 +125,22 @@ def test_states_of_a_walk(walked: Compilation) -> None:
 
 
 def test_states_of_greedy_growth() -> None:
-    (found,) = constructions(compiled(gemm(48, 16, 40), "roller"))
-    assert found.growth_path is not None
-    assert found.trajectory is None
-    graph = graph_of_growth(found.growth_path, tiles(found.programs[0].program))
+    (construction,) = constructions(compiled(gemm(48, 16, 40), "roller"))
+    assert construction.growth_path is not None
+    assert construction.trajectory is None
+    graph = graph_of_growth(construction.growth_path, tiles(construction.programs[0].program))
     consistent(graph)
-    assert len(graph.edges) == len(found.growth_path.steps) == len(graph.states) - 1
+    assert len(graph.edges) == len(construction.growth_path.steps) == len(graph.states) - 1
 
 
 @pytest.mark.parametrize("optimizer", ["gensor", "roller"])
 def test_the_picture_has_every_state_and_edge(optimizer: str) -> None:
-    found = constructions(compiled(gemm(16, 16, 16), optimizer))
-    best = tiles(found[0].programs[0].program)
-    walk, path = found[0].trajectory, found[0].growth_path
+    kernels = constructions(compiled(gemm(16, 16, 16), optimizer))
+    best = tiles(kernels[0].programs[0].program)
+    walk, path = kernels[0].trajectory, kernels[0].growth_path
     assert path is not None
     graph = graph_of_growth(path, best) if walk is None else graph_of_trajectory(walk, best)
-    root = ElementTree.fromstring(picture(found))
+    root = ElementTree.fromstring(picture(kernels))
     states = [g for g in root.iter(f"{SVG}g") if "state" in g.attrib["class"].split()]
     edges = [p for p in root.iter(f"{SVG}path") if "edge" in p.attrib.get("class", "").split()]
     assert len(states) == len(graph.states)
@@ -155,26 +157,26 @@ def test_the_picture_has_every_state_and_edge(optimizer: str) -> None:
 def test_names_in_pictures_are_escaped() -> None:
     model = gemm(16, 16, 16)
     model.graph.node[0].name = 'a<b & "c"'
-    drawn = ElementTree.fromstring(picture(constructions(compiled(model, "roller"))))
-    assert 'a<b & "c"' in "".join(drawn.itertext())
+    svg = ElementTree.fromstring(picture(constructions(compiled(model, "roller"))))
+    assert 'a<b & "c"' in "".join(svg.itertext())
 
 
 def test_kernels_by_node() -> None:
-    made = compiled(models.convnet(), "roller")
-    every = constructions(made)
-    assert [c.kernel for c in every] == [k.name for k in made.kernels]
+    compilation = compiled(models.convnet(), "roller")
+    every = constructions(compilation)
+    assert [c.kernel for c in every] == [k.name for k in compilation.kernels]
     assert all(c.problem is not None for c in every)
     left = replace(every[0], constructed=None, programs=())
     assert left.problem is None
-    assert "the rule took it" in text([left])
+    assert "scheduled by rule" in text([left])
     one = next(c for c in every if c.programs)
     node = node_names(one.nodes[0])[0]
     # the padding of a convolution is a kernel of its own
     expected = [c.kernel for c in every if any(node in node_names(label) for label in c.nodes)]
     assert one.kernel in expected
-    assert [c.kernel for c in constructions(made, node=node)] == expected != [c.kernel for c in every]
+    assert [c.kernel for c in constructions(compilation, node=node)] == expected != [c.kernel for c in every]
     with pytest.raises(OptionError, match=r"--node: no kernel computes a node 'nothing'; there are "):
-        constructions(made, node="nothing")
+        constructions(compilation, node="nothing")
     with pytest.raises(OptionError, match=r"--svg: a picture shows one kernel, \d were constructed \(k\d_"):
         picture(every)
 
@@ -193,12 +195,12 @@ def test_rejections_of_programs_are_reported(
 
     monkeypatch.setattr(lower_programs, "lower_program", refuse)
     with caplog.at_level("DEBUG", "tilewright.construct"):
-        (found,) = constructions(walked)
-    assert [p.is_lowered for p in found.programs] == [False, bool(legal), False]
-    shown = text([found])
+        (construction,) = constructions(walked)
+    assert [p.is_lowered for p in construction.programs] == [False, bool(legal), False]
+    shown = text([construction])
     assert shown.count("can't be lowered: [schedule] split: it is not legal") == (1 if legal else 3)
-    assert ("not lowered: the rule took it" in shown) == (not legal)
-    assert data(found)["programs"][0]["refused"] == "[schedule] split: it is not legal"
+    assert ("not lowered: scheduled by rule" in shown) == (not legal)
+    assert data(construction)["programs"][0]["refused"] == "[schedule] split: it is not legal"
     assert [r.levelname for r in caplog.records] == (["DEBUG"] if legal else ["DEBUG"] * 3 + ["INFO"])
     assert "the rule takes the kernel" in caplog.text or legal
 

@@ -62,19 +62,19 @@ def test_the_summary_adds_up() -> None:
 
 
 def test_data() -> None:
-    found = json.loads(json.dumps(report.data(made())))
+    fields = json.loads(json.dumps(report.data(made())))
     assert {"format", "version", "model", "inputs", "sizes", "threads", "calls", "call_us", "median_us", "sum_us",
-            "outside_us", "overhead", "machine", "entries"} == set(found)  # fmt: skip
-    assert found["sum_us"] == sum(e["us"] for e in found["entries"]) == 80.0
-    assert found["outside_us"] == 20.0
-    first = found["entries"][0]
+            "outside_us", "overhead", "machine", "entries"} == set(fields)  # fmt: skip
+    assert fields["sum_us"] == sum(e["us"] for e in fields["entries"]) == 80.0
+    assert fields["outside_us"] == 20.0
+    first = fields["entries"][0]
     assert {"name", "kind", "nodes", "step", "begin_us", "us", "share", "regions", "flops", "limit", "threads"} == set(
         first
     )
     assert first["nodes"] == NAME  # as it is in the model
     assert first["limit"]["by"] == "compute"
     assert first["threads"][1] == {"start_us": 4.5, "busy_us": 35.0, "wait_us": 0.5, "first_us": 9.5, "last_us": 44.5}
-    assert found["entries"][2]["limit"] is None
+    assert fields["entries"][2]["limit"] is None
 
 
 class _Tags(HTMLParser):

@@ -174,10 +174,10 @@ class OnDevice:
 def expect_error(case: str, exe: Executable) -> None:
     """Calls an executable like that of `pair` with a case's feeds, and expects the case's error."""
     call, kind, message = CASES[case]
-    with pytest.raises(TilewrightError) as caught:
+    with pytest.raises(TilewrightError) as error:
         call(exe)
-    assert type(caught.value) is kind
+    assert type(error.value) is kind
     if "can't read" in message and ";" not in message:  # NumPy's own reason follows
-        assert str(caught.value).startswith(message)
+        assert str(error.value).startswith(message)
     else:
-        assert str(caught.value) == message
+        assert str(error.value) == message

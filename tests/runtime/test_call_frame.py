@@ -49,17 +49,17 @@ def test_address_of(array: np.ndarray) -> None:
 
 
 def test_outputs_are_aligned(exe: Executable) -> None:
-    kept = [exe(rows(n)) for n in (1, 2, 3, 50)]
-    assert [from_interface(y) % 64 for y in kept] == [0] * 4
+    outputs = [exe(rows(n)) for n in (1, 2, 3, 50)]
+    assert [from_interface(y) % 64 for y in outputs] == [0] * 4
 
 
 def test_dropped_outputs_are_reused(exe: Executable) -> None:
-    seen: set[int] = set()
+    addresses: set[int] = set()
     for k in range(20):
         y = exe(rows(7, k))
         np.testing.assert_array_equal(y, rows(7, k) * WEIGHT)
-        seen.add(from_interface(y))
-    assert len(seen) == 2
+        addresses.add(from_interface(y))
+    assert len(addresses) == 2
 
 
 def test_referenced_outputs_are_not_reused(exe: Executable) -> None:
@@ -174,9 +174,9 @@ def test_large_outputs_and_intermediates_are_not_reused(monkeypatch: pytest.Monk
     most = 1 << 20
     assert most < MAX_REUSED_BYTES
     monkeypatch.setattr("tilewright.runtime.native_call.MAX_REUSED_BYTES", most)
-    made = scale_artifact()
-    unlimited = replace(made.manifest, symbols=(SymbolSpec("n", 0, None),))
-    large = Executable(Artifact(unlimited, made.code, made.weights), threads=1)
+    artifact = scale_artifact()
+    unlimited = replace(artifact.manifest, symbols=(SymbolSpec("n", 0, None),))
+    large = Executable(Artifact(unlimited, artifact.code, artifact.weights), threads=1)
     y = large(np.zeros((most // 12 + 1, 3), np.float32))
     ref = weakref.ref(y.base)
     del y

@@ -199,10 +199,10 @@ def test_openmp_library_by_variable(library: str) -> None:
         exe = Executable(count_artifact(), threads=2)
         print(exe().tolist(), exe.threads)
     """
-    done = python(script, TILEWRIGHT_OMP_LIBRARY=library)
-    assert done.returncode == 0, done.stderr
+    process = python(script, TILEWRIGHT_OMP_LIBRARY=library)
+    assert process.returncode == 0, process.stderr
     expected = "[1, 0, 0, 0] 1" if library == "none" else "[2, 2, 0, 0] 2"
-    assert done.stdout.strip() == expected
+    assert process.stdout.strip() == expected
 
 
 def test_openmp_variable_without_a_library() -> None:
@@ -215,22 +215,22 @@ def test_openmp_variable_without_a_library() -> None:
         except OptionError as error:
             print(error)
     """
-    done = python(script, TILEWRIGHT_OMP_LIBRARY="/nowhere/libgomp.so")
-    assert done.stdout.strip() == (
+    process = python(script, TILEWRIGHT_OMP_LIBRARY="/nowhere/libgomp.so")
+    assert process.stdout.strip() == (
         "[option] environment variable TILEWRIGHT_OMP_LIBRARY=/nowhere/libgomp.so: expected a shared library with "
         "GOMP_parallel, GOMP_barrier, omp_get_thread_num, omp_get_num_threads; unset it or give a path"
     )
 
 
 def test_import_does_not_load_the_compiler() -> None:
-    done = python("""
+    process = python("""
         import sys
         import tilewright.runtime
         layers = "expr ops graph frontend loops verify layout schedule tile cost lower optimize codegen driver".split()
         found = {name.split(".")[1] for name in sys.modules if name.startswith("tilewright.")}
         print(sorted(found & set(layers)), "llvmlite" in sys.modules, "onnx" in sys.modules)
     """)
-    assert done.stdout.strip() == "[] False False", done.stderr
+    assert process.stdout.strip() == "[] False False", process.stderr
 
 
 def test_steps_with_a_data_dependent_size() -> None:
@@ -293,10 +293,10 @@ def test_operator_unknown_to_the_evaluator() -> None:
 def test_code_for_another_machine_is_not_called() -> None:
     exe = Executable(scale_artifact(Target.parse("aarch64" if Target.host().arch == "x86_64" else "x86-64")))
     here, there = Target.host().arch, exe.manifest.target.arch
-    with pytest.raises(TargetError) as caught:
+    with pytest.raises(TargetError) as error:
         exe(rows(2))
     expected = f"[target] model 'scale': code for {there}, this machine is {here}; compile for this machine"
-    assert str(caught.value) == expected
+    assert str(error.value) == expected
 
 
 def test_unresolved_symbol() -> None:
@@ -314,11 +314,11 @@ def test_invalid_object_code() -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, 5000, 2.5, "two", True])
 def test_invalid_number_of_threads(threads: object) -> None:
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as error:
         Executable(scale_artifact(), threads=threads)
-    got = repr(threads) if not isinstance(threads, int) or isinstance(threads, bool) else threads
-    assert str(caught.value) == (
-        f"[option] argument 'threads': expected a number of threads, got {got}; give an integer from 1 to 1024"
+    actual = repr(threads) if not isinstance(threads, int) or isinstance(threads, bool) else threads
+    assert str(error.value) == (
+        f"[option] argument 'threads': expected a number of threads, got {actual}; give an integer from 1 to 1024"
     )
 
 
@@ -349,14 +349,14 @@ def test_intermediates_are_freed_after_their_last_use(monkeypatch: pytest.Monkey
 
     from tilewright.runtime.native_call import NativeCall
 
-    seen: list[weakref.ref[np.ndarray]] = []
+    references: list[weakref.ref[np.ndarray]] = []
     alive: list[bool] = []
     run = NativeCall.run
 
     def watched(self: NativeCall, *args: object) -> list[np.ndarray]:
-        alive.extend(ref() is not None for ref in seen)
+        alive.extend(ref() is not None for ref in references)
         results = run(self, *args)
-        seen.extend(weakref.ref(r) for r in results)
+        references.extend(weakref.ref(r) for r in results)
         return results
 
     monkeypatch.setattr(NativeCall, "run", watched)

@@ -31,11 +31,11 @@ class Kernel:
         self.main = MAIN(self._called)
         self.words = expected_words([X.dtype, Y.dtype], [X.shape, Y.shape])
         code = ctypes.cast(self.main, ctypes.c_void_p).value
-        known = (code, 2, ctypes.addressof(self.places), 11, 12, 13, 14, 3, address_of(self.words))
-        self.context = np.array(known, np.int64)
-        made = make_fast_call(self.context)
-        assert made is not None
-        self.enter = made
+        fields = (code, 2, ctypes.addressof(self.places), 11, 12, 13, 14, 3, address_of(self.words))
+        self.context = np.array(fields, np.int64)
+        call = make_fast_call(self.context)
+        assert call is not None
+        self.enter = call
 
     def _called(self, *arguments: object) -> int:
         self.calls.append(arguments)

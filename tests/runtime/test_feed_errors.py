@@ -34,9 +34,9 @@ def test_failed_call_does_not_change_the_executable() -> None:
 def test_violated_constraint_names_the_node() -> None:
     exe = Executable(scale_artifact(), threads=1)
     for _ in range(2):
-        with pytest.raises(ShapeError) as caught:
+        with pytest.raises(ShapeError) as error:
             exe(np.ones((13, 3), np.float32))
-        assert str(caught.value) == "[shape] node 'lucky' (Reshape): expected n != 13, got n=13"
+        assert str(error.value) == "[shape] node 'lucky' (Reshape): expected n != 13, got n=13"
 
 
 LARGE = """
@@ -73,10 +73,10 @@ def test_not_enough_memory(status: int, output: int, room: int, message: str) ->
     text = LARGE.replace("STATUS", str(status)).replace("OUTPUT", str(output)).replace("ROOM", str(room))
     exe = Executable(Artifact(manifest, compile_ir(text), {}), threads=1)
     for _ in range(2):
-        with pytest.raises(ShapeError) as caught:
+        with pytest.raises(ShapeError) as error:
             exe(np.ones(3, np.float32))
-        assert str(caught.value) == f"[shape] call: {message}; feed smaller arrays"
-        assert not isinstance(caught.value.__context__, IndexError)
+        assert str(error.value) == f"[shape] call: {message}; feed smaller arrays"
+        assert not isinstance(error.value.__context__, IndexError)
 
 
 def test_unknown_status_is_an_internal_error() -> None:
@@ -93,9 +93,9 @@ def test_constraint_in_a_later_step() -> None:
 
 def test_evaluator_error_on_values() -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", ("m", 3)), data=np.array([7], np.int64))
-    with pytest.raises(EvaluatorError) as caught:
+    with pytest.raises(EvaluatorError) as error:
         exe(np.ones((4, 3), np.float32))
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[evaluator] node 'pick' (Gather): failed on ONNX's reference evaluator, which runs it: IndexError: index 7 is "
         "out of bounds for axis 0 with size 4; given float32 [4, 3]: either these do not suit the node, or the "
         "evaluator can't run it"
@@ -103,16 +103,16 @@ def test_evaluator_error_on_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dims", "said"),
+    ("dims", "message"),
     [(("n", 3), "[n, 3] with n=4"), ((5, 3), "[5, 3]"), (("m",), "[m]"), (("m", "n"), "[m, n] with n=4")],
 )
-def test_evaluator_result_contradicts_declared_shape(dims: tuple[int | str, ...], said: str) -> None:
+def test_evaluator_result_contradicts_declared_shape(dims: tuple[int | str, ...], message: str) -> None:
     exe = with_middle_result(TensorSpec("kept", "float32", dims), data=np.array([0, 2], np.int64))
-    with pytest.raises(FeedError) as caught:
+    with pytest.raises(FeedError) as error:
         exe(np.ones((4, 3), np.float32))
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[feed] model: the reference evaluator's result 'kept' for node 'pick' (Gather) has shape [2, 3], the model "
-        f"says {said}; correct the shapes that the model declares"
+        f"says {message}; correct the shapes that the model declares"
     )
 
 
@@ -142,9 +142,9 @@ def test_reader_declares_another_shape() -> None:
     last = NativeStep("tw1", (narrow,), (out,), ("w",), ("n",))
     manifest = Manifest(exe.inputs, (out,), exe.manifest.symbols, (*steps[:2], last), exe.manifest.target)
     narrowed = Executable(Artifact(manifest, exe.artifact.code, exe.artifact.weights), threads=1)
-    with pytest.raises(FeedError) as caught:
+    with pytest.raises(FeedError) as error:
         narrowed(np.ones((4, 3), np.float32), np.ones(4, np.bool_))
-    assert str(caught.value) == "[feed] tensor 'kept': expected shape [5, 3], got [4, 3]"
+    assert str(error.value) == "[feed] tensor 'kept': expected shape [5, 3], got [4, 3]"
 
 
 def test_unchecked_sizes() -> None:

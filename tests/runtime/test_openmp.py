@@ -40,11 +40,11 @@ def test_idle_threads_release_their_cores() -> None:
 @pytest.mark.parametrize("chosen", [*CHOICES, ""])
 def test_users_spin_settings_take_precedence(chosen: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the variables that set the spinning time, and of everything after loading."""
-    seen: list[str | None] = []
+    values: list[str | None] = []
     opened = ctypes.CDLL
 
     def opening(path: str) -> ctypes.CDLL:
-        seen.append(os.environ.get("GOMP_SPINCOUNT"))
+        values.append(os.environ.get("GOMP_SPINCOUNT"))
         return opened(path)
 
     for name in CHOICES:
@@ -53,7 +53,7 @@ def test_users_spin_settings_take_precedence(chosen: str, monkeypatch: pytest.Mo
         monkeypatch.setenv(chosen, "7")
     monkeypatch.setattr(ctypes, "CDLL", opening)
     assert module.open_library("libgomp.so.1") is not None
-    assert seen == [{"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None, "": str(module.SPIN_COUNT)}[chosen]]
+    assert values == [{"GOMP_SPINCOUNT": "7", "OMP_WAIT_POLICY": None, "": str(module.SPIN_COUNT)}[chosen]]
     assert [os.environ.get(name) for name in CHOICES] == ["7" if name == chosen else None for name in CHOICES]
 
 

@@ -32,7 +32,7 @@ def chain(size: object) -> onnx.ModelProto:
 def test_first_call_of_a_loaded_model_faults_few_pages(tmp_path: Path) -> None:
     """8 MiB of workspace and as much of outputs are 4096 pages."""
     tilewright.compile(chain(1024)).save(tmp_path / "m.tw")
-    done = python(f"""
+    process = python(f"""
         import numpy as np, tilewright
         from tests.runtime.process import page_faults
         from tilewright.runtime import fast_call
@@ -42,8 +42,8 @@ def test_first_call_of_a_loaded_model_faults_few_pages(tmp_path: Path) -> None:
         y = model(x)
         print(linked, page_faults() - before)
     """)
-    assert done.returncode == 0, done.stderr
-    linked, mapped = map(int, done.stdout.split())
+    assert process.returncode == 0, process.stderr
+    linked, mapped = map(int, process.stdout.split())
     assert linked == 1
     assert mapped < 400
 

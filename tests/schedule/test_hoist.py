@@ -70,7 +70,7 @@ def body(func: Func) -> str:
         ("select(1 <= v, A[v - 1], 0.0) + B[w]", "j", "Y_part[] + B[w]"),
         ("select(exp(A[v]) < B[w], A[v], exp(A[v]))", "j", "select(Y_part[] < B[w], A[v], exp(A[v]))"),
         # integers from memory
-        ("cast(float32, K[v] * K[v] + cast(int64, B[w]))", "j", "cast(float32, Y_part[] + cast(int64, B[w]))"),
+        ("cast(float32, K[v] * K[v] + cast(int64, B[w]))", "j", "cast(float32, cast(int64, B[w]) + Y_part[])"),
     ],
 )
 def test_hoisted_parts(text: str, loop: str, expected: str | None) -> None:

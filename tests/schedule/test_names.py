@@ -29,11 +29,11 @@ def test_chosen_names(case: str) -> None:
     func, apply, names = CASES[case]
     s = Schedule(func)
     answer = apply(s, names)
-    wanted = (names,) if isinstance(names, str) else names
-    assert isinstance(wanted, tuple)
+    expected = (names,) if isinstance(names, str) else names
+    assert isinstance(expected, tuple)
     existing = {*s.loops(), *s.blocks, *s.buffers}
-    assert set(wanted) <= existing
-    assert answer in (names, wanted[0])
+    assert set(expected) <= existing
+    assert answer in (names, expected[0])
     assert replay(func, decode(encode(s.trace))) == s.func
     check_same(func, s.func)
 

@@ -10,9 +10,9 @@ SEED, COUNT = 2026, 60
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    found = Worker()
-    yield found
-    found.close()
+    process = Worker()
+    yield process
+    process.close()
 
 
 @pytest.mark.parametrize("index", range(COUNT))

@@ -132,8 +132,8 @@ BEFORE = "use rfactor before its loops are split, reordered or fused with others
 @pytest.mark.parametrize(
     ("make", "block", "message"),
     [
-        (lambda: rfactor(ROWS, "T", 0, 0), "T", "expected at least 1 step of a chunk, got 0"),
-        (lambda: rfactor(ROWS, "T", 0, 0, None, True), "T", "expected at least 1 strand, got 0"),
+        (lambda: rfactor(ROWS, "T", 0, 0), "T", "expected at least 1 step of a block, got 0"),
+        (lambda: rfactor(ROWS, "T", 0, 0, None, True), "T", "expected at least 1 lane, got 0"),
         (lambda: rfactor(ROWS, "T", 1, 2), "T", "there is no reduction axis 1; it has 1"),
         (lambda: rfactor(SCALE, "Y", 0, 2), "Y", "there is no reduction axis 0; it has 0"),
         (lambda: rfactor(BARE, "T", 0, 2), "T", "its init was decomposed; use rfactor before decompose_reduction"),

@@ -99,8 +99,10 @@ def _fits(value: Any, schema: dict[str, Any]) -> bool:
     if isinstance(value, list) and isinstance(schema.get("items"), dict):
         return all(_fits(v, schema["items"]) for v in value)
     if isinstance(value, dict) and "properties" in schema:
-        known = schema["properties"]
-        return set(schema["required"]) <= set(value) <= set(known) and all(_fits(v, known[n]) for n, v in value.items())
+        properties = schema["properties"]
+        return set(schema["required"]) <= set(value) <= set(properties) and all(
+            _fits(v, properties[n]) for n, v in value.items()
+        )
     return True
 
 

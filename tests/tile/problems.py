@@ -9,7 +9,7 @@ from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Var
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.tile.operand import Operand
-from tilewright.tile.problem import Axis, Problem, extract_problem
+from tilewright.tile.problem import Problem, ProblemAxis, extract_problem
 from tilewright.tile.program import Sizes, Sketch
 
 SKETCH = Sketch(1, 2, (0, 1), 2)
@@ -35,7 +35,7 @@ def problem_or_none(
 
 def matrix_product(m: int, n: int, k: int) -> Problem:
     """C[m, n] = A[m, k] * B[k, n]"""
-    axes = (Axis("i", m, True, False), Axis("j", n, True, False), Axis("k", k, True, True))
+    axes = (ProblemAxis("i", m, True, False), ProblemAxis("j", n, True, False), ProblemAxis("k", k, True, True))
     A = Operand("A", 4, False, (m, k), ((1, 0, 0), (0, 0, 1)), False)
     B = Operand("B", 4, True, (k, n), ((0, 0, 1), (0, 1, 0)), False)
     C = Operand("C", 4, False, (m, n), ((1, 0, 0), (0, 1, 0)), True)

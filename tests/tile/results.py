@@ -7,11 +7,11 @@ from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 
 
-def check_same_results(naive: Func, made: Func, program: Program, rng: np.random.Generator) -> None:
+def check_same_results(naive: Func, lowered: Func, program: Program, rng: np.random.Generator) -> None:
     """Both functions give equal results on random data."""
     feeds = {p.name: data_for(p, program.sizes, rng) for p in naive.inputs}
     results: list[dict[str, np.ndarray]] = []
-    for f in (naive, made):
+    for f in (naive, lowered):
         results.append({p.name: np.full(shape_of(p, program.sizes), 99, p.dtype.numpy) for p in naive.outputs})
         interpret(f, {**feeds, **results[-1]}, program.sizes, seed=3)
     for name, expected in results[0].items():

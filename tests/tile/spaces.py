@@ -53,13 +53,13 @@ class Drawn:
         """What does not divide: `rows`, `lanes`, `chunks`; and `symbols`."""
         problem, sketch, sizes = self.tiled.problem, self.tiled.sketch, self.tiled.array
         cut, lane = sketch.k_block_axis, problem.axes[sketch.lane]
-        found = {
+        is_present = {
             "rows": remainders(problem, sketch, sizes[None]).any(),
             "lanes": not lane.is_static or lane.extent % sizes[REGISTER, sketch.lane],
             "chunks": cut is not None and problem.axes[cut].extent % sizes[L1, cut],
             "symbols": not all(a.is_static for a in problem.axes),
         }
-        return frozenset(name for name, there in found.items() if there)
+        return frozenset(name for name, present in is_present.items() if present)
 
 
 def drawn(seed: int, target: str, each: int = 1) -> list[Drawn]:
@@ -70,12 +70,12 @@ def drawn(seed: int, target: str, each: int = 1) -> list[Drawn]:
     problem = problem_for(task)
     if problem is None:
         return []
-    found: list[Drawn] = []
+    programs: list[Drawn] = []
     for space, forms in search_spaces(replace(problem, samples=()), task, machine_named(MACHINES[target])).items():
         sketch = forms[rng.integers(len(forms))]
         for tiled in _some(space, sketch, rng, each):
-            found.append(Drawn(kernel, task, tiled, bool(rng.integers(2)), int(rng.choice([1, 2, 8]))))
-    return found
+            programs.append(Drawn(kernel, task, tiled, bool(rng.integers(2)), int(rng.choice([1, 2, 8]))))
+    return programs
 
 
 def _some(space: SearchSpace, sketch: Sketch, rng: np.random.Generator, count: int) -> Iterator[TileProgram]:

@@ -17,9 +17,9 @@ CASES = cases()
 
 def reason(tree: TileTree, func: Func) -> str:
     """What is wrong with a tree: all conditions that do not hold, or the step that is not legal."""
-    with pytest.raises(ScheduleError) as caught:
+    with pytest.raises(ScheduleError) as error:
         lower_tree(tree, func)
-    error = caught.value
+    error = error.value
     return "\n".join(f"  {p.where}: {p.what}" for p in error.problems) if isinstance(error, TreeError) else f"  {error}"
 
 

@@ -46,23 +46,23 @@ def along_lanes(program: Program, seed: int, target: str = "x86-64-v4") -> list[
     task = task_of(program, target)
     problem = extract_problem(task.func, task.constants)
     assert problem is not None
-    found: list[TileProgram] = []
+    programs: list[TileProgram] = []
     for space, forms in search_spaces(problem, task, machine_named(MACHINES[target])).items():
         if problem.axes[space.sketch.lane].is_reduction:
             for chain in run_walks(space, Annealing(walks=1), seed).recorded_sizes():
                 sizes = tuple(tuple(int(x) for x in level) for level in chain)
-                found.append(TileProgram(problem, forms[seed % len(forms)], sizes))
-    return found
+                programs.append(TileProgram(problem, forms[seed % len(forms)], sizes))
+    return programs
 
 
 def check_lowered(program: Program, tiled: TileProgram, seed: int, target: str = "x86-64-v4") -> Schedule:
     """Lowers a program and compares with the untransformed loops."""
     task = task_of(program, target)
-    made = lower_program(tiled, task.func, bool(seed % 2))
-    verify(made.func)
-    assert replay(task.func, made.trace) == made.func
-    check_same_results(task.func, made.func, program, np.random.default_rng(seed))
-    return made
+    lowered = lower_program(tiled, task.func, bool(seed % 2))
+    verify(lowered.func)
+    assert replay(task.func, lowered.trace) == lowered.func
+    check_same_results(task.func, lowered.func, program, np.random.default_rng(seed))
+    return lowered
 
 
 @settings(max_examples=20)
@@ -84,11 +84,11 @@ def test_lane_reductions_of_any_state_compute_the_same(
     sizes = {v: int(rng.integers(1, min(v.hi or 1, 100))) for v in (m, n, k) if isinstance(v, Var)}
     constants = frozenset({"w"}) if turned or seed % 3 else frozenset[str]()
     program = Program(rows_by_rows(m, n, k, turned), sizes, constants)
-    found = along_lanes(program, seed, target)
+    tile_programs = along_lanes(program, seed, target)
     # packed along the reduction, columns must all be in one register tile
-    assert bool(found) == (not turned or (isinstance(n, int) and n <= MAX_PACKED_RESULTS))
-    if found:
-        check_lowered(program, found[rng.integers(len(found))], seed, target)
+    assert bool(tile_programs) == (not turned or (isinstance(n, int) and n <= MAX_PACKED_RESULTS))
+    if tile_programs:
+        check_lowered(program, tile_programs[rng.integers(len(tile_programs))], seed, target)
 
 
 @pytest.mark.parametrize("kind", ["reduction", "gemm", "conv"])
@@ -100,9 +100,9 @@ def test_random_kernels_keep_their_meaning(kind: str) -> None:
         problem = extract_problem(task.func, task.constants)
         if problem is None or not problem.reduce or not problem.spatial:
             return
-        found = along_lanes(program, seed, target)
-        if found:
-            check_lowered(program, found[seed % len(found)], seed, target)
+        tile_programs = along_lanes(program, seed, target)
+        if tile_programs:
+            check_lowered(program, tile_programs[seed % len(tile_programs)], seed, target)
 
     run()
 
@@ -111,8 +111,8 @@ def test_only_the_last_step_is_masked(golden) -> None:
     program = Program(rows_by_rows(8, 3, 100), {}, frozenset({"w"}))
     tiled = along_lanes(program, 0)[0]
     sizes = ((4, 3, 32), (8, 3, 128), (8, 3, 128))
-    made = check_lowered(program, replace(tiled, sketch=replace(tiled.sketch, order=(0, 1)), sizes=sizes), 1)
-    golden(show(made.func))
+    lowered = check_lowered(program, replace(tiled, sketch=replace(tiled.sketch, order=(0, 1)), sizes=sizes), 1)
+    golden(show(lowered.func))
 
 
 @pytest.mark.parametrize(("k", "parts"), [(96, 1), (100, 2), (7, 1), (K, 2)])
@@ -123,8 +123,8 @@ def test_the_tail_is_peeled_unless_no_step_is_whole(k: Expr | int, parts: int) -
     assert problem is not None
     sketch = along_lanes(Program(rows_by_rows(4, 2, 96)), 0)[0].sketch
     cover = -(-problem.axes[2].extent // 32) * 32
-    made = check_lowered(program, TileProgram(problem, sketch, ((2, 2, 32), (4, 2, cover), (4, 2, cover))), 0)
-    loops = [s for s, _ in walk(made.func.body) if isinstance(s, For)]
+    lowered = check_lowered(program, TileProgram(problem, sketch, ((2, 2, 32), (4, 2, cover), (4, 2, cover))), 0)
+    loops = [s for s, _ in walk(lowered.func.body) if isinstance(s, For)]
     assert sum("v_r0_o" in x.var.name and x.kind is LoopKind.SERIAL for x in loops) == parts
 
 
@@ -138,9 +138,9 @@ def test_lane_reductions_need_operands_contiguous_along_the_reduction() -> None:
 def test_lane_reductions_are_chosen_for_narrow_results() -> None:
     def lane(m: int, n: int, k: int) -> int:
         program = Program(rows_by_rows(m, n, k, turned=True), {}, frozenset({"w"}))
-        found = Gensor(machine_named("zen5")).construct(task_of(program))
-        assert found is not None
-        best = found.programs[0]
+        construction = Gensor(machine_named("zen5")).construct(task_of(program))
+        assert construction is not None
+        best = construction.programs[0]
         assert isinstance(best, TileProgram)
         return best.sketch.lane
 
@@ -152,9 +152,9 @@ def test_lane_reductions_are_chosen_for_narrow_results() -> None:
 @pytest.mark.parametrize("name", ["zen5", "sapphire-rapids", "x86-64-v4"])
 def test_streaming_lane_reductions_read_several_rows(name: str) -> None:
     program = Program(rows_by_rows(4096, 1, 4096), {}, frozenset({"w"}))
-    found = Gensor(machine_named(name).with_cores(2)).construct(task_of(program))
-    assert found is not None
-    best = found.programs[0]
+    construction = Gensor(machine_named(name).with_cores(2)).construct(task_of(program))
+    assert construction is not None
+    best = construction.programs[0]
     # not as a chain of blocks, which reads one row after the other
     assert isinstance(best, TileProgram)
     assert best.problem.axes[best.sketch.lane].is_reduction

@@ -44,14 +44,14 @@ def test_lowered_states_compute_the_same(kind: str) -> None:
         if not choices:
             return
         space, forms = choices[rng.integers(len(choices))]
-        found = run_walks(space, Annealing(walks=1), seed).recorded_sizes()
-        chain = found[rng.integers(len(found))]
+        states = run_walks(space, Annealing(walks=1), seed).recorded_sizes()
+        chain = states[rng.integers(len(states))]
         sizes = tuple(tuple(int(x) for x in level) for level in chain)
         sketch = forms[rng.integers(len(forms))]
-        made = lower_program(TileProgram(problem, sketch, sizes), task.func, bool(rng.integers(2)))
-        verify(made.func)
-        assert replay(task.func, made.trace) == made.func
-        check_same_results(task.func, made.func, program, rng)
+        lowered = lower_program(TileProgram(problem, sketch, sizes), task.func, bool(rng.integers(2)))
+        verify(lowered.func)
+        assert replay(task.func, lowered.trace) == lowered.func
+        check_same_results(task.func, lowered.func, program, rng)
 
     run()
 
@@ -86,13 +86,13 @@ def test_row_panels_and_prefetches_compute_the_same(rows: int, near: int) -> Non
     sizes = ((rows, 32, 2), (28 // rows * rows, 32, near), (28 // rows * rows, 32, 48))
     tiled, program = a_product(sizes)
     tiled = replace(tiled, sketch=replace(tiled.sketch, packed=((1, 1), (0, 0)), prefetched_operands=(0, 1)))
-    made = lower_program(tiled, task_of(program).func)
-    verify(made.func)
-    steps = [step.primitive for step in made.trace]
+    lowered = lower_program(tiled, task_of(program).func)
+    verify(lowered.func)
+    steps = [step.primitive for step in lowered.trace]
     assert steps.count("pack") == 2
     # a single row has no use for hints of the lanes' panels; six leave a part of four behind
     assert steps.count("prefetch") == {1: 1, 6: 4, 7: 2}[rows]
-    check_same_results(task_of(program).func, made.func, program, np.random.default_rng(7))
+    check_same_results(task_of(program).func, lowered.func, program, np.random.default_rng(7))
 
 
 @pytest.mark.parametrize("ahead", [(), (1,)])
@@ -106,13 +106,13 @@ def test_panels_from_beyond_l2_are_one_line_wide(rows: int, columns: int, ahead:
     tile = min(48, -(-columns // 16) * 16)
     whole = -(-columns // tile) * tile
     sizes = ((rows, tile, 2), (rows, whole, 40), (rows, whole, 40))
-    made = lower_program(
+    lowered = lower_program(
         TileProgram(problem, Sketch(1, 16, (0, 1), 2, ((1, 1),), prefetched_operands=ahead), sizes), task.func
     )
-    verify(made.func)
-    (step,) = (step for step in made.trace if step.primitive == "pack")
+    verify(lowered.func)
+    (step,) = (step for step in lowered.trace if step.primitive == "pack")
     assert step.args[3] == (16 if ahead else tile)
-    check_same_results(task.func, made.func, program, np.random.default_rng(columns))
+    check_same_results(task.func, lowered.func, program, np.random.default_rng(columns))
 
 
 @pytest.mark.parametrize(("tile", "panel"), [(8, 8), (16, 16), (24, 24), (32, 16), (48, 16), (56, 56)])
@@ -124,13 +124,13 @@ def test_panels_are_whole_lines_or_as_wide_as_the_tile(tile: int, panel: int) ->
     assert problem is not None
     whole = -(-112 // tile) * tile
     sizes = ((3, tile, 2), (3, whole, 40), (3, whole, 40))
-    made = lower_program(
+    lowered = lower_program(
         TileProgram(problem, Sketch(1, 8, (0, 1), 2, ((1, 1),), prefetched_operands=(1,)), sizes), task.func
     )
-    verify(made.func)
-    (step,) = (step for step in made.trace if step.primitive == "pack")
+    verify(lowered.func)
+    (step,) = (step for step in lowered.trace if step.primitive == "pack")
     assert step.args[3] == panel
-    check_same_results(task.func, made.func, program, np.random.default_rng(tile))
+    check_same_results(task.func, lowered.func, program, np.random.default_rng(tile))
 
 
 @pytest.mark.parametrize("rows", [2, 5, 6])
@@ -144,12 +144,12 @@ def test_adjacent_narrow_panels_are_filled_together(rows: int) -> None:
     assert problem is not None
     whole = 70 // rows * rows
     sizes = ((rows, 32, 2), (whole, 32, 40), (whole, 32, 40))
-    made = lower_program(TileProgram(problem, Sketch(1, 16, (0, 1), 2, ((1, 1), (0, 0))), sizes), task.func)
-    verify(made.func)
-    loops = made.loops("a0_packed_pack")
+    lowered = lower_program(TileProgram(problem, Sketch(1, 16, (0, 1), 2, ((1, 1), (0, 0))), sizes), task.func)
+    verify(lowered.func)
+    loops = lowered.loops("a0_packed_pack")
     assert len(loops) == 4, "groups of panels, the reduction, panels of a group, the inside of a panel"
-    assert loop_extent(made, loops[2]) == const(min(256 // (4 * rows), -(-70 // rows)))
-    check_same_results(task.func, made.func, program, np.random.default_rng(rows))
+    assert loop_extent(lowered, loops[2]) == const(min(256 // (4 * rows), -(-70 // rows)))
+    check_same_results(task.func, lowered.func, program, np.random.default_rng(rows))
 
 
 def batched(count: int, rows: int, terms: int, columns: int) -> Program:
@@ -178,14 +178,14 @@ def test_loads_of_a_register_tile_do_not_spill_accumulators(
     assert problem is not None
     whole = (*(a.extent for a in problem.axes[:3]), 64)
     sizes = ((*tile, 2), (*tile, 64), whole)
-    made = lower_program(
+    lowered = lower_program(
         TileProgram(problem, Sketch(2, 16, (0, 1, 2), 3, ((packed, 2),)), sizes), task.func, False
     ).func
-    verify(made)
-    loop = hot_loop(assembly(emit_llvm([expose_workspace(made)], [], task.target), task.target), "vfmadd")
+    verify(lowered)
+    loop = hot_loop(assembly(emit_llvm([expose_workspace(lowered)], [], task.target), task.target), "vfmadd")
     assert sum("vfmadd" in x for x in loop) == tile[0] * tile[1] * 2
     assert not any("(%rsp" in x for x in loop), loop
-    check_same_results(task.func, made, program, np.random.default_rng(3))
+    check_same_results(task.func, lowered, program, np.random.default_rng(3))
 
 
 def test_an_operand_is_packed_along_axes_that_index_it_alone() -> None:

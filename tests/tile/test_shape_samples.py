@@ -26,8 +26,8 @@ def halved(size: Expr, times: int) -> Expr:
 
 
 def test_ranges_of_images_follow_from_the_largest_divisor() -> None:
-    found = ranges_from_divisions((H, W, DECLARED), [halved(H, k) for k in range(6)] + [halved(W, 3), DECLARED // 4])
-    assert found == {H: (128, 1024), W: (32, DEFAULT_MAX_SIZE)}
+    ranges = ranges_from_divisions((H, W, DECLARED), [halved(H, k) for k in range(6)] + [halved(W, 3), DECLARED // 4])
+    assert ranges == {H: (128, 1024), W: (32, DEFAULT_MAX_SIZE)}
 
 
 def test_nested_divisions_multiply() -> None:
@@ -57,17 +57,17 @@ def test_feature_map_sizes_follow_from_the_image() -> None:
     rows, columns = Symbol("n0", 1, MAX_SIZE // 8), Symbol("n1", 1, MAX_SIZE // 8)
     values = {rows: halved(H, 3), columns: halved(W, 3)}
     ranges = ranges_from_divisions((H, W), [halved(H, 5), halved(W, 5)])
-    found = ShapeSamples.of(used_by((H, W, DECLARED), values.values()), ranges).mapped(values)
-    assert tuple(found.representative.values()) == (46, 46)
-    assert [tuple(s.values()) for s in found.shapes] == [(18, 18), (41, 41), (96, 96), (18, 96), (96, 41)]
+    samples = ShapeSamples.of(used_by((H, W, DECLARED), values.values()), ranges).mapped(values)
+    assert tuple(samples.representative.values()) == (46, 46)
+    assert [tuple(s.values()) for s in samples.shapes] == [(18, 18), (41, 41), (96, 96), (18, 96), (96, 41)]
 
 
 @given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 200))
 def test_mapped_sizes_are_at_least_their_minima(first: int, second: int, taken: int) -> None:
-    own = Symbol("n0", 3, MAX_SIZE)
+    symbol = Symbol("n0", 3, MAX_SIZE)
     divided = (halved(H, first) - taken) // (1 << second)
-    found = ShapeSamples.of((H,), ranges_from_divisions((H,), [divided])).mapped({own: divided, H: H})
-    for sizes in (found.representative, *found.shapes):
-        assert sizes[own] >= 3
+    samples = ShapeSamples.of((H,), ranges_from_divisions((H,), [divided])).mapped({symbol: divided, H: H})
+    for sizes in (samples.representative, *samples.shapes):
+        assert sizes[symbol] >= 3
         assert sizes[H] >= 1
-    assert len({tuple(s.items()) for s in found.shapes}) == len(found.shapes)
+    assert len({tuple(s.items()) for s in samples.shapes}) == len(samples.shapes)

@@ -32,18 +32,18 @@ def algebra_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def check_program_of(case: Drawn, seed: int) -> None:
     """Lowers a program, verifies it, and compares its results."""
-    made = lower_program(case.tiled, case.task.func, case.parallel, case.cores)
-    verify(made.func)
-    check_same_results(case.task.func, made.func, case.kernel, np.random.default_rng(seed))
+    lowered = lower_program(case.tiled, case.task.func, case.parallel, case.cores)
+    verify(lowered.func)
+    check_same_results(case.task.func, lowered.func, case.kernel, np.random.default_rng(seed))
 
 
 def test_random_programs_of_a_space_compute_the_same() -> None:
-    met: set[frozenset[str]] = set()
+    feature_sets: set[frozenset[str]] = set()
     for seed in range(SEEDS):
         for case in drawn(seed, TARGETS[seed % len(TARGETS)]):
             check_program_of(case, seed)
-            met.add(case.features())
-    assert {frozenset({"rows", "lanes", "chunks"}), frozenset({"lanes", "chunks", "symbols"})} <= met
+            feature_sets.add(case.features())
+    assert {frozenset({"rows", "lanes", "chunks"}), frozenset({"lanes", "chunks", "symbols"})} <= feature_sets
 
 
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3"])
@@ -55,9 +55,11 @@ def test_remainders_of_rows_lanes_and_k_blocks_together(order: tuple[int, int], 
     assert problem is not None
     sizes = ((5, 80, 1), (85, 80, 509), (85, 80, 1520))
     sketch = Sketch(1, task.target.lanes(32), order, 2, ((1, 1),))
-    made = lower_program(TileProgram(problem, sketch, sizes), task.func)
-    verify(made.func)
-    assert sum(step.primitive == "peel" for step in made.trace) == 5, "rows; and the last chunk, and its end, of both"
+    lowered = lower_program(TileProgram(problem, sketch, sizes), task.func)
+    verify(lowered.func)
+    assert sum(step.primitive == "peel" for step in lowered.trace) == 5, (
+        "rows; and the last chunk, and its end, of both"
+    )
 
 
 def test_remainders_of_even_row_counts() -> None:
@@ -68,11 +70,11 @@ def test_remainders_of_even_row_counts() -> None:
     problem = problem_for(task)
     assert problem is not None
     sizes = ((4, 48, 1), (4, 48, 13), (4, 48, 47))
-    made = lower_program(
+    lowered = lower_program(
         TileProgram(replace(problem, samples=()), Sketch(1, 16, (0, 1), 2, ((1, 1),)), sizes), task.func
     )
-    verify(made.func)
-    check_same_results(task.func, made.func, program, np.random.default_rng(0))
+    verify(lowered.func)
+    check_same_results(task.func, lowered.func, program, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -43,9 +43,9 @@ def test_a_scheduled_kernel_takes_no_tree() -> None:
     case = CASES["two products"]
     s = tw.create_schedule(case.result)
     s.parallel(s.loops()[0])
-    with pytest.raises(ScheduleError) as caught:
+    with pytest.raises(ScheduleError) as error:
         s.apply_tree(case.tree)
-    assert str(caught.value) == (
+    assert str(error.value) == (
         "[schedule] apply_tree: expected untransformed loops, got 1 step of a schedule; begin with `create_schedule`"
     )
 
@@ -91,15 +91,15 @@ def nested(depth: int) -> list[dict[str, Any]]:
     ],
 )  # fmt: skip
 def test_wrong_fields_are_named(changes: dict[str, Any], expected: str) -> None:
-    with pytest.raises(TreeError) as caught:
+    with pytest.raises(TreeError) as error:
         tree_json.decode({**stored(), **changes})
-    assert [f"{p.where}: {p.what}" for p in caught.value.problems] == [expected]
+    assert [f"{p.where}: {p.what}" for p in error.value.problems] == [expected]
 
 
 def test_all_wrong_fields_are_named_at_once() -> None:
-    with pytest.raises(TreeError) as caught:
+    with pytest.raises(TreeError) as error:
         tree_json.decode({**stored(), "format": "x", "body": [3, 4]})
-    assert len(caught.value.problems) == 3
+    assert len(error.value.problems) == 3
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1, NaN]", "[" * 100_000, '{"a": 1, "a": 2}'])

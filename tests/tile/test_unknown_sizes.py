@@ -39,15 +39,15 @@ def problem(rows: Var | int = R, columns: Var | int = 64) -> tuple[Problem, Prog
     sizes = {v: 7 for v in (rows, columns) if isinstance(v, Var)}
     program = Program([product(rows, columns, 48)], sizes, frozenset({"w"}))
     task = task_of(program)
-    found = extract_problem(task.func, task.constants)
-    assert found is not None
-    return found, program
+    kernel_problem = extract_problem(task.func, task.constants)
+    assert kernel_problem is not None
+    return kernel_problem, program
 
 
 def test_samples_cover_the_ranges_and_differ() -> None:
     h, w = Symbol("h", 8, 128), Symbol("w", 8, 128)
-    found = [(1, 9, 9), (6, 28, 28), (48, 96, 96), (1, 96, 96), (48, 28, 28)]
-    assert [tuple(s.values()) for s in sample_shapes((R, h, w))] == found
+    expected = [(1, 9, 9), (6, 28, 28), (48, 96, 96), (1, 96, 96), (48, 28, 28)]
+    assert [tuple(s.values()) for s in sample_shapes((R, h, w))] == expected
     for symbol, each in (
         (Symbol("n", 5, 5), [5]),
         (Symbol("n", 0, None), [1, 12, 192]),
@@ -62,9 +62,9 @@ def test_samples_cover_the_ranges_and_differ() -> None:
 
 
 def test_sample_volumes_vary() -> None:
-    made = [prod(s.values()) for s in sample_shapes(tuple(Symbol(n, 1, 64) for n in "bhw"))]
-    assert made == [1, 216, 110592, 2304, 1728]
-    assert min(made) < prod(representative_size(Symbol(n, 1, 64)) for n in "bhw") < max(made)
+    volumes = [prod(s.values()) for s in sample_shapes(tuple(Symbol(n, 1, 64) for n in "bhw"))]
+    assert volumes == [1, 216, 110592, 2304, 1728]
+    assert min(volumes) < prod(representative_size(Symbol(n, 1, 64)) for n in "bhw") < max(volumes)
 
 
 @pytest.mark.parametrize("high", [64, 4096, MAX_SIZE])
@@ -76,32 +76,32 @@ def test_sample_volumes_are_limited(high: int) -> None:
 
 
 def test_symbolic_problems_have_samples() -> None:
-    found, _ = problem()
-    assert [p.axes[0].extent for p in found.samples] == [1, 6, 48]
-    assert [p.operands[0].shape for p in found.samples] == [(1, 48), (6, 48), (48, 48)]
+    kernel_problem, _ = problem()
+    assert [p.axes[0].extent for p in kernel_problem.samples] == [1, 6, 48]
+    assert [p.operands[0].shape for p in kernel_problem.samples] == [(1, 48), (6, 48), (48, 48)]
     assert problem(28)[0].samples == ()
 
 
 def test_mean_time_is_the_geometric_mean_over_samples() -> None:
     sizes = np.array([[[8, 32, 1], [8, 32, 48], [8, 64, 48]], [[2, 32, 1], [2, 32, 48], [2, 32, 48]]])
-    found, _ = problem()
-    each = np.array([program_times(p, SKETCH, sizes, MACHINE).total for p in found.samples])
+    kernel_problem, _ = problem()
+    each = np.array([program_times(p, SKETCH, sizes, MACHINE).total for p in kernel_problem.samples])
     assert np.isfinite(each).all()
     assert (each > 0).all()
     np.testing.assert_allclose(
-        mean_time(found, SKETCH, sizes, MACHINE),
+        mean_time(kernel_problem, SKETCH, sizes, MACHINE),
         np.exp(np.log(each + MACHINE.cost.call_ns).mean(axis=0)) - MACHINE.cost.call_ns,
     )
-    known, _ = problem(28)
+    static, _ = problem(28)
     np.testing.assert_array_equal(
-        mean_time(known, SKETCH, sizes, MACHINE), program_times(known, SKETCH, sizes, MACHINE).total
+        mean_time(static, SKETCH, sizes, MACHINE), program_times(static, SKETCH, sizes, MACHINE).total
     )
 
 
 @given(st.integers(1, 14), st.integers(1, 200))
 def test_symbolic_remainders_have_few_tiles(rows: int, extent: int) -> None:
-    found, _ = problem()
-    at = replace(found, axes=(replace(found.axes[0], extent=extent), *found.axes[1:]))
+    kernel_problem, _ = problem()
+    at = replace(kernel_problem, axes=(replace(kernel_problem.axes[0], extent=extent), *kernel_problem.axes[1:]))
     sizes = np.array([[[rows, 32, 1]] * 3])
     left, tiles = extent % rows, 0
     for height in remainder_tile_heights(rows):
@@ -114,29 +114,31 @@ def test_symbolic_remainders_have_few_tiles(rows: int, extent: int) -> None:
 
 
 def test_static_remainders_are_one_tile() -> None:
-    found, _ = problem(28)
-    heights, counts = remainder_tiles(ShapeFamily.of(found), SKETCH, np.array([[[8, 32, 1]] * 3]))
+    kernel_problem, _ = problem(28)
+    heights, counts = remainder_tiles(ShapeFamily.of(kernel_problem), SKETCH, np.array([[[8, 32, 1]] * 3]))
     assert (heights.tolist(), counts.tolist()) == ([[4, 0, 0]], [[1, 0, 0]])
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 6, 8])
 def test_symbolic_row_counts_compute_the_same(rows: int) -> None:
-    found, program = problem()
+    kernel_problem, program = problem()
     task = task_of(program)
-    made = lower_program(TileProgram(found, SKETCH, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func)
-    verify(made.func)
-    sums = [b for b in blocks(made.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
+    lowered = lower_program(
+        TileProgram(kernel_problem, SKETCH, ((rows, 32, 1), (rows, 64, 48), (rows, 64, 48))), task.func
+    )
+    verify(lowered.func)
+    sums = [b for b in blocks(lowered.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
     assert len(sums) == (1 + len(remainder_tile_heights(rows)) if rows > 1 else 1)
-    check_all_sizes(task.func, made.func, rows)
+    check_all_sizes(task.func, lowered.func, rows)
 
 
 def lanes_of_sums(func: Func) -> list[int]:
     """Of the register tiles of all nests, in their order."""
-    found: list[int] = []
-    for s, around in walk(func.body):
+    lanes: list[int] = []
+    for s, loops in walk(func.body):
         if isinstance(s, Block) and any(i.kind is IterKind.REDUCE for i in s.iters):
-            found += [int(str(x.extent)) for x in around if x.kind is LoopKind.VECTORIZED]
-    return found
+            lanes += [int(str(x.extent)) for x in loops if x.kind is LoopKind.VECTORIZED]
+    return lanes
 
 
 @pytest.mark.parametrize(("columns", "order", "packed", "far", "lanes"), [
@@ -149,23 +151,23 @@ def test_remainder_tiles_are_widened(
 ) -> None:
     """As many sums are under way, unless lanes are packed, are fewer, belong to what all rows share, or fill no tile
     of the levels above."""
-    found, program = problem(R, columns)
+    kernel_problem, program = problem(R, columns)
     sketch = replace(SKETCH, order=order, packed=SKETCH.packed if packed else ())
     task = task_of(program)
-    made = lower_program(TileProgram(found, sketch, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
-    verify(made.func)
-    assert lanes_of_sums(made.func) == lanes
-    check_all_sizes(task.func, made.func, 6)
+    lowered = lower_program(TileProgram(kernel_problem, sketch, ((6, 16, 1), (6, far, 48), (6, far, 48))), task.func)
+    verify(lowered.func)
+    assert lanes_of_sums(lowered.func) == lanes
+    check_all_sizes(task.func, lowered.func, 6)
 
 
-def check_all_sizes(origin: Func, made: Func, seed: int, images: Var = B) -> None:
+def check_all_sizes(origin: Func, lowered: Func, seed: int, images: Var = B) -> None:
     """Both compute the same for any number of rows."""
     rng = np.random.default_rng(seed)
     for n in (1, 2, 7, 8, 14, 23, 64):
         sizes = {R: n, C: 3 * n, images: 1 + n % 3}
         feeds = {p.name: data_for(p, sizes, rng) for p in origin.inputs}
         results: list[np.ndarray] = []
-        for f in (origin, made):
+        for f in (origin, lowered):
             out = f.outputs[-1]
             result = np.full(shape_of(out, sizes), 99, out.dtype.numpy)
             interpret(f, {**feeds, out.name: result}, sizes, seed=3)
@@ -175,17 +177,17 @@ def check_all_sizes(origin: Func, made: Func, seed: int, images: Var = B) -> Non
 
 @pytest.mark.parametrize(("cores", "order", "nests"), [(1, (1, 0), 1), (2, (1, 0), 3), (1, (0, 1), 3)])
 def test_symbolic_rows_share_l2_loops_with_enough_tasks(cores: int, order: tuple[int, int], nests: int) -> None:
-    found, program = problem(columns=128)
+    kernel_problem, program = problem(columns=128)
     task = task_of(program)
     tiles = ((6, 32, 1), (6, 32, 48), (6, 32, 48))
-    made = lower_program(TileProgram(found, replace(SKETCH, order=order), tiles), task.func, cores=cores)
-    verify(made.func)
-    parallel = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
-                and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
+    lowered = lower_program(TileProgram(kernel_problem, replace(SKETCH, order=order), tiles), task.func, cores=cores)
+    verify(lowered.func)
+    parallel = [x for x, loops in walk(lowered.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
+                and not any(y.kind is LoopKind.PARALLEL for y in loops)]  # fmt: skip
     assert len(parallel) == nests
     if nests == 1:
         assert str(parallel[0].extent) == "4"
-    check_all_sizes(task.func, made.func, cores)
+    check_all_sizes(task.func, lowered.func, cores)
 
 
 @pytest.mark.parametrize("images", [B, FEW])
@@ -208,25 +210,25 @@ func depthwise(
                                 init y[vb, vc, vh, vl] = 0.0
                                 y[vb, vc, vh, vl] = y[vb, vc, vh, vl] + x[vb, vc, vh + vr, vl + vs] * w[vc, vr, vs]
 """)
-    found = extract_problem(func, frozenset({"w"}))
-    assert found is not None
+    problem = extract_problem(func, frozenset({"w"}))
+    assert problem is not None
     sketch = Sketch(3, 8, (*order, 3), None)
     tiles = tuple((1, 1, 4, 8, *rest) for rest in ((1, 1), (3, 3), (3, 3)))
-    made = lower_program(TileProgram(found, sketch, tiles), func)
-    verify(made.func)
-    nests = [x for x, around in walk(made.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
-             and not any(y.kind is LoopKind.PARALLEL for y in around)]  # fmt: skip
+    lowered = lower_program(TileProgram(problem, sketch, tiles), func)
+    verify(lowered.func)
+    nests = [x for x, loops in walk(lowered.func.body) if isinstance(x, For) and x.kind is LoopKind.PARALLEL
+             and not any(y.kind is LoopKind.PARALLEL for y in loops)]  # fmt: skip
     assert len(nests) == (1 if shared else 3)
     if shared:
         inside = [nests[0], nests[0].body]
         assert [str(x.extent) for x in inside if isinstance(x, For) and x.kind is LoopKind.PARALLEL] == shared
-    check_all_sizes(func, made.func, 5, images)
+    check_all_sizes(func, lowered.func, 5, images)
 
 
 def test_at_most_one_symbolic_axis_has_several_rows() -> None:
-    found, _ = problem(R, C)
+    kernel_problem, _ = problem(R, C)
     sketch = Sketch(2, 16, (1, 0), None)
     both = np.array([[[2, 2, 16], [2, 2, 48], [2, 2, 48]]])
     one = np.array([[[2, 1, 16], [2, 1, 48], [2, 1, 48]]])
-    assert not is_legal(found, sketch, both).any()
-    assert is_legal(found, sketch, one).all()
+    assert not is_legal(kernel_problem, sketch, both).any()
+    assert is_legal(kernel_problem, sketch, one).all()

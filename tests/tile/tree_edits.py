@@ -12,9 +12,9 @@ from tilewright.tile.tree import (
     CacheWrite,
     Compute,
     Loop,
+    LoopPart,
     Node,
     Pack,
-    Part,
     Partition,
     Prefetch,
     RFactor,
@@ -114,14 +114,14 @@ def partitioned(*tiles: int) -> Edit:
     def edit(tree: TileTree) -> TileTree:
         (loop,) = tree.body
         assert isinstance(loop, Loop)
-        return replace(tree, body=(Partition(loop.axis, tuple(Part(t, (replace(loop, step=t),)) for t in tiles)),))
+        return replace(tree, body=(Partition(loop.axis, tuple(LoopPart(t, (replace(loop, step=t),)) for t in tiles)),))
 
     return edit
 
 
 def parts_of_different_statements(tree: TileTree) -> TileTree:
     (loop,) = tree.body
-    return replace(tree, body=(Partition("i", (Part(8, (loop,)), Part(4, (leaves_of(tree)[0],)))),))
+    return replace(tree, body=(Partition("i", (LoopPart(8, (loop,)), LoopPart(4, (leaves_of(tree)[0],)))),))
 
 
 def copied_leaf(tree: TileTree) -> TileTree:
@@ -167,7 +167,7 @@ EDITS: dict[str, Edit] = {
     "partition of one part": partitioned(8),
     "partition with rising tiles": partitioned(4, 8),
     "partition with an empty part": lambda tree: replace(
-        tree, body=(Partition("i", (Part(8, tree.body), Part(4, ()))),)),
+        tree, body=(Partition("i", (LoopPart(8, tree.body), LoopPart(4, ()))),)),
     "parts of different statements": parts_of_different_statements,
     "prefetch of no copy": edit_loop(1, prefetches=(Prefetch("nobody", 4),)),
     "prefetch of no distance": edit_loop(1, prefetches=(Prefetch("nobody", 0),)),

@@ -24,8 +24,8 @@ def poisoned(func: Func, loop: str) -> Func:
     for b in func.allocs:
         if b.dtype.is_float:
             axes = [(Var(f"poison_{b.name}_{d}"), n) for d, n in enumerate(b.shape)]
-            own = [(Var(f"v_{v.name}"), v, n) for v, n in axes]
-            iters = tuple(BlockIter(w, n, IterKind.SPATIAL, v) for w, v, n in own)
+            iter_axes = [(Var(f"v_{v.name}"), v, n) for v, n in axes]
+            iters = tuple(BlockIter(w, n, IterKind.SPATIAL, v) for w, v, n in iter_axes)
             store = Store(b, tuple(i.var for i in iters), const(float("nan"), b.dtype))
             nest: Stmt = Block(f"poison_{b.name}", iters, store)
             for v, n in reversed(axes):

@@ -14,7 +14,7 @@ from tilewright.verify.verifier import verify
 
 def nests(text: str) -> list[BlockContext]:
     """The blocks of a program."""
-    return [BlockContext.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
+    return [BlockContext.of(s, loops) for s, loops in walk(parse(text).body) if isinstance(s, Block)]
 
 
 def copy(binding: str, size: int = 12, predicate: str = "", symbols: str = "") -> str:
@@ -72,8 +72,8 @@ func f(A: float32[12, 6], B: float32[12], I: int64[12]; K: 0..6):
 
 def is_counted(text: str, whole: bool = False) -> bool:
     """Whether it is proved that the second block adds what it should."""
-    found = nests(text)
-    return is_counted_once(found[1:2], found, whole)
+    contexts = nests(text)
+    return is_counted_once(contexts[1:2], contexts, whole)
 
 
 @pytest.mark.parametrize("binding", ["f", "5 - f", "(f * 5 + 1) % 6"])

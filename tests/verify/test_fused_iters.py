@@ -35,7 +35,7 @@ def copied(text: str, rows: int, columns: int) -> bool:
 
 
 def nests(text: str) -> list[BlockContext]:
-    return [BlockContext.of(s, around) for s, around in walk(parse(text).body) if isinstance(s, Block)]
+    return [BlockContext.of(s, loops) for s, loops in walk(parse(text).body) if isinstance(s, Block)]
 
 
 def test_splits_of_one_index_are_fused() -> None:
@@ -133,11 +133,11 @@ def cuts(draw: st.DrawFn) -> str:
     starts = ["0", *map(str, ends)]
     bounds = [*map(str, ends), "M * N"]
     slip = draw(st.sampled_from((0, 0, 0, -1, 1)))
-    found: list[str] = []
+    parts: list[str] = []
     for k, (low, high) in enumerate(zip(starts, bounds, strict=True)):
         shift = slip if k == len(ends) else 0
-        found.append(part(f"p{k}", f"{high} - {low} - {max(0, shift)}", f"f_p{k} + {low} + {shift}"))
-    return HEAD + "".join(draw(st.permutations(found)))
+        parts.append(part(f"p{k}", f"{high} - {low} - {max(0, shift)}", f"f_p{k} + {low} + {shift}"))
+    return HEAD + "".join(draw(st.permutations(parts)))
 
 
 @given(cuts())

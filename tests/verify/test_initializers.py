@@ -69,8 +69,8 @@ def test_sums_overwritten_before_they_are_read_are_rejected() -> None:
     message = "block 'late' overwrites the sums in 'T', which are not proved to be all read before"
     nobody = rows(ZERO, part("one", 8, 0), each("late", "T[v] = 0.0"))
     for text in (nobody, held("3")):
-        found, right = results(text)
-        assert not np.array_equal(found, right)
+        actual, right = results(text)
+        assert not np.array_equal(actual, right)
         with pytest.raises(VerifyError, match=message):
             verify(parse(text))
 
@@ -208,5 +208,5 @@ func f(A: float32[n, 2], U: float32[n, 2]; n: 1..20):
 @pytest.mark.parametrize(("modulus", "apart"), [(2, True), (1, False)])
 def test_stores_to_splits_of_different_indices_are_disjoint(modulus: int, apart: bool) -> None:
     func = parse(DIGITS.format(modulus))
-    one, two = (BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block))
+    one, two = (BlockContext.of(s, loops) for s, loops in walk(func.body) if isinstance(s, Block))
     assert stores_are_disjoint(one, two, 1) == apart

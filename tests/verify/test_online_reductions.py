@@ -52,10 +52,12 @@ def test_parallel_k_blocks_of_an_online_reduction_race() -> None:
 def elements_apart(text: str, buffer: str) -> dict[str, bool]:
     """Per loop, whether elements of a buffer belong to one iteration of it."""
     func = parse(text)
-    nests = [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
-    found = next(b for b in (*func.params, *func.allocs) if b.name == buffer)
+    nests = [BlockContext.of(s, loops) for s, loops in walk(func.body) if isinstance(s, Block)]
+    accumulator = next(b for b in (*func.params, *func.allocs) if b.name == buffer)
     return {
-        s.var.name: races.iterations_are_disjoint(s, found, nests) for s, _ in walk(func.body) if isinstance(s, For)
+        s.var.name: races.iterations_are_disjoint(s, accumulator, nests)
+        for s, _ in walk(func.body)
+        if isinstance(s, For)
     }
 
 
@@ -106,5 +108,5 @@ func part(A: float32[9], Y: float32[9]):
         block Y(v: {extent} = {binding}){where}:
             Y[v] = A[v]
 """)
-    ((block, around),) = ((s, around) for s, around in walk(func.body) if isinstance(s, Block))
-    assert [f.what for f in coverage.find_incomplete_cover(BlockContext.of(block, around))] == [message]
+    ((block, loops),) = ((s, loops) for s, loops in walk(func.body) if isinstance(s, Block))
+    assert [f.what for f in coverage.find_incomplete_cover(BlockContext.of(block, loops))] == [message]

@@ -6,30 +6,16 @@ Every rejected program is shown to compute another result when its iterations ru
 import numpy as np
 import pytest
 from tests.codegen.native import Native
+from tests.verify.parallel_rows import HEAD, USE, program
 from tests.verify.privatized import differs, iterations_of
 
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import LoopKind
 from tilewright.loops.parser import parse
-from tilewright.schedule.loop_transforms import split, split_parts
+from tilewright.schedule.loop_transforms import split
 from tilewright.verify.verifier import verify
 
-HEAD = "func f(A: float32[n, 8], I: int64[n], U: float32[n, 8]; n: 5..40, m: 0..4):\n"
-
-
-def program(allocs: str, body: str) -> str:
-    """A function whose parallel loop `i` runs `body`, which is written with no indentation."""
-    lines = [f"    alloc {a} in stack\n" for a in allocs.split("; ")]
-    inside = [f"        {line}\n" for line in body.strip("\n").splitlines()]
-    return "".join([HEAD, *lines, "    for i in parallel(n):\n", *inside])
-
-
-USE = """
-for u in serial(8):
-    block U(vu: n = i, wu: 8 = u):
-        U[vu, wu] = {}
-"""
 """Stores what is to come of it."""
 
 NEXT = """
@@ -385,56 +371,6 @@ def test_a_reduction_over_an_outer_loop_is_loop_carried() -> None:
     message = "block 'S': reads private buffer 'T' before this iteration of 'i' wrote it"
     with pytest.raises(VerifyError, match=message):
         verify(func)
-
-
-def test_a_buffer_that_exceeds_the_stack_is_rejected() -> None:
-    text = program(
-        "T: float32[70000]",
-        """
-block P(p: n = i):
-    T[0] = A[p, 0]
-"""
-        + USE.format("T[0]"),
-    )
-    message = (
-        "buffer 'T': it takes 280000 bytes, more than the 262144 that a stack holds; "
-        "leave it in memory, or compute less of it at a time"
-    )
-    with pytest.raises(VerifyError, match=message):
-        verify(parse(text))
-
-
-def test_the_stack_limit_counts_all_buffers_of_a_kernel() -> None:
-    text = program(
-        "T: float32[40000]; S: float32[30000]",
-        """
-block P(p: n = i):
-    T[0] = A[p, 0]
-block Q(q: n = i):
-    S[0] = T[0]
-"""
-        + USE.format("S[0]"),
-    )
-    message = (
-        "buffers 'T', 'S': the buffers on the stack take 280000 bytes together, more than the 262144 it holds: "
-        "'T' 160000, 'S' 120000; leave it in memory"
-    )
-    with pytest.raises(VerifyError, match=message):
-        verify(parse(text))
-
-
-def test_a_parallel_loop_of_one_iteration_may_be_split() -> None:
-    func = parse("""
-func f(A: float32[6, 1, 3], Y: float32[6]):
-    for i in serial(6):
-        for ky in parallel(1):
-            for kx in serial(3):
-                block C(v: 6 = i, reduce y: 1 = ky, reduce x: 3 = kx):
-                    init Y[v] = 0.0
-                    Y[v] = Y[v] + A[v, y, x]
-""")
-    verify(func)
-    verify(split_parts(func, "ky", 8))
 
 
 def test_tiles_are_not_shifted_over_loop_carried_values() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from tests.verify.partial_sums import HEAD, INNER, ZERO, ZEROS, each, eight, part, results, rows, some_rows, wrong_by
+from tests.verify.partial_sums import HEAD, ZERO, each, part, results, rows
 
 from tilewright.errors import VerifyError
 from tilewright.loops.block_context import BlockContext
@@ -93,11 +93,11 @@ def test_invalid_split_reductions_are_rejected(text: str, message: str, rows: st
     for old in ("4 = ", "32[4", "i in serial(4"):
         text = text.replace(old, old.replace("4", rows))
     text = text.replace("N = 3 - i", "N = N - 1 - i")
-    found, right = results(text)
-    assert not np.array_equal(found, right)
-    with pytest.raises(VerifyError) as caught:
+    actual, right = results(text)
+    assert not np.array_equal(actual, right)
+    with pytest.raises(VerifyError) as error:
         verify(parse(text))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 ROWS = """
@@ -169,8 +169,8 @@ def test_parts_with_different_elements(parts: str) -> None:
 @pytest.mark.parametrize("parts", TWICE.values(), ids=TWICE)
 def test_parts_with_equal_elements(parts: str) -> None:
     text = ROWS + parts + STORE.format(rows="N")
-    found, right = sums(text)
-    assert not np.array_equal(found, right)
+    actual, right = sums(text)
+    assert not np.array_equal(actual, right)
     with pytest.raises(VerifyError, match="'two': accumulates the same points into 'T' as block 'one'"):
         verify(parse(text))
 
@@ -274,39 +274,44 @@ def histories(draw: st.DrawFn) -> str:
     """Blocks that add columns to T, initialise, change or read it, in a random order; often what is right."""
     cut = draw(st.integers(0, 8))
     other = draw(st.integers(0, 8))
-    found: list[str] = []
+    logs: list[str] = []
     for number in range(draw(st.integers(1, 5))):
         name = f"b{number}"
         begin, end = draw(st.sampled_from(((0, cut), (cut, 8), (0, 8), (0, other), (other, 8), (cut, other))))
         kind = draw(st.sampled_from(("part", "part", "part", "zero", "twice", "early", "swapped")))
         if kind in ("part", "swapped") and begin < end:
             text = part(name, end - begin, begin, draw(st.booleans()))
-            found.append(text.replace("4 = i", "4 = 3 - i") if kind == "swapped" else text)
+            logs.append(text.replace("4 = i", "4 = 3 - i") if kind == "swapped" else text)
         elif kind == "zero":
-            found.append(each(name, "T[v] = 0.0"))
+            logs.append(each(name, "T[v] = 0.0"))
         elif kind == "twice":
-            found.append(each(name, "T[v] = T[v] * 2.0"))
+            logs.append(each(name, "T[v] = T[v] * 2.0"))
         elif kind == "early":
-            found.append(each(name, "B[v] = T[v]"))
+            logs.append(each(name, "B[v] = T[v]"))
     first = [ZERO] if draw(st.booleans()) else []
-    if found and draw(st.integers(0, 3)) == 0:
+    if logs and draw(st.integers(0, 3)) == 0:
         # All of it in a loop of its own.
-        inner = "".join([*first, *found]).replace("        ", "            ").lstrip("\n")
+        inner = "".join([*first, *logs]).replace("        ", "            ").lstrip("\n")
         return rows(f"        for again in serial(2):\n{inner}")
-    return rows(*first, *found)
+    return rows(*first, *logs)
 
 
 @given(histories())
 @settings(max_examples=150)
 def test_accepted_event_logs_are_right(text: str) -> None:
-    """What is read at the end is a whole sum, which other blocks may have doubled, or a first value."""
+    """What is read at the end is a whole sum, which other blocks may have doubled, or a first value.
+
+    Elements that no block has written are NaN in the interpreter; the verifier does not check for those.
+    """
     try:
         verify(parse(text))
     except VerifyError:
         return
     event("accepted")
-    found, right = results(text)
-    assert any(np.array_equal(found, right * factor) for factor in (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024))
+    actual, right = results(text)
+    written = ~np.isnan(actual)
+    factors = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+    assert any(np.array_equal(actual[written], (right * factor)[written]) for factor in factors)
 
 
 TILES = """
@@ -335,9 +340,7 @@ func f(A: float32[N, 8], B: float32[N]; N: 4..4096):
 def combs(first: str, second: str) -> list[object]:
     """Whether two parts of `TILES` store the same elements."""
     nests = [
-        BlockContext.of(s, around)
-        for s, around in walk(parse(TILES.format(first, second)).body)
-        if isinstance(s, Block)
+        BlockContext.of(s, loops) for s, loops in walk(parse(TILES.format(first, second)).body) if isinstance(s, Block)
     ]
     return [stores_same_elements(nests[0], nests[1]), stores_same_elements(nests[1], nests[0])]
 
@@ -363,97 +366,3 @@ def test_equal_strided_elements() -> None:
 )
 def test_elements_not_proved_equal(first: str, second: str) -> None:
     assert combs(first, second) == [False, False]
-
-
-FRESH = "init U[v2] = 0.0\n                "
-AGAIN = {
-    "tiles that the loop moves": eight(
-        "    for s in serial(2):\n", ZEROS.format(INNER, 4, " + s * 4"), some_rows(1, 4, "s * 4 + i1", INNER)
-    ),
-    "everything in every iteration": eight(
-        "    for s in serial(2):\n", ZEROS.format(INNER, 8, ""), some_rows(1, 8, "i1", INNER)
-    ),
-    "tiles that overlap": eight(
-        "    for s in serial(2):\n", ZEROS.format(INNER, 5, " + s * 3"), some_rows(1, 5, "s * 3 + i1", INNER)
-    ),
-    "two givers, the last of everything": eight(
-        ZEROS.format("    ", 8, "").replace("z", "y").replace("Z", "Y"), "    for s in serial(2):\n",
-        ZEROS.format(INNER, 4, " + s * 4"), some_rows(1, 4, "s * 4 + i1", INNER),
-    ),
-    "rows that overlap, the second time from the beginning": eight(
-        some_rows(1, 5, "i1", init=FRESH.replace("v2", "v1")), some_rows(2, 4, "i2 + 4", init=FRESH)
-    ),
-}  # fmt: skip
-
-WIPED = {
-    "rows that overlap": (
-        eight(ZEROS.format("    ", 8, ""), some_rows(1, 5, "i1"), some_rows(2, 4, "i2 + 4")),
-        "block 'C2': accumulates the same points into 'U' as block 'C1'",
-    ),
-    "rows that overlap in every iteration": (
-        eight(ZEROS.format("    ", 8, ""), "    for s in serial(2):\n", some_rows(1, 3, "s * 4 + i1", INNER),
-              some_rows(2, 2, "s * 4 + 2 + i2", INNER)),
-        "block 'C1': binding s * 4 + i1 leaves gaps",
-    ),
-    "only one row begins again": (
-        eight(ZEROS.format("    ", 8, ""), "    for t in serial(2):\n        block Y(w: 1 = 0):\n",
-              "            U[w] = 0.0\n", some_rows(1, 8, "i1", INNER)),
-        "iterations of loop 't' accumulate the same points into one element of 'U'",
-    ),
-    "all rows begin again, some are summed": (
-        eight("    for s in serial(2):\n", ZEROS.format(INNER, 8, ""), some_rows(1, 4, "s * 4 + i1", INNER)),
-        "block 'Z' may reinitialise what other iterations of their shared loops accumulated in 'U'",
-    ),
-    "begins again after the sum": (
-        eight(ZEROS.format("    ", 8, "").replace("z", "y").replace("Z", "Y"), "    for s in serial(2):\n",
-              some_rows(1, 4, "s * 4 + i1", INNER), ZEROS.format(INNER, 4, "")),
-        "block 'Z' may reinitialise what other iterations of their shared loops accumulated in 'U'",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("text", AGAIN.values(), ids=AGAIN)
-def test_reinitialised_sums_are_accepted(text: str) -> None:
-    verify(parse(text))
-    assert not wrong_by(text)
-
-
-@pytest.mark.parametrize(("text", "message"), WIPED.values(), ids=WIPED)
-def test_clobbered_or_repeated_sums_are_rejected(text: str, message: str) -> None:
-    assert wrong_by(text)
-    with pytest.raises(VerifyError) as caught:
-        verify(parse(text))
-    assert message in str(caught.value)
-
-
-def test_parts_with_different_operators_are_rejected() -> None:
-    """A sum and a maximum that together reach the domain are not one reduction."""
-    text = """
-func f(A: float32[8], U: float32[1]):
-    for l in serial(4):
-        block C1(v: 1 = 0, reduce k: 8 = l):
-            init U[v] = 0.0
-            U[v] = U[v] + A[k]
-    for l2 in serial(4):
-        block C2(v2: 1 = 0, reduce k2: 8 = l2 + 4):
-            U[v2] = {}
-"""
-    verify(parse(text.format("U[v2] + A[k2]")))
-    with pytest.raises(VerifyError, match=r"block 'C1': binding l of 'k' covers 0..3, expected 0..7"):
-        verify(parse(text.format("max(U[v2], A[k2])")))
-
-
-def test_lanes_combined_with_different_operators_are_rejected() -> None:
-    text = """
-func f(A: float32[8], U: float32[1]):
-    block Z(vz: 1 = 0):
-        U[vz] = 0.0
-    for l in vectorized(4):
-        block C1(v: 1 = 0, reduce k: 8 = l):
-            U[v] = U[v] + A[k]
-        block C2(v2: 1 = 0, reduce k2: 8 = l + 4):
-            U[v2] = U[v2] {} A[k2]
-"""
-    verify(parse(text.format("+")))
-    with pytest.raises(VerifyError, match="lanes of 'l' are combined in different ways into 'U' by blocks 'C1', 'C2'"):
-        verify(parse(text.format("*")))

@@ -37,7 +37,7 @@ def store(n: str, **changed: str) -> str:
 def nests(first: str, then: str, times: str = "(N + 31) // 32") -> list[BlockContext]:
     """The blocks of a program with two parts."""
     func = parse(TEXT.format(times=times, first=first.strip(), then=then.strip()))
-    return [BlockContext.of(s, around) for s, around in walk(func.body) if isinstance(s, Block)]
+    return [BlockContext.of(s, loops) for s, loops in walk(func.body) if isinstance(s, Block)]
 
 
 @pytest.mark.parametrize(
@@ -100,20 +100,20 @@ def elements(nest: BlockContext) -> dict[int, set[int]]:
     index = eval(f"lambda {', '.join(names)}: {nest.over_loops(nest.block.body.indices[0])}")
     meets = eval(f"lambda {', '.join(names)}: {nest.block.predicate}")
     sizes = [eval(f"lambda {', '.join(names[:k])}: {x.extent}") for k, x in enumerate(nest.loops)]
-    found: dict[int, set[int]] = {}
+    by_iteration: dict[int, set[int]] = {}
     for outer in range(sizes[0]()):
         every = ((outer, o, i) for o in range(sizes[1](outer)) for i in range(sizes[2](outer, o)))
-        found[outer] = {index(*at) for at in every if meets(*at)}
-    return found
+        by_iteration[outer] = {index(*at) for at in every if meets(*at)}
+    return by_iteration
 
 
 def test_proved_covers_are_right() -> None:
-    said = 0
+    proved = 0
     for seed in range(1500):
         rng = np.random.default_rng(seed)
         a, b = nests(random_store("a", rng), random_store("b", rng), str(rng.integers(1, 6)))
         mine, theirs = elements(a), elements(b)
         answer = is_covered_by_inversion(a, b, 1)
         assert not answer or all(mine[k] <= theirs[k] for k in mine), f"{a.text}\n{b.text}"
-        said += answer
-    assert said > 80
+        proved += answer
+    assert proved > 80

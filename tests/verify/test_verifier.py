@@ -245,9 +245,9 @@ BAD: dict[str, tuple[str, str]] = {
 
 @pytest.mark.parametrize(("text", "message"), BAD.values(), ids=BAD)
 def test_invalid_programs_are_rejected(text: str, message: str) -> None:
-    with pytest.raises(VerifyError) as caught:
+    with pytest.raises(VerifyError) as error:
         verify(parse(text))
-    assert message in str(caught.value)
+    assert message in str(error.value)
 
 
 def _single(store: Store, *buffers: Buffer) -> Func:
@@ -267,9 +267,9 @@ def test_invalid_trees_without_text_are_rejected() -> None:
         (_single(Store(a, (const(0),), const(1.0, float32)), a, a), "its declarations: 2 buffers are named 'A'"),
     ]  # fmt: skip
     for func, message in cases:
-        with pytest.raises(VerifyError) as caught:
+        with pytest.raises(VerifyError) as error:
             verify(func)
-        assert message in str(caught.value)
+        assert message in str(error.value)
     block = _single(Store(a, (const(0),), const(1.0, float32)), a).body
     with pytest.raises(VerifyError, match="a sequence: has 1 statements or a sequence inside"):
         verify(Func("f", (a,), (), (), Seq((block,))))
@@ -277,9 +277,9 @@ def test_invalid_trees_without_text_are_rejected() -> None:
 
 def test_all_problems_are_reported() -> None:
     text = one("B[v + 1] = A[v - 1]")
-    with pytest.raises(VerifyError) as caught:
+    with pytest.raises(VerifyError) as error:
         verify(parse(text))
-    lines = str(caught.value).splitlines()
+    lines = str(error.value).splitlines()
     assert lines[0] == "[verify] func 'f': 2 problems"
     assert lines[1].startswith("  block 'B': index v - 1 of buffer 'A' (read, dimension 0) is not proved >= 0")
     assert sum("is not proved" in line for line in lines) == 2

@@ -81,16 +81,16 @@ def _check(func: Func) -> None:
         loops.append(s)
         s = s.body
     assert isinstance(s, Block)
-    seen: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+    iterations_by_point: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
     for p in product(*(range(int(str(loop.extent))) for loop in loops)):
         env = {loop.var: x for loop, x in zip(loops, p, strict=True)}
         if value(s.predicate, env):
-            seen.setdefault(tuple(int(value(i.binding, env)) for i in s.iters), []).append(p)
+            iterations_by_point.setdefault(tuple(int(value(i.binding, env)) for i in s.iters), []).append(p)
     domain = set(product(*(range(int(str(i.extent))) for i in s.iters)))
-    assert set(seen) == domain, "not every point of the domain, or points outside"
+    assert set(iterations_by_point) == domain, "not every point of the domain, or points outside"
     reduces = [i.kind is IterKind.REDUCE for i in s.iters]
     writers: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for point, iterations in seen.items():
+    for point, iterations in iterations_by_point.items():
         element = tuple(x for x, r in zip(point, reduces, strict=True) if not r)
         writers.setdefault(element, []).extend(iterations)
     for iterations in writers.values():
@@ -131,11 +131,11 @@ def test_accepted_reductions_are_right(func: Func) -> None:
     counts = _counts(func)
     assert len(set(counts.values())) == 1, "some elements count more points than others"
     (block,) = [s for s in _statements(func.body) if isinstance(s, Block)]
-    wanted = 1
+    expected = 1
     for i in block.iters:
         if i.kind is IterKind.REDUCE:
-            wanted *= int(str(i.extent))
-    assert set(counts.values()) == {wanted}
+            expected *= int(str(i.extent))
+    assert set(counts.values()) == {expected}
 
 
 def _statements(s: Stmt) -> list[Stmt]:

@@ -68,9 +68,9 @@ def execute(options: argparse.Namespace) -> Result:
     executable.run(feeds)  # what does not fit is an error of this process
     plan = engine_comparison.RunPlan(options.rounds, options.seconds, options.pause)
 
-    def timed(tell: Progress) -> engine_comparison.ComparisonResult:
+    def timed(report_progress: Progress) -> engine_comparison.ComparisonResult:
         return engine_comparison.compare_engines(
-            executable, None if is_compiled(options.file) else options.file, peers, feeds, plan, tell
+            executable, None if is_compiled(options.file) else options.file, peers, feeds, plan, report_progress
         )
 
     result = with_progress(options, timed)

@@ -209,7 +209,9 @@ def executable_of(options: argparse.Namespace) -> Executable:
 
     return with_progress(
         options,
-        lambda tell: compile_with_options(options.file, compile_options(options), options.threads, tell),
+        lambda report_progress: compile_with_options(
+            options.file, compile_options(options), options.threads, report_progress
+        ),
     )
 
 

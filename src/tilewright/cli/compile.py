@@ -47,9 +47,9 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(f"'{output}' is a folder", where="--output", hint="name the file to write in it")
     start = time.monotonic()
 
-    def work(tell: Progress) -> "tuple[Compilation, Artifact]":
-        compilation = make_compilation(options.file, compile_options(options), tell)
-        tell("machine code", 0, 1)
+    def work(report_progress: Progress) -> "tuple[Compilation, Artifact]":
+        compilation = make_compilation(options.file, compile_options(options), report_progress)
+        report_progress("machine code", 0, 1)
         return compilation, compilation.artifact()
 
     compilation, artifact = with_progress(options, work)

@@ -28,7 +28,7 @@ from tilewright.runtime.manifest import NativeStep
 if TYPE_CHECKING:
     from tilewright.driver.compilation import Compilation
 
-LEVELS = ("graph", "layouts", "expressions", "loops", "schedule", "construction", "llvm", "asm", "memory")
+LEVELS = ("graph", "layouts", "expressions", "loops", "schedule", "construction", "cost", "llvm", "asm", "memory")
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -45,13 +45,20 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
     levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
     levels.add_argument(
-        "--construction", action="store_true", help="how gensor or roller came to its programs: forms, walk, ranking"
+        "--construction",
+        action="store_true",
+        help="how gensor or roller constructed its programs: sketches, trajectory, ranking",
+    )
+    levels.add_argument(
+        "--cost",
+        action="store_true",
+        help="what every level and resource takes, by the cost model of gensor and roller",
     )
     levels.add_argument("--llvm", action="store_true", help="LLVM IR")
     levels.add_argument("--asm", action="store_true", help="machine code as assembly")
     levels.add_argument("--memory", action="store_true", help="the memory plan")
-    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops, schedule, construction)")
-    levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction)")
+    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops, schedule, construction, cost)")
+    levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction, cost)")
     levels.add_argument("--svg", type=Path, metavar="FILE", help="draw the states of one kernel's construction")
     add_compile_options(parser)
     return parser
@@ -60,9 +67,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Prints the chosen levels."""
     chosen = [level for level in LEVELS if getattr(options, level)]
-    if (options.node is not None or options.svg is not None) and not options.construction:
-        flag = "--node" if options.svg is None else "--svg"
-        raise OptionError("it belongs to --construction", where=flag, hint="add --construction")
+    _check_levels(options)
     if is_compiled(options.file):
         if chosen:
             reject_compiled(options.file, f"a compiled file has no --{chosen[0]} any more")
@@ -71,22 +76,25 @@ def execute(options: argparse.Namespace) -> Result:
     from tilewright.driver.compile import make_compilation
     from tilewright.frontend.onnx import load_onnx
     from tilewright.graph.layouts.plan_json import to_data
-    from tilewright.report import construction
+    from tilewright.report import construction, cost
 
     if options.node is not None:
         # before the work of compiling
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     compilation = with_progress(
         options,
-        lambda tell: make_compilation(options.file, compile_options(options), tell),
+        lambda report_progress: make_compilation(options.file, compile_options(options), report_progress),
     )
     function_names = [k.name for k in compilation.kernels]
     if options.kernel is not None and options.kernel not in function_names:
         what = f"there is no function {options.kernel!r}; there are {', '.join(function_names) or 'none'}"
         raise OptionError(what, where="--kernel")
     constructions = (
-        construction.constructions(compilation, options.node, options.kernel) if options.construction else ()
+        construction.constructions(compilation, options.node, options.kernel)
+        if options.construction or options.cost
+        else ()
     )
+    costs = tuple(cost.kernel_cost(c) for c in constructions) if options.cost else ()
     if options.svg is not None:
         write_text(options.svg, construction.picture(constructions), "--svg", options.quiet)
     printers: dict[str, Callable[[], str]] = {
@@ -96,6 +104,7 @@ def execute(options: argparse.Namespace) -> Result:
         "loops": lambda: show.loops(compilation, options.kernel),
         "schedule": lambda: show.schedules(compilation, options.kernel),
         "construction": lambda: construction.text(constructions),
+        "cost": lambda: cost.text(costs),
         "llvm": compilation.llvm,
         "asm": compilation.assembly,
         "memory": lambda: show.memory(compilation),
@@ -111,7 +120,22 @@ def execute(options: argparse.Namespace) -> Result:
         }
     if options.construction:
         data["construction"] = [construction.data(c) for c in constructions]
+    if options.cost:
+        data["cost"] = [cost.data(c) for c in costs]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
+
+
+def _check_levels(options: argparse.Namespace) -> None:
+    """Checks that the levels are chosen to which options belong.
+
+    Raises:
+        OptionError: one is not.
+    """
+    if options.svg is not None and not options.construction:
+        raise OptionError("it belongs to --construction", where="--svg", hint="add --construction")
+    if options.node is not None and not (options.construction or options.cost):
+        what, hint = "it belongs to --construction and --cost", "add --construction or --cost"
+        raise OptionError(what, where="--node", hint=hint)
 
 
 def _level_data(compilation: "Compilation", level: str, text: str, kernel: str | None) -> Any:

@@ -55,7 +55,9 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(what, where="--seconds")
     if options.top is not None and options.top < 1:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
-    compilation = with_progress(options, lambda tell: make_compilation(options.file, compile_options(options), tell))
+    compilation = with_progress(
+        options, lambda report_progress: make_compilation(options.file, compile_options(options), report_progress)
+    )
     feeds = feeds_of(options, compilation.manifest, random_default=True)
     profile = profile_compilation(compilation, feeds, options.threads, options.seconds, options.overhead, options.file)
     if options.html is not None:

@@ -57,7 +57,9 @@ def execute(options: argparse.Namespace) -> Result:
     def compiled(expose_intermediates: bool) -> Any:
         return with_progress(
             options,
-            lambda tell: make_compilation(options.file, compile_options(options), tell, expose_intermediates),
+            lambda report_progress: make_compilation(
+                options.file, compile_options(options), report_progress, expose_intermediates
+            ),
         )
 
     compilation = compiled(False)

@@ -1,6 +1,6 @@
 """Operations of expressions on LLVM values: wrapping, rounding, and the cases that must not trap.
 
-`Arith` works on typed scalars and vectors (`llvm_types`); it knows nothing of expressions, loops or memory. The
+`Arith` works on typed scalars and vectors (`llvm_types`); it does not depend on expressions, loops or memory. The
 semantics are those of `expr/nodes.py`.
 """
 

@@ -95,7 +95,7 @@ class BlockEmitter:
         return conjunction(*unknown)
 
     def max_active_lanes(self, body: Stmt) -> int:
-        """Lanes of the enclosing vectorized loop that may be active in a block, as far as constants tell; all lanes
+        """Lanes of the enclosing vectorized loop that may be active in a block, as far as constants decide; all lanes
         where the body is more than a block, or accumulates in a vector."""
         lanes = self.scope.lanes
         if not isinstance(body, Block) or self.is_accumulating(body):
@@ -127,7 +127,7 @@ class BlockEmitter:
         elements; in private buffers also other patterns, where all lanes are in bounds and need no mask."""
         target = self.target
         accesses = [(r.target.buffer, r.target.indices)]
-        accesses += [(n.buffer, n.indices) for n in loads(r.target.value)]
+        accesses += [(n.buffer, n.indices) for n in loads(r.target.value) if not self.exprs.tiles.is_transposed(n)]
         all_widths = target.has("avx512bw") and target.mask_registers
         if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
             return False

@@ -29,6 +29,7 @@ from tilewright.codegen.llvm_types import (
     splat,
     with_lanes,
 )
+from tilewright.codegen.transposed_tiles import TransposedTiles
 from tilewright.errors import InternalError
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.dtype import int32, int64
@@ -62,6 +63,7 @@ class ExprEmitter:
         self.memory = MemoryEmitter(self.arith)
         self.indices = IndexEmitter(builder, scope, self.value)
         self.addresses = AddressEmitter(builder, scope, self.indices, pointer)
+        self.tiles = TransposedTiles(self.arith, scope, self.addresses)
         self.active = ActiveLanes()
 
     def value(self, e: Expr) -> ir.Value:
@@ -93,9 +95,13 @@ class ExprEmitter:
                 return self._emit_select(e)
             case Load(buffer, indices):
                 address = self.addresses.address(buffer, indices)
-                return self.memory.load(
-                    buffer.dtype, address, self.addresses.accessible_lanes(buffer, address, self.active)
-                )
+                active = self.addresses.accessible_lanes(buffer, address, self.active)
+                # rows of lanes that are known to be inactive are not read: what lies there may be slow to compute with
+                is_known = isinstance(self.active.mask, ir.Constant)
+                column = self.tiles.column(e, address, self.active if is_known else active)
+                if column is not None:
+                    return self.arith.from_memory(buffer.dtype, column)
+                return self.memory.load(buffer.dtype, address, active)
             case _:
                 raise InternalError(f"cannot generate code for {type(e).__name__}")
 

@@ -13,8 +13,9 @@ from llvmlite import ir
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.llvm_types import I64, broadcast, constant, splat
 from tilewright.codegen.subvectors import subvector_length
+from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.intervals import Interval, polynomial_interval
-from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial, sort_key
+from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial
 from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 
@@ -172,7 +173,7 @@ class IndexEmitter:
         return max((depth.get(v, -1) for a in monomial for v in self.scope.dependencies(a).variables), default=-1)
 
     def _outermost_first(self, terms: Terms) -> list[tuple[Monomial, int]]:
-        return sorted(terms.items(), key=lambda t: (self._loop_depth(t[0]), [sort_key(a) for a in t[0]]))
+        return sorted(terms.items(), key=lambda t: (self._loop_depth(t[0]), [order_key(a) for a in t[0]]))
 
     def _emit_sum(self, terms: Terms) -> ir.Value:
         key = frozenset(terms.items())

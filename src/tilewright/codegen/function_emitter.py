@@ -235,13 +235,15 @@ class FunctionEmitter:
 
     def _unrolled_loop(self, loop: For, size: int) -> None:
         """An unrolled loop, with compiler barriers between iterations where registers are short."""
-        nested_blocks = self._nested_blocks(loop.body, self.scope.bounds, {}) if self.scope.lane is None else ()
+        is_inside_vector = self.scope.lane is not None
+        nested_blocks = () if is_inside_vector else tuple(self._nested_blocks(loop.body, self.scope.bounds, {}))
         needs_barriers = has_register_pressure(loop, nested_blocks, self.scope, self.kernel.target)
-        for i in range(size):
-            if needs_barriers and i:
-                self.control.compiler_barrier()
-            with self.scope.with_constant(loop.var, i):
-                self._iteration(loop)
+        with self.exprs.tiles.in_unrolled_loop(loop, size, nested_blocks):
+            for i in range(size):
+                if needs_barriers and i:
+                    self.control.compiler_barrier()
+                with self.scope.with_constant(loop.var, i):
+                    self._iteration(loop)
 
     def _vectorized_loop(self, loop: For, size: int) -> None:
         """A vectorized loop, without vectors at its end whose lanes are all inactive."""
@@ -296,15 +298,15 @@ class FunctionEmitter:
             self.scope.variables.pop(loop.var, None)
 
     def _conditions_before_last_iteration(self, loop: For, body: Stmt) -> tuple[Expr, ...]:
-        """Conditions on lanes that hold before the last iteration of a loop, which is therefore peeled: always for a
-        loop around a vectorized one, otherwise where its extent is a constant, so that the masks of the peeled
-        iteration are, too."""
+        """Conditions on lanes and columns that hold before the last iteration of a loop, which is therefore peeled:
+        always for a loop around a vectorized one, otherwise where its extent is a constant, so that the masks of the
+        peeled iteration are, too."""
         if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
             return ()
         if not is_around_vector_loop(loop) and constant_value(polynomial(loop.extent)) is None:
             return ()
         nested_blocks = self._nested_blocks(body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
-        return conditions_before_last_iteration(loop, nested_blocks, self.scope)
+        return conditions_before_last_iteration(loop, nested_blocks, self.scope, self.exprs.tiles.column_variables)
 
     def _iteration(self, loop: For) -> None:
         """One iteration: prefetches, then the body."""

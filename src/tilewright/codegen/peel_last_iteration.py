@@ -1,15 +1,16 @@
-"""Last-iteration peeling: conditions on lanes that hold in all iterations of a loop but the last.
+"""Last-iteration peeling: conditions on lanes, and on the columns of tiles that are transposed in registers, that hold
+in all iterations of a loop but the last.
 
 `function_emitter.py` writes the loop and the copy of its last iteration from them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.unswitch import NestedBlock
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.nodes import TRUE, Expr
+from tilewright.expr.nodes import TRUE, Expr, Var
 from tilewright.loops.ir import Block, For, LoopKind
 
 
@@ -20,28 +21,25 @@ def is_around_vector_loop(loop: For) -> bool:
 
 
 def conditions_before_last_iteration(
-    loop: For, nested_blocks: Iterable[NestedBlock], scope: EmitScope
+    loop: For, nested_blocks: Iterable[NestedBlock], scope: EmitScope, columns: Callable[[NestedBlock], Set[Var]]
 ) -> tuple[Expr, ...]:
-    """The conditions on lanes that hold in all iterations of a loop but the last.
+    """The conditions on lanes and columns that hold in all iterations of a loop but the last.
 
     Args:
         loop: a loop that is not vectorized.
         nested_blocks: the blocks in it.
         scope: variables bound outside the loop.
+        columns: the variables of the unrolled loops of a block whose iterations read columns.
     """
     edge_conditions: dict[Expr, None] = {}
     for nested in list(nested_blocks):
         bounds = _bounds_before_last_iteration(loop, nested)
+        tile_variables = scope.vector_variables | columns(nested)
         for c in nested.block.conditions:
-            if c not in scope.true_conditions and _is_edge_condition(loop, c, scope) and simplify(c, bounds) is TRUE:
+            is_edge = loop.var in scope.dependencies(c).variables and scope.dependencies(c).variables & tile_variables
+            if c not in scope.true_conditions and is_edge and simplify(c, bounds) is TRUE:
                 edge_conditions.setdefault(c)
     return tuple(edge_conditions)
-
-
-def _is_edge_condition(loop: For, c: Expr, scope: EmitScope) -> bool:
-    """Whether a condition depends on the loop and on lanes."""
-    variables = scope.dependencies(c).variables
-    return loop.var in variables and any(v in scope.vector_variables for v in variables)
 
 
 def _bounds_before_last_iteration(loop: For, nested: NestedBlock) -> Bounds:

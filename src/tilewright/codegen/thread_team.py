@@ -35,7 +35,7 @@ SPIN_TICKS = 1 << 17
 """Spinning time of a thread before it sleeps, in ticks of x86's time-stamp counter: 30 to 65 us at 2 to 4 GHz."""
 
 _SPINS_PER_SECOND = 20_000
-"""The same on AArch64, whose counter tells its frequency: 50 us."""
+"""The same on AArch64, whose frequency can be read: 50 us."""
 
 MAX_SERIAL_CALLS = 63
 """Limit of the backoff: after a region whose start and end took longer than its work, the next call runs serially; if

@@ -9,32 +9,26 @@ guards, masks, shuffles and spills, overlap, and the hardware prefetcher (`Machi
 are ranked.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import CacheHierarchy, caches, miss_ratio
+from tilewright.cost.caches import caches, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch, remainder_tiles
-from tilewright.cost.features import Features, extract_features, lane_strides
+from tilewright.cost.features import lane_strides
 from tilewright.cost.footprint import Numbers, sum_arrays
-from tilewright.cost.instructions import tile_cycles
-from tilewright.cost.load_phase import load_phase_fraction
-from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import parallel_time
-from tilewright.cost.regime import is_long_reduction, is_streaming
+from tilewright.cost.part_work import part_work
+from tilewright.cost.regime import is_long_reduction
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
-from tilewright.cost.traffic import cache_traffic, has_line_per_lane
+from tilewright.cost.traffic import has_line_per_lane
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, TileProgram
-
-CODE_SIZE_TIEBREAK = 4e-4
-"""Tie-breaker: relative penalty per unrolled vector operation, so that smaller code wins among equals."""
 
 MAX_BATCH_SIZE = 4000
 """Candidates that are scored at once; the intermediate arrays of more do not stay in caches."""
@@ -48,16 +42,23 @@ def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
         o = problem.operands[k]
         if not o.constant:
             size = float(prod(o.shape))
-            # the nearest level that holds the operand and its copy
-            level = next(
-                (x for x in machine.levels[1:] if 2.0 * size * o.element_bytes <= x.share * cost.usable_cache_fraction),
-                machine.levels[-1],
-            )
             copy_cycles = cost.copy_cycles if problem.axes[axis].is_static else cost.masked_copy_cycles
             cycles = copy_cycles if o.strides[axis] == 1 else cost.transpose_cycles
-            # in memory, lines are read before they are written
-            transfers = 2.0 if level.ways else 3.0
-            total += size * (cycles / machine.ghz + transfers * o.element_bytes / level.gbs(1))
+            total += size * cycles / machine.ghz + _copy_transfer_time(size * o.element_bytes, machine)
+    return total
+
+
+def _copy_transfer_time(bytes_: float, machine: Machine) -> float:
+    """Nanoseconds of moving an operand and its copy through the memory levels on one thread: from L2, and what both
+    together do not fit into a cache from farther away."""
+    total, share = 0.0, 1.0
+    for level in machine.levels[1:]:
+        # in memory, lines are read before they are written
+        transfers = 2.0 if level.ways else 3.0
+        # what is read from first to last has left a cache that is a little too small
+        missed = share * min(1.0, 2.0 * miss_ratio(2.0 * bytes_, level.share, machine.cost)) if level.ways else 0.0
+        total += (share - missed) * transfers * bytes_ / level.gbs(1)
+        share = missed
     return total
 
 
@@ -76,30 +77,61 @@ def _family_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Ma
 
 def _batch_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Machine) -> Time:
     """The times of one batch."""
-    main = CandidateBatch.of(family, sketch, sizes)
-    heights, counts = remainder_tiles(family, sketch, sizes)
-    with_remainder = np.flatnonzero((counts > 0).any(axis=1))
-    has_whole_tile = _has_whole_tile(family, sketch, sizes)
-    if not len(with_remainder):
-        times = _zero_unless(has_whole_tile, _part_times(sketch, main, machine))
+    parts = split_parts(family, sketch, sizes)
+    if parts.remainder is None:
+        times = _zero_unless(parts.has_whole_tile, _part_times(sketch, parts.main, machine))
     else:
-        rows, remainder_family = heights * counts, family.select(with_remainder)
-        remainder_sizes, remainder_rows = sizes[with_remainder], rows[with_remainder]
-        remainder = CandidateBatch.of_remainder(
-            remainder_family, sketch, remainder_sizes, heights[with_remainder], remainder_rows
-        )
         # one array for both: formulas cost as much for few candidates as for many
-        both, count = _part_times(sketch, main.concat(remainder), machine), len(sizes)
+        both, count = _part_times(sketch, parts.main.concat(parts.remainder), machine), len(sizes)
         main_times, rest = both.map_arrays(lambda x: x[:count]), both.map_arrays(lambda x: x[count:])
-        # the remainder follows the whole tiles in the same tasks where an L2 tile has all whole tiles of rows
-        whole_rows = _rows_in_whole_tiles(remainder_family, remainder_sizes)
-        has_own_tasks = ((remainder_sizes[:, L2] < whole_rows) & (remainder_rows > 0)).any(axis=1)
-        fork_join = rest.parallel * np.where(has_own_tasks, 1.0, 0.0)
+        fork_join = rest.parallel * np.where(parts.has_own_tasks, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, fork_join, rest.total - rest.parallel + fork_join)
-        times = _zero_unless(has_whole_tile, main_times) + _scatter_times(with_remainder, rest, count)
+        times = _zero_unless(parts.has_whole_tile, main_times) + _scatter_times(parts.positions, rest, count)
     threads = np.where(times.parallel > 0, machine.cores, 1)
     (packing,) = family.per_shape(lambda p: (packing_time(p, sketch, machine),))
     return Time(times.compute, times.memory, times.parallel, times.total + packing / threads)
+
+
+def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time:
+    """The times of all whole register tiles, or of the remainder."""
+    part = part_work(sketch, batch, machine)
+    return parallel_time(
+        part.phases, part.features.tasks, part.slowdown, machine, part.levels_in_turn, part.traffic_growth
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Candidates as their whole register tiles and the remainder.
+
+    Attributes:
+        main: whole register tiles of all candidates, at least one along every axis.
+        has_whole_tile: which candidates have a whole register tile at all.
+        positions: of the candidates that have a remainder.
+        remainder: their remainders; None where no candidate has one.
+        has_own_tasks: which of the remainders are tasks of their own: the others follow the whole tiles in the same
+            tasks, as an L2 tile has all whole tiles of rows.
+    """
+
+    main: CandidateBatch
+    has_whole_tile: Mask
+    positions: npt.NDArray[np.int64]
+    remainder: CandidateBatch | None
+    has_own_tasks: Mask
+
+
+def split_parts(family: ShapeFamily, sketch: Sketch, sizes: Sizes) -> Parts:
+    """The parts of candidates [candidate, level, axis]."""
+    main, has_whole_tile = CandidateBatch.of(family, sketch, sizes), _has_whole_tile(family, sketch, sizes)
+    heights, counts = remainder_tiles(family, sketch, sizes)
+    positions = np.flatnonzero((counts > 0).any(axis=1))
+    if not len(positions):
+        return Parts(main, has_whole_tile, positions, None, np.zeros(0, np.bool_))
+    family, sizes, heights, counts = family.select(positions), sizes[positions], heights[positions], counts[positions]
+    rows = heights * counts
+    remainder = CandidateBatch.of_remainder(family, sketch, sizes, heights, rows)
+    is_own: Mask = (sizes[:, L2] < _rows_in_whole_tiles(family, sizes)) & (rows > 0)
+    return Parts(main, has_whole_tile, positions, remainder, np.logical_or.reduce(is_own, axis=1))
 
 
 def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Numbers:
@@ -170,70 +202,6 @@ def _scatter_times(positions: npt.NDArray[np.int64], time: Time, count: int) -> 
         return result
 
     return time.map_arrays(scatter)
-
-
-def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time:
-    """The times of all whole register tiles, or of the remainder."""
-    cost = machine.cost
-    family, problem = batch.family, batch.family.problem
-    if not is_long_reduction(problem, cost):
-        batch = _unroll_windows(problem, sketch, batch)
-    hierarchy = CacheHierarchy.of(machine)
-    line, capacities = hierarchy.line, hierarchy.capacities
-    features = extract_features(problem, sketch, batch, line, cost)
-    work = tile_cycles(problem, sketch, batch, features, machine) / machine.ghz
-    footprints = LoopFootprints.of(problem, sketch, batch, line)
-    moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
-    growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
-    slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    if is_streaming(problem, cost):
-        # what is read from first to last, as it was written, has left a cache that is a little too small
-        misses = family.per_shape(
-            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(_total_bytes(p), x, cost)) for x in capacities[1:])]
-        )
-        missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
-        return parallel_time([(work, missed)], features.tasks, slowdown, machine, traffic_growth=growth)
-    if is_long_reduction(problem, cost):
-        # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams
-        penalty = 1.0 + np.maximum(features.streams - cost.max_streams, 0.0) / cost.max_streams * cost.stream_penalty
-        moved = [m * penalty if k >= 1 else m for k, m in enumerate(moved)]
-        phases = [(work, moved)]
-        if len(capacities) > 1:
-            first = load_phase_fraction(problem, sketch, batch, capacities[1], line, cost, footprints)
-            phases = _load_phases(work, moved, first)
-        return parallel_time(phases, features.tasks, slowdown, machine, traffic_growth=growth)
-    work = work + _scatter_stalls(features, moved[0], line, machine)
-    misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x, cost) for x in capacities[1:])])
-    missed = [m * ratio for m, ratio in zip(moved, misses, strict=True)]
-    return parallel_time([(work, missed)], features.tasks, slowdown, machine, True, growth)
-
-
-def _scatter_stalls(features: Features, moved: Numbers, line: int, machine: Machine) -> Numbers:
-    """Nanoseconds that scatter stores wait: they retire in order, and each waits for its line from L2."""
-    stalls = moved / (3.0 * line) * machine.levels[min(1, len(machine.levels) - 1)].latency_ns
-    return np.where(features.scatter_stores > 0, stalls, 0.0)
-
-
-def _load_phases(work: Numbers, moved: Sequence[Numbers], fraction: Numbers) -> list[tuple[Numbers, list[Numbers]]]:
-    """Work, and bytes that leave each memory level, during the load phase, which takes a fraction of the work, and
-    during the rest, in which data comes from L2 only."""
-    rest = 1.0 - fraction
-    return [
-        (work * fraction, [moved[0] * fraction, *moved[1:]]),
-        (work * rest, [moved[0] * rest, *(np.zeros_like(m) for m in moved[1:])]),
-    ]
-
-
-def _unroll_windows(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> CandidateBatch:
-    """The batch as LLVM compiles it: short windows are fully unrolled, whichever of their loops a program keeps."""
-    sizes, windows = batch.sizes.copy(), [k for k in problem.reduce if k != sketch.lane]
-    sizes[REGISTER, windows] = sizes[L1, windows]
-    return replace(batch, sizes=sizes)
-
-
-def _total_bytes(problem: Problem) -> float:
-    """Bytes of all operands and results."""
-    return float(sum(prod(o.shape) * o.element_bytes for o in (*problem.operands, *problem.results)))
 
 
 def program_time(program: TileProgram, machine: Machine) -> float:

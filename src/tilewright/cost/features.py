@@ -16,6 +16,7 @@ from tilewright.cost.footprint import (
 )
 from tilewright.cost.shape_family import OperandView
 from tilewright.machine.cost_parameters import CostParameters
+from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
@@ -47,6 +48,8 @@ class Features:
         split_loads: vector loads per step that touch two cache lines.
         vector_stores: vectors that elementwise work stores per step.
         gather_loads: elements per step that are loaded one by one, as they are far apart along the lanes.
+        row_loads: pieces of rows per step that are loaded to be transposed in registers.
+        transposed_vectors: vectors per step that are transposed in registers.
         scatter_stores: elements per step that are stored one by one.
         tile_invariant_broadcasts: broadcast loads per step that the next register tiles share.
         step_invariant_broadcasts: broadcast loads that are the same in all steps of a register tile.
@@ -69,6 +72,8 @@ class Features:
     split_loads: Numbers
     vector_stores: Numbers
     gather_loads: Numbers
+    row_loads: Numbers
+    transposed_vectors: Numbers
     scatter_stores: Numbers
     tile_invariant_broadcasts: Numbers
     step_invariant_broadcasts: Numbers
@@ -91,6 +96,7 @@ class _StepCounts:
         self.vector_loads = self.broadcast_loads = self.shuffled_vectors = zeros
         self.split_loads = self.vector_stores = self.gather_loads = self.scatter_stores = zeros
         self.tile_invariant_broadcasts = self.step_invariant_broadcasts = self.reused_vectors = zeros
+        self.row_loads = self.transposed_vectors = zeros
         self.operand_registers = self.window_registers = zeros
 
     def add(self, position: int, operand: OperandView, stride: int) -> None:
@@ -104,7 +110,7 @@ class _StepCounts:
             return
         shifts = _lane_shifts(operand, self._sketch.lane, self._box)
         if stride > MAX_SHUFFLE_STRIDE:
-            self.gather_loads = self.gather_loads + elements * shifts
+            self._add_columns(position, elements * shifts)
             return
         if window_axes := _window_axes(self._problem, self._sketch, operand, self._box):
             reused = _window_registers(self._problem, self._sketch, operand, self._box, window_axes)
@@ -114,6 +120,22 @@ class _StepCounts:
             self._add_broadcast(operand, elements)
         else:
             self._add_vectors(position, operand, stride, elements, shifts)
+
+    def _add_columns(self, position: int, elements: Numbers) -> None:
+        """Counts an operand whose elements along the lanes are far apart: transposed in registers where the tile has
+        enough neighbouring columns."""
+        lanes, axis = self._sketch.lanes, column_axis(self._problem, self._sketch, position)
+        if axis is None:
+            self.gather_loads = self.gather_loads + elements
+            return
+        columns = self._box[axis]
+        width = np.exp2(np.floor(np.log2(np.clip(columns, 1.0, lanes))))
+        # the last piece of a row begins so early that it ends with the row
+        pieces = elements / columns * np.ceil(columns / width)
+        is_transposed = columns >= MIN_COLUMNS
+        self.gather_loads = self.gather_loads + np.where(is_transposed, 0.0, elements)
+        self.row_loads = self.row_loads + np.where(is_transposed, pieces, 0.0)
+        self.transposed_vectors = self.transposed_vectors + np.where(is_transposed, pieces * width / lanes, 0.0)
 
     def _add_broadcast(self, operand: OperandView, elements: Numbers) -> None:
         """Counts an operand that does not move along the lanes."""
@@ -191,6 +213,8 @@ def extract_features(
         split_loads=counts.split_loads,
         vector_stores=counts.vector_stores,
         gather_loads=counts.gather_loads,
+        row_loads=counts.row_loads,
+        transposed_vectors=counts.transposed_vectors,
         scatter_stores=counts.scatter_stores,
         tile_invariant_broadcasts=counts.tile_invariant_broadcasts,
         step_invariant_broadcasts=counts.step_invariant_broadcasts,

@@ -8,10 +8,12 @@ wait, out-of-order execution starts the instructions of the next tiles, as far a
 import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch, k_block_count
+from tilewright.cost.core_terms import CoreTerms, TileCycles
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.regime import is_streaming
 from tilewright.machine.model import Machine
+from tilewright.tile.columns import MIN_BYTES, MIN_COLUMNS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch
 
@@ -32,14 +34,17 @@ MAX_LLVM_UNROLL = 300.0
 
 def tile_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
-) -> Numbers:
+) -> TileCycles:
     """Cycles of all instructions of candidates, on one core."""
     entries = _loop_entries(problem, batch, features)
     has_loop = entries > 0
-    cycles = looped_cycles(problem, sketch, batch, features, machine, entries)
+    looped, unrolled = _looped_terms(problem, sketch, batch, features, machine, entries), None
+    cycles = looped.total
     if not has_loop.all():
-        cycles = np.where(has_loop, cycles, unrolled_cycles(problem, sketch, batch, features, machine))
-    return features.register_tiles * _live_vector_fraction(problem, sketch, batch) * cycles
+        unrolled = _unrolled_terms(problem, sketch, batch, features, machine)
+        cycles = np.where(has_loop, cycles, unrolled.total)
+    tiles = features.register_tiles * _live_vector_fraction(problem, sketch, batch)
+    return TileCycles(looped, unrolled, has_loop, tiles, tiles * cycles)
 
 
 def _live_vector_fraction(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Numbers:
@@ -55,7 +60,7 @@ def _loop_entries(problem: Problem, batch: CandidateBatch, features: Features) -
     """Number of reduction loops entered per register tile and K-block, of those that neither the program nor LLVM
     unrolls; 0 where there are none."""
     body = features.vector_operations + features.vector_loads + features.broadcast_loads
-    body = body + features.shuffled_vectors + features.gather_loads
+    body = body + features.shuffled_vectors + features.gather_loads + features.row_loads
     entries, is_unrolled = np.zeros_like(body), np.ones(len(body), np.bool_)
     counts = [batch.tiles[L1][k] / batch.tiles[REGISTER][k] for k in problem.reduce]
     for k in range(len(counts) - 1, -1, -1):
@@ -68,17 +73,17 @@ def _loop_entries(problem: Problem, batch: CandidateBatch, features: Features) -
     return entries
 
 
-def looped_cycles(
+def _looped_terms(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine, entries: Numbers
-) -> Numbers:
+) -> CoreTerms:
     """Cycles of one register tile with reduction loops that are entered so often."""
-    cost = machine.cost
-    step = step_cycles(problem, sketch, batch, features, machine)
+    cost, steps = machine.cost, features.steps
+    step = _step_terms(problem, sketch, batch, features, machine)
     vectors = features.accumulators
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
     results = vectors * sum(1.0 / (machine.store_ports if o.written else machine.load_ports) for o in problem.results)
     if sketch.transposed_store:
-        results = results + vectors * sketch.lanes * cost.scatter_cycles
+        results = results + _transposed_store_cycles(problem, sketch, batch, vectors, machine)
     results = results / k_block_count(sketch, batch)
     if sketch.lane in problem.reduce:
         results = np.maximum(
@@ -91,17 +96,44 @@ def looped_cycles(
     is_sole = _is_sole_tile(problem, batch)
     # the K-blocks of a sole tile continue the streams
     stream_starts = np.where(is_sole, stream_starts / k_block_count(sketch, batch), stream_starts)
-    loops = entries * cost.loop_cycles + stream_starts
+    loop_entry = entries * cost.loop_cycles
     # the next tile reads the pages of a K-block again; where a tile computes all K-blocks first, those of all
     pages_between_uses = np.where(is_sole, features.all_pages, features.pages)
     tlb_misses = _tlb_miss_cycles(features, pages_between_uses, machine, cost.tlb_miss_cycles)
-    return features.steps * step + loops + partial_sums + results + tlb_misses + cost.tile_cycles
+    exposed = {name: (*term, steps) for name, term in step.exposed.items()} | {
+        "loop_entry": (loop_entry,), "stream_starts": (stream_starts,), "k_blocks": (partial_sums,),
+        "results": (results,), "tlb_misses": (tlb_misses,), "tile_entry": (cost.tile_cycles,),
+    }  # fmt: skip
+    total = steps * step.total + (loop_entry + stream_starts) + partial_sums + results + tlb_misses + cost.tile_cycles
+    overlapping, contained = (
+        {name: (*term, steps) for name, term in x.items()} for x in (step.overlapping, step.contained)
+    )
+    return CoreTerms(overlapping, exposed, contained, total)
 
 
 def _tlb_miss_cycles(features: Features, pages_between_uses: Numbers, machine: Machine, miss_cycles: float) -> Numbers:
     """TLB misses of a register tile: one per page where more pages are read before it is read again than the
     first-level TLB holds."""
     return np.where(pages_between_uses > machine.tlb_entries, features.pages * miss_cycles, 0.0)
+
+
+def _transposed_store_cycles(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, vectors: Numbers, machine: Machine
+) -> Numbers:
+    """Storing a register tile of so many vectors along another axis than the lanes: transposed in registers where that
+    axis has enough rows, else one element at a time."""
+    cost = machine.cost
+    by_element = vectors * sketch.lanes * cost.scatter_cycles
+    # by the index, as axes of one element have any stride
+    contiguous = problem.results[-1].index[-1]
+    axis = next((a for a in problem.spatial if a != sketch.lane and contiguous[a] == 1), None)
+    if axis is None or problem.bits < 8 * MIN_BYTES:
+        return by_element
+    rows = batch.tiles[REGISTER][axis]
+    stored_vectors = vectors * sketch.lanes / rows * np.ceil(rows / sketch.lanes)
+    shuffle_cycles = float(np.log2(sketch.lanes)) * cost.transpose_shuffle_cycles
+    transposed = stored_vectors * (shuffle_cycles + cost.stack_tile_cycles)
+    return np.where(rows >= MIN_COLUMNS, transposed, by_element)
 
 
 def _k_block_cycles(sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine) -> Numbers:
@@ -128,17 +160,18 @@ def _horizontal_reduction_latency(sketch: Sketch, machine: Machine) -> float:
     return float(np.log2(sketch.lanes)) * (machine.fma_cycles + machine.cost.insert_cycles)
 
 
-def step_cycles(
+def _step_terms(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
-) -> Numbers:
+) -> CoreTerms:
     """Cycles of one step: a register tile over one unrolled piece of the reduction."""
     cost = machine.cost
     shuffles = features.shuffled_vectors * cost.shuffle_cycles
     inserts = features.gather_loads * cost.insert_cycles
-    loads = features.vector_loads + features.broadcast_loads + shuffles + inserts
+    loads = features.vector_loads + features.split_loads + features.broadcast_loads + shuffles + inserts
     # vectors are assembled by one of the pipes that multiply
     operations = features.vector_operations + features.shuffled_vectors
-    pipes = operations / machine.fma_pipes + loads * cost.load_fma_contention
+    multiply_adds, contention = operations / machine.fma_pipes, loads * cost.load_fma_contention
+    pipes = multiply_adds + contention
     ports = loads / machine.load_ports * cost.load_cycles
     # every accumulator is a dependency chain
     latency = _add_latency(problem, machine) * _additions_per_step(problem, sketch, batch)
@@ -146,17 +179,28 @@ def step_cycles(
     issue = instructions / cost.issue_width
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
     spills = _spill_cycles(problem, sketch, batch, features, machine)
-    return longest + spills + _masked_cycles(problem, sketch, batch, features, machine) + cost.step_cycles
+    masks = _masked_cycles(problem, sketch, batch, features, machine)
+    per_load = cost.load_cycles / machine.load_ports
+    return CoreTerms(
+        {"execution": (pipes,), "load_store_ports": (ports,), "add_latency": (latency,), "issue": (issue,)},
+        {"spills": (spills,), "masks": (masks,), "step_loop": (cost.step_cycles,)},
+        {"multiply_adds": (multiply_adds,), "load_contention": (contention,), "shuffles": (shuffles, per_load),
+         "inserts": (inserts, per_load), "vector_loads": (features.vector_loads, per_load),
+         "split_loads": (features.split_loads, per_load),
+         "broadcast_loads": (features.broadcast_loads, per_load)},
+        longest + spills + masks + cost.step_cycles,
+    )  # fmt: skip
 
 
-def unrolled_cycles(
+def _unrolled_terms(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
-) -> Numbers:
+) -> CoreTerms:
     """Cycles of one fully unrolled register tile, among others of its kind."""
     cost = machine.cost
     vectors, steps = features.accumulators, features.steps
     masked_vectors = _masked_fraction(problem, sketch, batch) * (features.vector_loads + features.vector_stores)
     inserts = features.shuffled_vectors + features.gather_loads * _insert_cycles(problem, sketch, batch, machine)
+    inserts = inserts + features.transposed_vectors * float(np.log2(sketch.lanes)) * cost.transpose_shuffle_cycles
     shuffles = steps * inserts + features.scatter_stores * cost.scatter_cycles + masked_vectors * cost.mask_cycles
     operations = steps * features.vector_operations
     pipes = np.maximum((operations + shuffles) / machine.fma_pipes, shuffles)
@@ -164,14 +208,17 @@ def unrolled_cycles(
     result_stores = sum(1.0 for o in problem.results if o.written) * vectors
     stores = features.vector_stores + features.scatter_stores + result_stores
     if sketch.transposed_store and problem.results:
-        pipes, stores = pipes + vectors * sketch.lanes * cost.scatter_cycles, stores * sketch.lanes
+        pipes = pipes + _transposed_store_cycles(problem, sketch, batch, vectors, machine)
     if sketch.lane in problem.reduce:
         pipes = pipes + _horizontal_reduction_cycles(sketch, batch, features, machine)
-    scalar_loads = features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads
+    scalar_loads = (
+        features.broadcast_loads - features.tile_invariant_broadcasts + features.gather_loads + features.row_loads
+    )
     loads = steps * (features.vector_loads + features.split_loads + scalar_loads)
     loads = loads + features.step_invariant_broadcasts + result_loads
     loads = loads + _reload_count(features, machine)
-    ports = np.maximum(loads / machine.load_ports, stores / machine.store_ports)
+    load_cycles, store_cycles = loads / machine.load_ports, stores / machine.store_ports
+    ports = np.maximum(load_cycles, store_cycles)
     instructions = operations + shuffles + loads + stores + 1.0
     issue = instructions / cost.issue_width
     # the additions to one result are a dependency chain; the next register tiles execute meanwhile
@@ -181,12 +228,20 @@ def unrolled_cycles(
     tiles_in_window = cost.reorder_window / (instructions * chained_blocks)
     latency = chain / np.clip(tiles_in_window, 1.0, np.maximum(1.0, features.register_tiles))
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    longest = longest + _guard_cycles(problem, sketch, batch, features, machine)
+    guards = _guard_cycles(problem, sketch, batch, features, machine)
     # LLVM unrolls several short tiles
     overhead = cost.unrolled_tile_cycles / np.clip(MAX_LLVM_UNROLL / 2.0 / instructions, 1.0, MAX_UNROLLED_TILES)
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
-    overhead = overhead + _tlb_miss_cycles(features, features.pages, machine, cost.overlapped_tlb_miss_cycles)
-    return longest + steps * _masked_cycles(problem, sketch, batch, features, machine) + overhead + partial_sums
+    tlb_misses = _tlb_miss_cycles(features, features.pages, machine, cost.overlapped_tlb_miss_cycles)
+    masks = steps * _masked_cycles(problem, sketch, batch, features, machine)
+    return CoreTerms(
+        {"execution": (pipes,), "load_store_ports": (ports,), "add_latency": (latency,), "issue": (issue,)},
+        {"guards": (guards,), "masks": (masks,), "tile_entry": (overhead,), "tlb_misses": (tlb_misses,),
+         "k_blocks": (partial_sums,)},
+        {"multiply_adds": (operations, 1.0 / machine.fma_pipes), "shuffles": (shuffles,),
+         "loads": (load_cycles,), "stores": (store_cycles,)},
+        longest + guards + masks + (overhead + tlb_misses) + partial_sums,
+    )  # fmt: skip
 
 
 def _insert_cycles(problem: Problem, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Numbers:

@@ -45,7 +45,7 @@ def load_phase_fraction(
     fits_cache = sum_arrays(operand_bytes) <= capacity * cost.usable_cache_fraction
     fits = (fits_cache | innermost_depths(present))[1:] & present
     # all operands in one array: formulas cost as much for few numbers as for many
-    loaded, reloaded = _loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)
+    loaded, reloaded = loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)
     weights = loaded * loaded / reloaded
     total: Numbers = np.zeros_like(batch.covered[0])
     weighted = total
@@ -57,7 +57,7 @@ def load_phase_fraction(
     return np.clip(weighted / np.maximum(total, 1.0), 0.0, 1.0)
 
 
-def _loaded_bytes(operand_bytes: Numbers, counts: Sequence[Numbers], fits: Mask) -> tuple[Numbers, Numbers]:
+def loaded_bytes(operand_bytes: Numbers, counts: Sequence[Numbers], fits: Mask) -> tuple[Numbers, Numbers]:
     """Bytes that accesses load in the whole program, and bytes if every register tile loaded its own again.
 
     Args:

@@ -5,18 +5,20 @@ all of them.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from tilewright.cost.analytical import CODE_SIZE_TIEBREAK
 from tilewright.cost.caches import caches, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch
-from tilewright.cost.features import extract_features
+from tilewright.cost.core_terms import TileCycles
+from tilewright.cost.features import Features, extract_features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.hw_prefetch import has_split_vectors, page_ramp
 from tilewright.cost.instructions import tile_cycles
-from tilewright.cost.parallel_time import parallel_time
+from tilewright.cost.parallel_time import Phase, parallel_time
+from tilewright.cost.part_work import CODE_SIZE_TIEBREAK
 from tilewright.cost.regime import is_long_reduction
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
@@ -28,16 +30,47 @@ from tilewright.tile.program import REGISTER, Sizes, Sketch
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram
 
 
-def row_block_cycles(
+@dataclass(frozen=True, slots=True)
+class StageCycles:
+    """Cycles of a stage for one block of rows.
+
+    Attributes:
+        features: instruction counts.
+        tiles: of the register tiles.
+        code_size: the penalty for the size of the code.
+        store_forward_stalls: loads that wait for buffered stores.
+        split_stores: stores that wait for two lines from beyond L2.
+        total: of these, and of starting the stage.
+    """
+
+    features: Features
+    tiles: TileCycles
+    code_size: Numbers
+    store_forward_stalls: float
+    split_stores: Numbers
+    total: Numbers
+
+
+def stage_cycles(
     problem: Problem, sketch: Sketch, sizes: Sizes, blocking: RowBlocking, machine: Machine
-) -> Numbers:
+) -> StageCycles:
     """Cycles of a stage for one block of rows, of candidates [candidate, level, axis]."""
     batch = CandidateBatch.rounded_up(ShapeFamily.of(problem), sizes)
     features = extract_features(problem, sketch, batch, caches(machine)[0].line, machine.cost)
     code_size_factor = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    cycles = tile_cycles(problem, sketch, batch, features, machine) * code_size_factor + machine.cost.row_block_cycles
-    cycles = cycles + _store_forward_stall_cycles(problem, sketch, machine.cost)
-    return cycles + _split_store_cycles(problem, sketch, sizes, blocking, machine)
+    tiles = tile_cycles(problem, sketch, batch, features, machine)
+    stalls = _store_forward_stall_cycles(problem, sketch, machine.cost)
+    split_stores = _split_store_cycles(problem, sketch, sizes, blocking, machine)
+    penalized = tiles.total * code_size_factor
+    total = penalized + machine.cost.row_block_cycles + stalls + split_stores
+    return StageCycles(features, tiles, penalized - tiles.total, stalls, split_stores, total)
+
+
+def row_block_cycles(
+    problem: Problem, sketch: Sketch, sizes: Sizes, blocking: RowBlocking, machine: Machine
+) -> Numbers:
+    """Cycles of a stage for one block of rows, of candidates [candidate, level, axis]; all terms of `stage_cycles`."""
+    return stage_cycles(problem, sketch, sizes, blocking, machine).total
 
 
 def _split_store_cycles(
@@ -98,13 +131,19 @@ def rowwise_times(
         work: per stage the cycles for one block of rows [program].
         machine: the machine.
     """
-    one = np.ones_like(work[0])
-    moved = stage_traffic(blocking, problems, machine)
-    phases = [
-        (cycles * blocking.block_count / machine.ghz, [one * x for x in bytes_])
+    one, phases = np.ones_like(work[0]), stage_phases(blocking, problems, work, machine)
+    return parallel_time(phases, one * blocking.block_count, one, machine, levels_in_turn=True)
+
+
+def stage_phases(
+    blocking: RowBlocking, problems: Sequence[Problem], work: Sequence[Numbers], machine: Machine
+) -> list[Phase]:
+    """The phases of all blocks of rows, one per stage; arguments as for `rowwise_times`."""
+    one, moved = np.ones_like(work[0]), stage_traffic(blocking, problems, machine)
+    return [
+        Phase(cycles * blocking.block_count / machine.ghz, [one * x for x in bytes_])
         for cycles, bytes_ in zip(work, moved, strict=True)
     ]
-    return parallel_time(phases, one * blocking.block_count, one, machine, streaming=True)
 
 
 def stage_traffic(blocking: RowBlocking, problems: Sequence[Problem], machine: Machine) -> list[list[float]]:

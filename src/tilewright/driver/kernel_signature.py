@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.artifact_names import NO_NAMES, tensor_spec
-from tilewright.errors import FeedError, Problem
+from tilewright.errors import Defect, FeedError
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show as show_expr
@@ -53,20 +53,20 @@ class KernelSignature:
             hint = f"its inputs are {', '.join(names) or 'none'}; outputs go to `out=`"
             what = f"expected {len(names)} inputs, got {len(positional)}"
             raise FeedError(what, where=f"kernel '{self.func.name}'", hint=hint)
-        problems: list[Problem] = []
+        problems: list[Defect] = []
         feeds = dict(zip(names, positional))  # noqa: B905 - the rest comes by name
         for name, value in named.items():
             if name in feeds:
-                problems.append(Problem("feed", f"input '{name}'", "given both by position and by name"))
+                problems.append(Defect("feed", f"input '{name}'", "given both by position and by name"))
             elif name in names:
                 feeds[name] = value
             elif name not in self.free_symbols:
                 listed = ", ".join(f"'{n}'" for n in (*names, *self.free_symbols)) or "none"
-                problems.append(Problem("feed", f"input '{name}'", "there is none", f"there are {listed}"))
+                problems.append(Defect("feed", f"input '{name}'", "there is none", f"there are {listed}"))
         bound: dict[str, Array] = {}
         for spec in self.specs:
             if spec.name not in feeds:
-                problems.append(Problem("feed", f"input '{spec.name}'", f"missing, expected {spec}"))
+                problems.append(Defect("feed", f"input '{spec.name}'", f"missing, expected {spec}"))
                 continue
             array = feed_array(spec, feeds[spec.name], problems)
             if array is not None:
@@ -85,7 +85,7 @@ class KernelSignature:
             FeedError: an array of another shape, or a size that is missing.
             ShapeError: sizes that contradict each other or leave their declared range.
         """
-        problems: list[Problem] = []
+        problems: list[Defect] = []
         sizes = self._signature.bind({name: a.shape for name, a in arrays.items()}, {}, problems)
         for name in self.free_symbols:
             self._bind_free_symbol(name, named, sizes, problems)
@@ -96,7 +96,7 @@ class KernelSignature:
                 values = ", ".join(f"{s.name}={sizes[s.name]}" for s in self.func.symbols)
                 dims = f"[{', '.join(map(show_expr, b.shape))}]"
                 what = f"expected shape {format_dims(expected)} = {dims} for {values}, got {format_dims(got)}"
-                problems.append(Problem("feed", f"input '{b.name}'", what))
+                problems.append(Defect("feed", f"input '{b.name}'", what))
         raise_problems(problems)
         return sizes
 
@@ -106,19 +106,19 @@ class KernelSignature:
         return tuple(int(evaluate_expr(n, env)) for n in b.shape)
 
     def _bind_free_symbol(
-        self, name: str, named: Mapping[str, object], sizes: dict[str, int], problems: list[Problem]
+        self, name: str, named: Mapping[str, object], sizes: dict[str, int], problems: list[Defect]
     ) -> None:
         """Adds the caller's size of a free symbol to `sizes`."""
         size, where = named.get(name), f"size '{name}'"
         if isinstance(size, bool) or not hasattr(size, "__index__"):
             got = "it is missing" if name not in named else f"got {size!r}"
-            problems.append(Problem("feed", where, f"no input tells it, {got}", f"pass {name}=<integer>"))
+            problems.append(Defect("feed", where, f"no input determines it, {got}", f"pass {name}=<integer>"))
             return
         sizes[name] = int(size)  # pyright: ignore[reportArgumentType]
         v = self._symbols[name]
         low, high = v.lo or 0, (1 << 48) if v.hi is None else v.hi
         if not low <= sizes[name] <= high:
-            problems.append(Problem("shape", where, f"expected a size within {low}..{high}, got {size}"))
+            problems.append(Defect("shape", where, f"expected a size within {low}..{high}, got {size}"))
 
 
 def parameter_spec(b: Buffer) -> TensorSpec:

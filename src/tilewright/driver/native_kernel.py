@@ -25,7 +25,7 @@ class NativeKernel:
     """A kernel as native code for this machine; made by `Workbench.build`.
 
     Call it with NumPy arrays (or what has `__dlpack__`), in the order of its inputs or by name, and with the sizes
-    that no input tells by name:
+    that no input determines, by name:
 
         C = kernel(A, B)
         kernel(A, B=B, out=C)

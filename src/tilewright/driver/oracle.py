@@ -71,7 +71,7 @@ def compare(
         feeds = signature.bind_inputs((), random_inputs(signature, values, rng, fixed_inputs))
         for name, size in signature.bind_sizes(feeds, values).items():
             if size != values[name]:
-                raise OptionError(f"{name} is {values[name]}, but the inputs tell {size}", where="sizes")
+                raise OptionError(f"{name} is {values[name]}, but the inputs have {size}", where="sizes")
         expected = interpret_outputs(origin, feeds, values)
         for b, reference, result in zip(signature.outputs, expected, run(feeds, values), strict=True):
             limit = reordering_tolerance(origin, b.dtype, values) if tolerance is None else tolerance

@@ -31,7 +31,7 @@ from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.machine import thread_count
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
-from tilewright.measure.profiling import Recorder, Recording, Span, ThreadTimes, stamp_overhead
+from tilewright.measure.profiling import Recorder, Recording, ThreadTimes, TimedSpan, stamp_overhead
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import NativeStep
 
@@ -228,7 +228,7 @@ class _EntryInfo:
     limit: RooflineBound | None = None
 
 
-def _entry(info: _EntryInfo, span: Span, step: int, call_us: float) -> Entry:
+def _entry(info: _EntryInfo, span: TimedSpan, step: int, call_us: float) -> Entry:
     share = span.us / call_us if call_us > 0 else 0.0
     return Entry(info.name, info.kind, info.nodes, step, span.begin, span.us, share, span.regions, span.threads,
                  info.flops, info.limit)  # fmt: skip

@@ -130,7 +130,8 @@ def _evaluate_rows(
     value = np.broadcast_to(np.asarray(evaluate_expr(c.body, Environment(variables, env.buffers))), full_shape)
     if c.reducer is None:
         return value
-    return _reduce(value, c.reducer, tuple(range(len(shape), len(axes))), c)
+    with np.errstate(all="ignore"):
+        return _reduce(value, c.reducer, tuple(range(len(shape), len(axes))), c)
 
 
 def _reduce(value: Array, reducer: Reducer, dims: tuple[int, ...], c: Computation) -> Array:

@@ -71,14 +71,14 @@ class Expr(metaclass=Interned):
     Attributes:
         dtype: type of the value.
         tree_size: number of nodes of the expression as a tree: a shared node counts once per use.
-        normal_form: cached polynomial, see `algebra/polynomial.py`.
-        data_dependent: cached result of `traversal.has_loads`.
+        normal_form, order_key, data_dependent: cached results of `polynomial`, `order_key` and `has_loads`.
     """
 
-    __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "tree_size")
+    __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "order_key", "tree_size")
     dtype: DType
     normal_form: Any
     data_dependent: bool
+    order_key: Any
     tree_size: int
 
     def children(self) -> tuple["Expr", ...]:
@@ -207,18 +207,13 @@ class Symbol(Var):
     __slots__ = ("hi", "lo")
     __match_args__ = ("name", "lo", "hi")
 
-    def __init__(self, name: str, lo: int | None, hi: int | None = None) -> None:
+    def __init__(self, name: str, lo: int | None = None, hi: int | None = None) -> None:
         super().__init__(name)
         self.lo, self.hi = lo, hi
 
     def renamed(self, name: str) -> Var:
         """The same kind of variable, with the same range, under another name."""
         return Symbol(name, self.lo, self.hi)
-
-
-def size_variable(name: str, lo: int | None = None, hi: int | None = None) -> Var:
-    """A symbol, or a plain variable where no end of its range is declared."""
-    return Var(name) if lo is None and hi is None else Symbol(name, lo, hi)
 
 
 class Unary(Expr):

@@ -1,8 +1,8 @@
 """Canonical form of a kernel: unit axes dropped, adjacent axes coalesced where every access walks them together.
 
 [N, C, H, W] + relu becomes one long axis; a 1x1 convolution becomes a matrix product. Buffers of the result are the
-same memory under coalesced shapes, so only their pointers are passed. All stages of a kernel are coalesced alike, and
-buffers and axes get canonical names, so that equal kernels of different layers become equal values.
+same memory under coalesced shapes, so only their pointers are passed. All stages of a kernel are coalesced in the same
+way, and buffers and axes get canonical names, so that equal kernels of different layers become equal values.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

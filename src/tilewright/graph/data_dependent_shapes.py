@@ -13,7 +13,7 @@ from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.dtype import DType, int64, opaque
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.ir import Node
-from tilewright.ops.definition import Operand
+from tilewright.ops.definition import OpValue
 
 MAX_DATA_DEPENDENT_SIZE = 2**31 - 1
 """Upper bound of a size without any other bound."""
@@ -45,7 +45,7 @@ class ResultType:
     shape: tuple[Size, ...]
 
 
-def data_dependent_types(node: Node, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+def data_dependent_types(node: Node, operands: Sequence[OpValue | None]) -> tuple[ResultType, ...] | None:
     """Types of a node's outputs, in the order of its operator's definition; None without a rule for the operator.
 
     Args:
@@ -58,7 +58,7 @@ def data_dependent_types(node: Node, operands: Sequence[Operand | None]) -> tupl
     return rule(node, operands[0], operands)
 
 
-def _top_k(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+def _top_k(node: Node, x: OpValue, operands: Sequence[OpValue | None]) -> tuple[ResultType, ...] | None:
     axis = _axis(node, x, -1)
     if axis is None:
         return None
@@ -69,7 +69,7 @@ def _top_k(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[
     return ResultType(x.dtype, shape), ResultType(int64, shape)
 
 
-def _top_k_count(node: Node, operands: Sequence[Operand | None]) -> Expr | None:
+def _top_k_count(node: Node, operands: Sequence[OpValue | None]) -> Expr | None:
     """TopK's k: an attribute before version 10, an input since."""
     attribute = node.attributes.get("k")
     k = operands[1] if len(operands) > 1 else None
@@ -82,13 +82,13 @@ def _top_k_count(node: Node, operands: Sequence[Operand | None]) -> Expr | None:
     return size if (interval(size)[0] or 0) >= 0 else None
 
 
-def _non_zero(_: Node, x: Operand, __: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+def _non_zero(_: Node, x: OpValue, __: Sequence[OpValue | None]) -> tuple[ResultType, ...] | None:
     if not x.rank:
         return None
     return (ResultType(int64, (const(x.rank), DataDependentSize("count", _max_product(*x.shape)))),)
 
 
-def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+def _compress(node: Node, x: OpValue, operands: Sequence[OpValue | None]) -> tuple[ResultType, ...] | None:
     condition = operands[1] if len(operands) > 1 else None
     if condition is None:
         return None
@@ -106,7 +106,7 @@ def _compress(node: Node, x: Operand, operands: Sequence[Operand | None]) -> tup
     return (ResultType(x.dtype, (*x.shape[:axis], count, *x.shape[axis + 1 :])),)
 
 
-def _unique(node: Node, x: Operand, _: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+def _unique(node: Node, x: OpValue, _: Sequence[OpValue | None]) -> tuple[ResultType, ...] | None:
     if "axis" not in node.attributes:
         length = reduce(mul, x.shape, const(1))
         count, outer_sizes = DataDependentSize("count", _max_product(*x.shape)), ()
@@ -121,13 +121,13 @@ def _unique(node: Node, x: Operand, _: Sequence[Operand | None]) -> tuple[Result
     return ResultType(x.dtype, shape), indices, ResultType(int64, (length,)), indices
 
 
-def _non_max_suppression(_: Node, x: Operand, operands: Sequence[Operand | None]) -> tuple[ResultType, ...] | None:
+def _non_max_suppression(_: Node, x: OpValue, operands: Sequence[OpValue | None]) -> tuple[ResultType, ...] | None:
     scores = operands[1] if len(operands) > 1 else None
     most = MAX_DATA_DEPENDENT_SIZE if scores is None else _max_product(*scores.shape)
     return (ResultType(int64, (DataDependentSize("count", most), const(3))),)
 
 
-_RULES: Mapping[str, Callable[[Node, Operand, Sequence[Operand | None]], tuple[ResultType, ...] | None]] = {
+_RULES: Mapping[str, Callable[[Node, OpValue, Sequence[OpValue | None]], tuple[ResultType, ...] | None]] = {
     "TopK": _top_k,
     "NonZero": _non_zero,
     "Compress": _compress,
@@ -136,7 +136,7 @@ _RULES: Mapping[str, Callable[[Node, Operand, Sequence[Operand | None]], tuple[R
 }
 
 
-def _axis(node: Node, x: Operand, default: int) -> int | None:
+def _axis(node: Node, x: OpValue, default: int) -> int | None:
     """The node's axis counted from the front, None where the operand has no such axis."""
     axis = node.attributes.get("axis", default)
     return axis % x.rank if isinstance(axis, int) and -x.rank <= axis < x.rank else None

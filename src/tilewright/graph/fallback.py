@@ -7,7 +7,7 @@ tensors of types without native code (strings, float8), pass between fallback st
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 
-from tilewright.errors import Problem, UnsupportedError
+from tilewright.errors import Defect, UnsupportedError
 from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
 from tilewright.graph.data_dependent_shapes import (
@@ -20,7 +20,7 @@ from tilewright.graph.data_dependent_shapes import (
 from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
 from tilewright.graph.program import Constraint, Fallback
 from tilewright.graph.solve_symbols import SolvedSize
-from tilewright.ops.definition import Operand
+from tilewright.ops.definition import OpValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class FallbackContext:
 
     feeds: Mapping[str, Buffer]
     constants: Mapping[str, Array]
-    operands: Mapping[str, Operand]
+    operands: Mapping[str, OpValue]
     graph: Graph
     solved: Mapping[str, SolvedSize]
     opaque_constants: Sequence[Node] = ()
@@ -171,13 +171,13 @@ def _parse_dim(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Si
     return DataDependentSize(key) if size is None else size
 
 
-def make_fallback(node: Node, context: FallbackContext, results: FallbackResults, reason: str) -> "Fallback | Problem":
+def make_fallback(node: Node, context: FallbackContext, results: FallbackResults, reason: str) -> "Fallback | Defect":
     """The step that runs a node, or the problem that the dialect's evaluator cannot run it either."""
     try:
         model = context.graph.dialect.serialize(context.region(node, results.buffers))
     except UnsupportedError as error:
         what = f"{reason}, and ONNX's reference evaluator can't run it either ({error.what})"
-        return Problem("unsupported", f"node {node.label}", what)
+        return Defect("unsupported", f"node {node.label}", what)
     return Fallback(
         nodes=(node,),
         inputs=tuple(context.feeds.values()),

@@ -158,7 +158,7 @@ class NoDialect:
         return {}
 
     def optional_outputs(self, node: Node) -> Sequence[bool] | None:
-        """Unknown."""
+        """None: schemas are a front end's."""
         return None
 
     def set_ints_attribute(self, source: bytes, name: str, values: tuple[int, ...]) -> bytes:

@@ -76,6 +76,7 @@ class Kernel:
     def _written_names(self) -> frozenset[str]:
         return frozenset(s.output.name for s in self.stages)
 
+
 def with_renamed_params(kernel: Kernel, names: Mapping[str, str]) -> Kernel:
     """The kernel with other names of its parameters.
 

@@ -7,7 +7,7 @@ from math import prod
 
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.graph.constant_values import MAX_BUFFER_BYTES, literal_bytes
-from tilewright.ops.definition import Operand
+from tilewright.ops.definition import OpValue
 
 MAX_RANK = 64
 """Dimensions of a value; NumPy's limit."""
@@ -19,7 +19,7 @@ MAX_TERMS = 1 << 12
 """Terms of the product of all sizes, from which strides and bytes are computed."""
 
 
-def limit_violation(x: Operand) -> str | None:
+def limit_violation(x: OpValue) -> str | None:
     """Which limit a value exceeds, None where it exceeds none."""
     if x.rank > MAX_RANK:
         return f"with {x.rank} dimensions, expected at most {MAX_RANK}"

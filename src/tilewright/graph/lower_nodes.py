@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Iterable, Mapping, Set
 from dataclasses import replace
 
-from tilewright.errors import InternalError, Problem, TilewrightError, UnsupportedError
+from tilewright.errors import Defect, InternalError, TilewrightError, UnsupportedError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
@@ -14,7 +14,7 @@ from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, Step
 from tilewright.graph.solve_symbols import SolvedSize
-from tilewright.ops.definition import Definition, KnownElements, Operand, literal_elements, simplest_size
+from tilewright.ops.definition import Definition, KnownElements, OpValue, literal_elements, simplest_size
 from tilewright.ops.library import OPERATORS
 
 
@@ -27,7 +27,7 @@ class NodeLowering:
         constants: data by buffer name.
         constraints: conditions on symbols.
         problems: defects of the model.
-        data_symbols: symbols of sizes that only the reference evaluator tells, in the order of their definition.
+        data_symbols: symbols of sizes that only the reference evaluator computes, in the order of their definition.
         unproven_equalities: required equalities of sizes of one node's operands, whose simpler side is not provably the
             smaller one.
         shape_mismatches: values whose declared shape is not the computed one, as texts.
@@ -52,11 +52,11 @@ class NodeLowering:
         self.shape_mismatches: list[str] = []
         self._solved = solved or {}
         self._assumed_equal = assumed_equal
-        self.operands: dict[str, Operand] = {}
+        self.operands: dict[str, OpValue] = {}
         self.steps: list[Step] = []
         self.constants: dict[str, Array] = {}
         self.constraints: list[Constraint] = []
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
         self._used_values = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
         self._namer = Namer(frozenset(s.name for s in graph.symbols))
         self._constant_elements: dict[Buffer, KnownElements] = {}
@@ -72,7 +72,7 @@ class NodeLowering:
         """Performs the walk; returns the object itself."""
         for value in self.graph.inputs:
             buffer = Buffer(self._namer.make_name(value.name), value.type.shape, value.type.dtype)
-            self.operands[value.name] = Operand(buffer)
+            self.operands[value.name] = OpValue(buffer)
             if value.name in self.graph.opaque_types:
                 self._opaque_types[buffer.name] = self.graph.opaque_types[value.name]
         for node in self.graph.nodes:
@@ -82,15 +82,15 @@ class NodeLowering:
                 raise InternalError(f"output '{name}' has no producer")
         return self
 
-    def _operand(self, name: str) -> Operand | None:
+    def _operand(self, name: str) -> OpValue | None:
         """The operand of a value, None where it has none; constants get theirs on first use."""
         if name not in self.operands and name in self.graph.constants:
             self.operands[name] = self._add_constant(self._namer.make_name(name), self.graph.constants[name])
         return self.operands.get(name)
 
-    def _add_constant(self, buffer_name: str, array: Array) -> Operand:
+    def _add_constant(self, buffer_name: str, array: Array) -> OpValue:
         shape = tuple(const(n) for n in array.shape)
-        operand = Operand(Buffer(buffer_name, shape, dtype_of(array.dtype)), literal_elements(array))
+        operand = OpValue(Buffer(buffer_name, shape, dtype_of(array.dtype)), literal_elements(array))
         self.constants[buffer_name] = array
         if operand.known_elements is not None:
             self._constant_elements[operand.buffer] = operand.known_elements
@@ -147,11 +147,11 @@ class NodeLowering:
             raise
         except RecursionError:
             what = "sizes or values are expressions nested too deep to be worked on"
-            self._fail_values(node.outputs, Problem("limit", f"node {node.label}", what))
+            self._fail_values(node.outputs, Defect("limit", f"node {node.label}", what))
             return
         except TilewrightError as error:
             where = error.where or f"node {node.label}"
-            self._fail_values(node.outputs, Problem(error.code, where, error.what, error.hint))
+            self._fail_values(node.outputs, Defect(error.code, where, error.what, error.hint))
             return
         except Exception as error:
             raise InternalError(f"{type(error).__name__}: {error}", where=f"node {node.label}") from error
@@ -204,14 +204,14 @@ class NodeLowering:
         for condition, message in definition.constraints:
             self.constraints.append(Constraint(condition, message))
 
-    def _set_result(self, node: Node, name: str, operand: Operand) -> None:
+    def _set_result(self, node: Node, name: str, operand: OpValue) -> None:
         elements = operand.known_elements
         if elements is None:
             elements = self._constant_elements.get(operand.buffer)
-        operand = Operand(operand.buffer, elements)
+        operand = OpValue(operand.buffer, elements)
         what = limit_violation(operand)
         if what is not None:
-            self._fail_values((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+            self._fail_values((name,), Defect("shape", f"node {node.label}", f"computes '{name}' {what}"))
             return
         self.operands[name] = operand
         self._check_declared(node, name, operand.buffer)
@@ -225,11 +225,11 @@ class NodeLowering:
         inferred = TensorType(computed.dtype, computed.shape)
         if inferred.dtype != declared.dtype:
             what = f"computes '{name}' as {inferred}, but the model declares {declared}"
-            self.problems.append(Problem("type", f"node {node.label}", what))
+            self.problems.append(Defect("type", f"node {node.label}", what))
         elif _has_other_shape(inferred.shape, declared.shape):
             self.shape_mismatches.append(f"'{name}' is {inferred}, declared {declared}")
 
-    def _fail_values(self, outputs: Iterable[str], problem: Problem) -> None:
+    def _fail_values(self, outputs: Iterable[str], problem: Defect) -> None:
         """Records a problem and continues with the declared types of the outputs where they are literal."""
         self.problems.append(problem)
         self._recover_values(outputs)
@@ -238,7 +238,7 @@ class NodeLowering:
         for name in outputs:
             declared = self.graph.declared_types.get(name) if name else None
             if declared is not None and all(isinstance(s, Const) for s in declared.shape):
-                self.operands[name] = Operand(Buffer(self._namer.make_name(name), declared.shape, declared.dtype))
+                self.operands[name] = OpValue(Buffer(self._namer.make_name(name), declared.shape, declared.dtype))
             elif name:
                 self._failed_values.add(name)
 
@@ -248,15 +248,15 @@ class NodeLowering:
         results = infer_results(node, outside, wanted, self._namer.make_name)
         self._opaque_types |= results.opaque_types
         for name, buffer in results.buffers.items():
-            what = None if buffer.dtype is opaque else limit_violation(Operand(buffer))
+            what = None if buffer.dtype is opaque else limit_violation(OpValue(buffer))
             if what is not None:
-                self._fail_values((name,), Problem("shape", f"node {node.label}", f"computes '{name}' {what}"))
+                self._fail_values((name,), Defect("shape", f"node {node.label}", f"computes '{name}' {what}"))
                 continue
-            self.operands[name] = Operand(buffer)
+            self.operands[name] = OpValue(buffer)
             if buffer.dtype is not opaque:
                 self._check_declared(node, name, buffer)
         step = make_fallback(node, replace(outside, opaque_types=self._opaque_types), results, reason)
-        if isinstance(step, Problem):
+        if isinstance(step, Defect):
             self.problems.append(step)
         else:
             self.steps.append(step)
@@ -267,7 +267,7 @@ class NodeLowering:
     def _fallback_context(self, node: Node) -> FallbackContext:
         feeds: dict[str, Buffer] = {}
         constants: dict[str, Array] = {}
-        operands: dict[str, Operand] = {}
+        operands: dict[str, OpValue] = {}
         loose: list[Node] = []
         for value in dict.fromkeys(v for v in node.inputs if v):
             if value in self._opaque_constants:

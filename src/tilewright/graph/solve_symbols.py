@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import ModelError, Problem
+from tilewright.errors import Defect, ModelError
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, add, expression, polynomial
 from tilewright.expr.algebra.simplify import substitute
@@ -26,7 +26,7 @@ _log = logging.getLogger("tilewright.graph")
 
 @dataclass(frozen=True, slots=True)
 class SolvedSize:
-    """The solution for a size that only the reference evaluator tells.
+    """The solution for a size that only the reference evaluator computes.
 
     Attributes:
         size: the same symbol with a narrower range, or an expression over symbols that are known earlier.
@@ -62,7 +62,7 @@ def solve_symbols(graph: Graph, constraints: Sequence[Constraint], data_symbols:
     """
     mapping: dict[Var, Expr] = {}
     messages: dict[Var, str] = {}
-    problems: list[Problem] = []
+    problems: list[Defect] = []
     order = (*graph.symbols, *data_symbols)
     names, data_names = [v.name for v in order], [v.name for v in data_symbols]
     for constraint in constraints:
@@ -75,7 +75,7 @@ def solve_symbols(graph: Graph, constraints: Sequence[Constraint], data_symbols:
         elif isinstance(condition, Binary) and symbols <= defined:
             solution = _solve_data_symbol(condition, names, data_names) or _solve(condition, graph)
         if isinstance(solution, str):
-            problems.append(Problem("shape", "model", f"{constraint.message}: {solution}"))
+            problems.append(Defect("shape", "model", f"{constraint.message}: {solution}"))
         else:
             _warn_narrowed({v: e for v, e in solution.items() if v.name not in data_names}, constraint, graph)
             changed = {**{v: substitute(e, solution) for v, e in mapping.items()}, **solution}

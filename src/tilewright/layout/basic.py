@@ -99,7 +99,7 @@ class Split(Primitive):
         return (*indices[:k], linearize(indices[k : k + m], self.factors, bounds), *indices[k + m :]), TRUE
 
     def inverse(self, shape: Shape) -> "Fuse":
-        """fuse"""
+        """The `Fuse` of the parts."""
         return Fuse(self.dim, len(self.factors))
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
@@ -108,7 +108,7 @@ class Split(Primitive):
         return array.reshape((*array.shape[: self.dim], *factors, *array.shape[self.dim + 1 :]))
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """h becomes h_o and h_i, or h_0, h_1, ... where there are more than two parts."""
+        """Names of the dimensions afterwards: h becomes h_o and h_i, or h_0, h_1, ... where it has more parts."""
         axis, m = names[self.dim], len(self.factors)
         parts = (axis,) if m == 1 else (f"{axis}_o", f"{axis}_i") if m == 2 else tuple(f"{axis}_{j}" for j in range(m))
         return (*names[: self.dim], *parts, *names[self.dim + 1 :])
@@ -171,7 +171,7 @@ class Reorder(Primitive):
         return np.ascontiguousarray(array.transpose(self.order))
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """The names in the new order."""
+        """Names of the dimensions afterwards, in the new order."""
         return tuple(names[k] for k in self.order)
 
 
@@ -220,7 +220,7 @@ class Fuse(Primitive):
         return (*indices[:k], *delinearize(indices[k], shape[k:end], bounds), *indices[k + 1 :]), TRUE
 
     def inverse(self, shape: Shape) -> Split:
-        """split"""
+        """The `Split` into the fused dimensions."""
         return Split(self.dim, shape[self.dim : self.dim + self.count])
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
@@ -229,7 +229,7 @@ class Fuse(Primitive):
         return array.reshape((*array.shape[:k], int(np.prod(array.shape[k:end])), *array.shape[end:]))
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """h and w become h_w."""
+        """Names of the dimensions afterwards: h and w become h_w."""
         k, end = self.dim, self.dim + self.count
         return (*names[:k], "_".join(names[k:end]), *names[end:])
 

@@ -236,7 +236,9 @@ class Layout:
         values = {**_sizes_of(self.shape, array), **(sizes or {})}
         missing = [v.name for v in self.symbols if v not in values]
         if missing and array.ndim == len(self.shape):
-            what = f"an array of shape {list(array.shape)} does not tell the size of {', '.join(map(repr, missing))}"
+            what = (
+                f"an array of shape {list(array.shape)} does not determine the size of {', '.join(map(repr, missing))}"
+            )
             raise LayoutError(what, where=str(self), hint=f"pass sizes={{{missing[0]}: ...}}")
         concrete = self.at(values)
         if concrete.shape != as_shape(array.shape):

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from tilewright.errors import LayoutError
-from tilewright.expr.nodes import Const, Expr, Var, size_variable
+from tilewright.expr.nodes import Const, Expr, Symbol, Var
 from tilewright.layout.primitive import Primitive, Shape, Size, as_shape
 from tilewright.layout.primitives import PRIMITIVES
 from tilewright.layout.sizes import MAX_INTEGER, WrongSizeError, check_size, parse_size
@@ -72,7 +72,7 @@ def parse_symbols(data: Any, problems: list[LayoutError]) -> dict[str, Var]:
     for name, ends in ranges.items():
         problem = _range_error(ends, f"symbol {name!r}")
         problems += [problem] if problem else []
-        symbols[str(name)] = Var(str(name)) if problem else size_variable(str(name), *ends)
+        symbols[str(name)] = Var(str(name)) if problem else Symbol(str(name), *ends)
     return symbols
 
 

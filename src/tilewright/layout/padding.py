@@ -84,7 +84,7 @@ class Pad(Primitive):
         return shift_index(indices, k, -as_expr(self.before)), conjunction(above, below)
 
     def inverse(self, shape: Shape) -> "Unpad":
-        """unpad"""
+        """The `Unpad` that removes the padding."""
         return Unpad(self.dim, self.before, self.after)
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
@@ -155,7 +155,7 @@ class Unpad(Primitive):
         return shift_index(indices, self.dim, as_expr(self.before)), TRUE
 
     def inverse(self, shape: Shape) -> Pad:
-        """pad"""
+        """The `Pad` that adds the padding again."""
         return Pad(self.dim, self.before, self.after)
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:

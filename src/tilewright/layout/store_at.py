@@ -90,7 +90,7 @@ class StoreAt(Primitive):
         return indices, make_binary("lt", indices[self.dim], shape[self.dim], bounds)
 
     def inverse(self, shape: Shape) -> "DecoupleAt":
-        """decouple_at"""
+        """The `DecoupleAt` that separates both tensors again."""
         return DecoupleAt(self.other, self.other_shape, self.dim)
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
@@ -148,7 +148,7 @@ class DecoupleAt(Primitive):
         return indices, TRUE
 
     def inverse(self, shape: Shape) -> StoreAt:
-        """store_at"""
+        """The `StoreAt` that joins both tensors again."""
         return StoreAt(self.other, self.other_shape, self.dim)
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:

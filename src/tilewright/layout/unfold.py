@@ -107,7 +107,7 @@ class Unfold(Primitive):
         return (*indices[:k], x, *indices[k + 2 :]), make_binary("lt", x, shape[k], bounds)
 
     def inverse(self, shape: Shape) -> "Fold":
-        """fold"""
+        """The `Fold` of the overlapping tiles."""
         return Fold(self.dim, self.tile, self.stride, shape[self.dim])
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:
@@ -119,7 +119,7 @@ class Unfold(Primitive):
         return np.take(filled, np.arange(count)[:, None] * stride + np.arange(tile)[None, :], axis=k)
 
     def rename(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """h becomes h_o and h_i."""
+        """Names of the dimensions afterwards: h becomes h_o and h_i."""
         axis = names[self.dim]
         return (*names[: self.dim], f"{axis}_o", f"{axis}_i", *names[self.dim + 1 :])
 
@@ -186,7 +186,7 @@ class Fold(Primitive):
         return (*indices[:k], t, x - t * self.stride, *indices[k + 1 :]), TRUE
 
     def inverse(self, shape: Shape) -> Unfold:
-        """unfold"""
+        """The `Unfold` into overlapping tiles."""
         return Unfold(self.dim, self.tile, self.stride)
 
     def apply(self, array: Array, others: Mapping[str, Array] = NO_ARRAYS) -> Array:

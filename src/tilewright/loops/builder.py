@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, Var, as_expr, size_variable
+from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, Symbol, Var, as_expr
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 
 Index = Expr | int | Sequence[Expr | int]
@@ -83,7 +83,7 @@ class Builder:
 
     def symbol(self, name: str, lo: int | None = None, hi: int | None = None) -> Var:
         """Adds a size that the caller passes, with its inclusive range."""
-        self._symbols.append(size_variable(name, lo, hi))
+        self._symbols.append(Symbol(name, lo, hi))
         return self._symbols[-1]
 
     def param(self, name: str, shape: Sequence[Expr | int], dtype: DType) -> Buffer:

@@ -5,7 +5,7 @@ the verifier.
 """
 
 from tilewright.expr.lexer import parse_error
-from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Var, size_variable
+from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Symbol, Var
 from tilewright.expr.parser import ExprParser
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
 
@@ -65,7 +65,7 @@ def _parse_symbol(reader: ExprParser) -> Var:
         lo = _parse_integer(reader)
         reader.expect("..", "in a symbol's range")
         hi = _parse_integer(reader)
-    return _declare(reader, size_variable(name, lo, hi))
+    return _declare(reader, Symbol(name, lo, hi))
 
 
 def _parse_integer(reader: ExprParser) -> int | None:

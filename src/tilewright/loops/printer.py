@@ -13,7 +13,7 @@ A block lists for each iteration variable its extent and, after `=`, its binding
 of a loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 """
 
-from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Symbol, Var
+from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Var
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store
@@ -42,8 +42,8 @@ def show_stmt(s: Stmt) -> str:
 
 
 def show_symbol(v: Var) -> str:
-    """`M: 1..512`; an undeclared bound is left empty."""
-    if not isinstance(v, Symbol):
+    """`M: 1..512`; an undeclared bound is left empty, and `M` has none."""
+    if v.lo is None and v.hi is None:
         return show_name(v.name)
     return f"{show_name(v.name)}: {'' if v.lo is None else v.lo}..{'' if v.hi is None else v.hi}"
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const, size_variable
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Symbol, Var, const
 from tilewright.expr.traversal import free_vars, post_order
 from tilewright.graph.program import Program, step_outputs
 from tilewright.tile.shape_samples import Ranges, ranges_from_divisions
@@ -51,7 +51,7 @@ def abstract_sizes(stages: Sequence[Computation], params: Sequence[Buffer], symb
         abstract = _in_terms_of_sizes(e, sizes)
         if abstract is None:
             low, high = interval(e)
-            abstract = size_variable(f"n{len(sizes)}", low, high)
+            abstract = Symbol(f"n{len(sizes)}", low, high)
             sizes[abstract] = e
         mapping[e] = abstract
     rewriter = _Rewriter(mapping)

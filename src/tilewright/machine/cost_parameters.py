@@ -6,10 +6,15 @@ and the others have the defaults here, which were fitted on two Intel Xeons with
 of a machine and stay beside the formulas that use them.
 
 Every field has a unit, bounds that a description is checked against, and what fixes its value (`parameter_fields`).
+Those fixed by `CALIBRATION` are fitted by `tilewright doctor --calibrate`; where its measurements do not determine one,
+the value from before stays.
 """
 
 from dataclasses import dataclass, field, fields
 from typing import Any, cast
+
+CALIBRATION = "doctor --calibrate"
+"""Fitted by `tilewright doctor --calibrate` (`measure/fit_parameters.py`)."""
 
 MICROKERNELS = "benchmarks.microkernels"
 """Fixed by the loops in assembly of that benchmark."""
@@ -64,8 +69,11 @@ class CostParameters:
     """Instructions between the oldest one that waits and the youngest one that executes."""
     load_cycles: float = _cost_field(1.25, "port cycles per load", 0.25, 16.0, MICROKERNELS)
     """A load on its port; 1 if the port were always free."""
-    load_fma_contention: float = _cost_field(0.15, "cycles per load", 0.0, 4.0, MICROKERNELS)
+    load_fma_contention: float = _cost_field(0.15, "cycles per load", 0.0, 4.0, CALIBRATION)
     """A load next to multiply-adds that saturate their pipes: cores lower their clock as more units work."""
+    split_miss_cycles: float = _cost_field(0.8, "cycles per load", 0.0, 100.0, ranking("products in unaligned rows"))
+    """A vector load that touches two cache lines of which L1 has neither, beyond the second access: it is repeated once
+    both have arrived, and nothing that follows hides that."""
     step_cycles: float = _cost_field(0.75, "cycles per step", 0.0, 100.0, ranking("products and windows"))
     """Overhead of the loop around a reduction step."""
     loop_cycles: float = _cost_field(4.0, "cycles per loop", 0.0, 1000.0, ranking("products and windows"))
@@ -93,11 +101,15 @@ class CostParameters:
 
     # the core: assembling and taking apart vectors, masks
 
-    scatter_cycles: float = _cost_field(1.5, "cycles per element", 0.0, 100.0, ranking("transpositions"))
+    scatter_cycles: float = _cost_field(1.5, "cycles per element", 0.0, 100.0, CALIBRATION)
     """Storing one element of a vector of results across the vector's direction."""
     shuffle_cycles: float = _cost_field(2.0, "cycles per vector", 0.0, 100.0, ranking("windows with strides"))
     """Assembling one vector from every second element of loaded vectors."""
-    insert_cycles: float = _cost_field(1.0, "cycles per element", 0.0, 100.0, ranking("transpositions"))
+    transpose_shuffle_cycles: float = _cost_field(1.0, "cycles per shuffle", 0.0, 100.0, ranking("transpositions"))
+    """One shuffle of a transposition in registers; a vector takes one for each doubling of its lanes."""
+    stack_tile_cycles: float = _cost_field(2.0, "cycles per vector", 0.0, 100.0, ranking("convolutions"))
+    """Storing a vector of a register tile on the stack, and reading it there."""
+    insert_cycles: float = _cost_field(1.0, "cycles per element", 0.0, 100.0, CALIBRATION)
     """Moving one element into or out of a vector: the shuffle port takes one per cycle."""
     narrow_insert_factor: float = _cost_field(2.0, "factor", 1.0, 100.0, ranking("transpositions of bytes"))
     """Cost of an insertion of narrow elements into wide vectors (`instructions.NARROW_BITS`)."""
@@ -117,7 +129,7 @@ class CostParameters:
 
     # TLB and caches (cost/instructions.py, cost/caches.py, cost/traffic.py, cost/conflict_misses.py)
 
-    tlb_miss_cycles: float = _cost_field(3.0, "cycles per page", 0.0, 1000.0, ranking("sums over columns"))
+    tlb_miss_cycles: float = _cost_field(3.0, "cycles per page", 0.0, 1000.0, CALIBRATION)
     """Exposed cycles of a lookup in the second-level TLB."""
     overlapped_tlb_miss_cycles: float = _cost_field(1.0, "cycles per page", 0.0, 1000.0, ranking("transpositions"))
     """The same where tiles do not wait for each other, so that several lookups overlap."""
@@ -158,10 +170,10 @@ class CostParameters:
     """Relative cost of loads from more than `max_prefetch_pages` pages that no instruction waits for; most of it
     overlaps with instructions and stores. Transposes in blocks of 64 rows a page apart take 1.2 times as long as in
     blocks of 32."""
-    stream_ramp_bytes: float = _cost_field(170.0, "bytes per stream", 0.0, 1e6, ranking("sums over columns"))
+    stream_ramp_bytes: float = _cost_field(170.0, "bytes per stream", 0.0, 1e6, CALIBRATION)
     """Ramp-up cost of a stream, where many short ones start at once: bytes that could be loaded from beyond L2 in the
     time of its first line."""
-    page_ramp_bytes: float = _cost_field(256.0, "bytes per page", 0.0, 1e6, ranking("sums over columns"))
+    page_ramp_bytes: float = _cost_field(256.0, "bytes per page", 0.0, 1e6, CALIBRATION)
     """Ramp-up cost of a page: bytes of it that could be loaded in the time of the first one. Prefetchers do not cross
     page boundaries."""
     single_stream_penalty: float = _cost_field(1.3, "factor", 1.0, 100.0, ranking("products of one row"))
@@ -194,11 +206,11 @@ class CostParameters:
 
     exposed_fraction: float = _cost_field(0.25, "fraction of a resource's time", 0.0, 1.0, ranking("all kinds"))
     """Share of the time of all but the slowest resource that is not hidden behind it."""
-    copy_cycles: float = _cost_field(0.4, "cycles per element", 0.0, 100.0, ranking("products of two inputs"))
+    copy_cycles: float = _cost_field(0.4, "cycles per element", 0.0, 100.0, CALIBRATION)
     """Packing one element of an operand along its contiguous axis."""
     masked_copy_cycles: float = _cost_field(1.0, "cycles per element", 0.0, 100.0, ranking("dynamic convolutions"))
     """The same where the axis has a symbolic size: every vector is guarded."""
-    transpose_cycles: float = _cost_field(6.0, "cycles per element", 0.0, 100.0, ranking("products of two inputs"))
+    transpose_cycles: float = _cost_field(6.0, "cycles per element", 0.0, 100.0, CALIBRATION)
     """Packing one element of an operand along an axis in which it is not contiguous."""
     row_block_cycles: float = _cost_field(6.0, "cycles per stage and block", 0.0, 1000.0, ranking("row-wise programs"))
     """Starting a stage for another block of rows: short loops whose exits are mispredicted now and then."""

@@ -13,7 +13,7 @@ from math import log2
 from pathlib import Path
 from typing import Any, cast
 
-from tilewright.errors import MachineError, Problem
+from tilewright.errors import Defect, MachineError
 from tilewright.machine.cost_parameters import DEFAULT_COST, CostParameters, ParameterField, parameter_fields
 
 FORMAT = 1
@@ -207,7 +207,7 @@ class _Reader:
     """Reads and validates fields; collects all problems."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
 
     def machine(self, data: Mapping[str, Any]) -> Machine | None:
         """The machine; None if a field is invalid."""
@@ -240,7 +240,7 @@ class _Reader:
         return Machine(**values, levels=present, gpu=gpu, identify=identify, cost=cost)
 
     def _report(self, field: str, what: str) -> None:
-        self.problems.append(Problem("machine", f"field '{field}'", what))
+        self.problems.append(Defect("machine", f"field '{field}'", what))
 
     def _read_texts(self, place: str, value: Any) -> tuple[str, ...]:
         listed = cast(list[Any], value) if isinstance(value, list) else [None]

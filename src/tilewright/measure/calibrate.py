@@ -1,4 +1,5 @@
-"""Calibration of this machine: peak rate, bandwidth and latency of every memory level, fork/join cost of threads.
+"""Calibration of this machine: peak rate, bandwidth and latency of every memory level, fork/join cost of threads, and
+the parameters of the cost model that small kernels determine (`fit_parameters.py`).
 
 It takes a few seconds and runs kernels of the project's own code generator. The result is the shipped description of
 the processor with all measurable figures replaced. On a busy machine the figures would be wrong and are rejected.
@@ -18,6 +19,7 @@ from tilewright.machine import Target
 from tilewright.machine.model import Level, Machine
 from tilewright.machine.shipped import host_machine
 from tilewright.measure import calibration_kernels
+from tilewright.measure.fit_parameters import fit_parameters
 from tilewright.measure.native_functions import NativeFunctions
 from tilewright.measure.timing import REPEATS, time_median, time_once
 
@@ -59,12 +61,15 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
         levels.append(replace(level, core_gbs=one, total_gbs=everyone, latency_ns=bench.latency(size)))
     report("starting of threads")
     sync = bench.sync_us()
-    check_quiet(start, cpu_times(), peaks)
     ghz = median(peaks) / (2.0 * Target.host().lanes(32) * shipped.fma_pipes)
     measured = replace(
         shipped, name=f"{shipped.name} (calibrated)", ghz=ghz, sync_us=sync, levels=make_monotonic(levels)
     )
-    return round_figures(measured)
+    rounded = round_figures(measured)
+    report("parameters of the cost model")
+    fitted = fit_parameters(rounded, Target.host(), report)
+    check_quiet(start, cpu_times(), peaks)
+    return fitted
 
 
 def working_sets(machine: Machine) -> list[tuple[Level, int]]:

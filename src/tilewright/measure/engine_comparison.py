@@ -65,7 +65,7 @@ class TimedBlock:
 
     @property
     def canary(self) -> float:
-        """The slower one of both canaries."""
+        """Seconds of the slower of the canary runs before and after the block."""
         return max(self.before, self.after)
 
 

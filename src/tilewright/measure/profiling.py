@@ -50,7 +50,7 @@ class ThreadTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimedSpan:
     """One kernel, copy or fallback step within a call, in microseconds.
 
     Attributes:
@@ -82,9 +82,9 @@ class Recording:
     calls: int
     call_us: float
     median_us: float
-    segments: tuple[tuple[Span, ...], ...]
+    segments: tuple[tuple[TimedSpan, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
-    fallbacks: tuple[Span, ...]
+    fallbacks: tuple[TimedSpan, ...]
 
 
 class _StampedFallbacks:
@@ -200,7 +200,7 @@ def _mean_recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: f
     ordered = sorted(calls, key=lambda c: c.end - c.begin)
     fastest = ordered[: max(1, len(ordered) // 4)]
     origins = np.array([c.begin for c in fastest])
-    spans: list[tuple[Span, ...]] = []
+    spans: list[tuple[TimedSpan, ...]] = []
     sizes: list[tuple[int, ...]] = []
     for k, segment in enumerate(segments):
         buffers = np.stack([c.buffers[k] for c in fastest])
@@ -208,13 +208,13 @@ def _mean_recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: f
         spans.append(_segment_spans(buffers, segment, origins, rate))
     steps = np.array([c.fallbacks for c in fastest], np.int64).reshape(len(fastest), -1, 2)
     mean = (steps - origins[:, None, None]).mean(0) / rate
-    fallbacks = tuple(Span(float(b), float(e - b), 0, ()) for b, e in mean)
+    fallbacks = tuple(TimedSpan(float(b), float(e - b), 0, ()) for b, e in mean)
     call = float(np.mean([c.end - c.begin for c in fastest])) / rate
     median = float(np.median([c.end - c.begin for c in ordered])) / rate
     return Recording(len(calls), call, median, tuple(spans), tuple(sizes), fallbacks)
 
 
-def _segment_spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[Span, ...]:
+def _segment_spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[TimedSpan, ...]:
     """Spans of one segment, from its timestamps of several calls."""
     record = segment.timestamps
     if record is None:
@@ -227,10 +227,10 @@ def _segment_spans(buffers: Array, segment: Segment, origins: Array, rate: float
     begin = (caller[:, :, timestamps.BEGIN] - since).mean(0) / rate
     us = (caller[:, :, timestamps.END] - caller[:, :, timestamps.BEGIN]).mean(0) / rate
     regions = np.round(caller[:, :, timestamps.REGIONS].mean(0)).astype(int)
-    spans: list[Span] = []
+    spans: list[TimedSpan] = []
     for k in range(count):
         times = _thread_times(caller[:, k], threads[:, k], since, rate) if regions[k] else ()
-        spans.append(Span(float(begin[k]), float(us[k]), int(regions[k]), times))
+        spans.append(TimedSpan(float(begin[k]), float(us[k]), int(regions[k]), times))
     return tuple(spans)
 
 

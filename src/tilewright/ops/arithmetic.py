@@ -8,32 +8,32 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import elementwise, fold_elementwise, inputs_of_one_type, scalar, two_inputs_of_one_type
 from tilewright.ops.integer_division import floored_remainder, truncated_quotient, truncated_remainder
 from tilewright.ops.legacy_broadcast import align_operand
 
 
 @operator("Add")
-def add(d: Definition) -> Operand:
+def add(d: Definition) -> OpValue:
     """a + b"""
     return elementwise(d, lambda a, b: a + b, *two_inputs_of_one_type(d))
 
 
 @operator("Sub")
-def sub(d: Definition) -> Operand:
+def sub(d: Definition) -> OpValue:
     """a - b"""
     return elementwise(d, lambda a, b: a - b, *two_inputs_of_one_type(d))
 
 
 @operator("Mul")
-def mul(d: Definition) -> Operand:
+def mul(d: Definition) -> OpValue:
     """a * b"""
     return elementwise(d, lambda a, b: a * b, *two_inputs_of_one_type(d))
 
 
 @operator("Div")
-def div(d: Definition) -> Operand:
+def div(d: Definition) -> OpValue:
     """a / b; integers round towards zero."""
     a, b = two_inputs_of_one_type(d)
     if a.dtype.is_float:
@@ -42,14 +42,14 @@ def div(d: Definition) -> Operand:
     return elementwise(d, truncated_quotient, a, b)
 
 
-def _refuse_zero_divisor(d: Definition, divisor: Operand) -> None:
+def _refuse_zero_divisor(d: Definition, divisor: OpValue) -> None:
     """Rejects a literal divisor of zero; a zero in the data gives an arbitrary value, see `integer_division`."""
     if any(isinstance(v, Const) and v.value == 0 for v in divisor.known_elements or ()):
         raise ShapeError("integer division by zero", where=f"node {d.label}")
 
 
 @operator("Mod")
-def mod(d: Definition) -> Operand:
+def mod(d: Definition) -> OpValue:
     """The remainder, with the sign of the divisor (`fmod` = 0; of floats since version 28) or of the dividend (1)."""
     a, b = two_inputs_of_one_type(d)
     if not a.dtype.is_float:
@@ -80,7 +80,7 @@ def _floored_remainder_of_floats(x: Expr, y: Expr) -> Expr:
 
 
 @operator("Pow")
-def power(d: Definition) -> Operand:
+def power(d: Definition) -> OpValue:
     """a ** b in the type of `a`; the exponent may have a different type."""
     base, exponent = d.input(0), d.input(1)
     return elementwise(d, lambda a, b: cast(base.dtype, _power(a, b)), base, align_operand(d, base, exponent))
@@ -98,25 +98,25 @@ def _power(a: Expr, b: Expr) -> Expr:
 
 
 @operator("Min")
-def smallest(d: Definition) -> Operand:
+def smallest(d: Definition) -> OpValue:
     """The smallest of all inputs; NaN where any of them is NaN."""
     return fold_elementwise(d, minimum, inputs_of_one_type(d))
 
 
 @operator("Max")
-def largest(d: Definition) -> Operand:
+def largest(d: Definition) -> OpValue:
     """The largest of all inputs; NaN where any of them is NaN."""
     return fold_elementwise(d, maximum, inputs_of_one_type(d))
 
 
 @operator("Sum")
-def total(d: Definition) -> Operand:
+def total(d: Definition) -> OpValue:
     """The sum of all inputs."""
     return fold_elementwise(d, lambda a, b: a + b, inputs_of_one_type(d))
 
 
 @operator("Mean")
-def mean(d: Definition) -> Operand:
+def mean(d: Definition) -> OpValue:
     """The mean of all inputs."""
     operands = inputs_of_one_type(d)
     wide = accumulator_dtype(operands[0].dtype)
@@ -129,7 +129,7 @@ def mean(d: Definition) -> Operand:
 
 
 @operator("Clip")
-def clip(d: Definition) -> Operand:
+def clip(d: Definition) -> OpValue:
     """min(max(x, low), high); the limits are attributes before version 11 and optional inputs since.
 
     An omitted limit is the type's smallest or largest finite value, as in the specification's text and in ONNX Runtime:

@@ -14,7 +14,7 @@ from tilewright.expr.operations import binary, cast, conjunction, select, unary
 from tilewright.ops.cast import ONNX_DTYPES
 from tilewright.ops.checks import expect_broadcastable, expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, sum_over, widening_product
-from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 from tilewright.ops.window import MAX_STEP
 
 HeadReader = Callable[[Expr, Expr, Expr, Expr], Expr]
@@ -33,12 +33,12 @@ class _Heads:
     dtype: DType
 
 
-def _from_rank4(x: Operand) -> _Heads:
+def _from_rank4(x: OpValue) -> _Heads:
     batch, heads, length, size = x.shape
     return _Heads(batch, heads, length, size, lambda b, h, s, k: x[b, h, s, k], x.dtype)
 
 
-def _heads(d: Definition, x: Operand, count: int, what: str) -> _Heads:
+def _heads(d: Definition, x: OpValue, count: int, what: str) -> _Heads:
     if x.rank == 4:
         return _from_rank4(x)
     expect_rank(d, x, 3, what)
@@ -51,8 +51,8 @@ def _heads(d: Definition, x: Operand, count: int, what: str) -> _Heads:
 
 
 def _append_to_past(
-    d: Definition, x: _Heads, past: Operand | None, is_output: bool, what: str
-) -> tuple[_Heads, Operand | None]:
+    d: Definition, x: _Heads, past: OpValue | None, is_output: bool, what: str
+) -> tuple[_Heads, OpValue | None]:
     """The KV cache: past elements followed by new ones; a stage only with a past or where the result is an output."""
     if past is None and not is_output:
         return x, None
@@ -73,7 +73,7 @@ def _append_to_past(
 
 
 @operator("Attention", ignores=("qk_matmul_output_mode",))
-def attention(d: Definition) -> Operand | tuple[Operand, ...]:
+def attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
     """softmax(scale * Q K^T, capped and masked) V; completely masked rows give 0
 
     Raises:
@@ -102,7 +102,7 @@ def attention(d: Definition) -> Operand | tuple[Operand, ...]:
     return tuple(results) if d.num_outputs > 1 else y
 
 
-def _attend(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Expr) -> Operand:
+def _attend(d: Definition, query: _Heads, key: _Heads, value: _Heads, past: Expr) -> OpValue:
     wide = accumulator_dtype(query.dtype)
     d.require((query.heads % key.heads).equals(0), f"heads of Q: expected a multiple of {key.heads}, got {query.heads}")
     group = query.heads // key.heads
@@ -167,7 +167,7 @@ def _window_sizes(d: Definition) -> tuple[int, int]:
     return (left if left < MAX_STEP else -1), (right if right < MAX_STEP else -1)
 
 
-def _scale_and_mask(d: Definition, scores: Operand, size: Expr, past: Expr, dtype: DType) -> Operand:
+def _scale_and_mask(d: Definition, scores: OpValue, size: Expr, past: Expr, dtype: DType) -> OpValue:
     """Scale, soft cap, mask, windows and causal mask, in this order, as one element-wise stage of type `dtype`."""
     score_dtype, masked_value = scores.dtype, const(float("-inf"), scores.dtype)
     left, right = _window_sizes(d)

@@ -18,7 +18,7 @@ from tilewright.expr.dtype import (
     uint64,
 )
 from tilewright.expr.operations import cast
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 
 ONNX_DTYPES: dict[int, DType] = {
     1: float32, 2: uint8, 3: int8, 4: uint16, 5: int16, 6: int32, 7: int64, 9: boolean, 10: float16, 11: float64,
@@ -44,7 +44,7 @@ def attribute_dtype(d: Definition, name: str, default: DType | None = None) -> D
     return ONNX_DTYPES[number]
 
 
-def convert(d: Definition, x: Operand, dtype: DType) -> Operand:
+def convert(d: Definition, x: OpValue, dtype: DType) -> OpValue:
     """`x` converted to `dtype`; `x` itself where it has that type."""
     if x.dtype == dtype:
         return d.view(x, x.shape)
@@ -52,7 +52,7 @@ def convert(d: Definition, x: Operand, dtype: DType) -> Operand:
 
 
 @operator("Cast", ignores=("saturate", "round_mode"))
-def cast_to(d: Definition) -> Operand:
+def cast_to(d: Definition) -> OpValue:
     """Conversion to the type `to`; floats are truncated to integers, bool means != 0.
 
     `saturate` and `round_mode` only concern 8-bit floats, which are not supported.
@@ -61,6 +61,6 @@ def cast_to(d: Definition) -> Operand:
 
 
 @operator("CastLike", ignores=("saturate", "round_mode"))
-def cast_like(d: Definition) -> Operand:
+def cast_like(d: Definition) -> OpValue:
     """Conversion to the type of input 1."""
     return convert(d, d.input(0), d.input(1).dtype)

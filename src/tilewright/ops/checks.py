@@ -6,10 +6,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr
 from tilewright.ops.axes import show_shape
-from tilewright.ops.definition import Definition, Operand, is_one, simplest_size
+from tilewright.ops.definition import Definition, OpValue, is_one, simplest_size
 
 
-def expect_rank(d: Definition, x: Operand, rank: int, what: str) -> None:
+def expect_rank(d: Definition, x: OpValue, rank: int, what: str) -> None:
     """Requires an operand of `rank` dimensions.
 
     Raises:
@@ -19,7 +19,7 @@ def expect_rank(d: Definition, x: Operand, rank: int, what: str) -> None:
         raise ShapeError(f"{what}: expected {rank} dimensions, got {x.rank}", where=f"node {d.label}")
 
 
-def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
+def expect_dtype(d: Definition, x: OpValue, dtype: DType, what: str) -> None:
     """Requires the element type of an operand.
 
     Raises:
@@ -29,7 +29,7 @@ def expect_dtype(d: Definition, x: Operand, dtype: DType, what: str) -> None:
         raise ShapeError(f"{what}: expected type {dtype}, got {x.dtype}", where=f"node {d.label}")
 
 
-def expect_shape(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
+def expect_shape(d: Definition, x: OpValue, shape: Sequence[Expr], what: str) -> None:
     """Requires the shape of an operand; symbolic sizes are compared on every call.
 
     Raises:
@@ -52,11 +52,11 @@ def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
     return simplest_size(expected, actual)
 
 
-def expect_broadcastable(d: Definition, x: Operand, shape: Sequence[Expr], what: str) -> None:
+def expect_broadcastable(d: Definition, x: OpValue, shape: Sequence[Expr], what: str) -> None:
     """Requires that `x` broadcasts to `shape` without changing it.
 
     Raises:
-        ShapeError: it never does.
+        ShapeError: `x` has more dimensions, or a size that can never equal its target.
         UnsupportedError: a data-dependent size of `x` may be 1.
     """
     if x.rank > len(shape):

@@ -7,12 +7,12 @@ from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import minimum, select
 from tilewright.ops.axes import replace_axis
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type
 
 
 @operator("Concat")
-def concat(d: Definition) -> Operand:
+def concat(d: Definition) -> OpValue:
     """The inputs one after the other along `axis`.
 
     Raises:
@@ -46,7 +46,7 @@ def _offsets(sizes: Sequence[Expr]) -> list[Expr]:
     return offsets
 
 
-def _select_part(parts: Sequence[Operand], offsets: Sequence[Expr], axis: int, i: tuple[Expr, ...]) -> Expr:
+def _select_part(parts: Sequence[OpValue], offsets: Sequence[Expr], axis: int, i: tuple[Expr, ...]) -> Expr:
     """The element at `i` of the concatenation, selected by bisection: few comparisons for many parts."""
     if len(parts) == 1:
         return parts[0][replace_axis(i, axis, i[axis] - offsets[0])]
@@ -56,7 +56,7 @@ def _select_part(parts: Sequence[Operand], offsets: Sequence[Expr], axis: int, i
 
 
 @operator("Split")
-def split(d: Definition) -> tuple[Operand, ...]:
+def split(d: Definition) -> tuple[OpValue, ...]:
     """The input split along `axis`: into given sizes, or into `num_outputs` equal parts (the last may be smaller).
 
     Raises:
@@ -66,7 +66,7 @@ def split(d: Definition) -> tuple[Operand, ...]:
     axis = d.axis(d.attr_int("axis", 0), x.rank)
     offsets = _split_offsets(d, x.shape[axis])
 
-    def part(start: Expr, end: Expr) -> Operand:
+    def part(start: Expr, end: Expr) -> OpValue:
         sizes = replace_axis(x.shape, axis, end - start)
         return d.compute(sizes, lambda *i: x[replace_axis(i, axis, i[axis] + start)])
 

@@ -1,7 +1,7 @@
 """Contractions: accumulator types, reductions, batched matrix products and the epilogue stage.
 
 A contraction is emitted as `sum of a[...] * b[...]` with affine indices and nothing else in its body, so that all of
-them are scheduled alike; bias, scaling and the conversion to the result's type follow as an element-wise stage.
+them are scheduled in the same way; bias, scaling and the conversion of the result follow as an element-wise stage.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from tilewright.expr.dtype import DType, bfloat16, float16, float32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
 from tilewright.ops.checks import expect_size
-from tilewright.ops.definition import Definition, Operand, broadcast_shape, is_one
+from tilewright.ops.definition import Definition, OpValue, broadcast_shape, is_one
 
 Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
 """The value at output indices and reduction indices."""
@@ -28,7 +28,7 @@ def widening_product(a: Expr, b: Expr, dtype: DType) -> Expr:
     return cast(dtype, a) * cast(dtype, b)
 
 
-def reduce_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body, reducer: Reducer) -> Operand:
+def reduce_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body, reducer: Reducer) -> OpValue:
     """`d.reduce` without reduction axes of size 1, for whose index `body` gets 0."""
     reduced_extents = [n for n in extents if not is_one(n)]
 
@@ -39,18 +39,18 @@ def reduce_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], b
     return d.reduce(shape, reduced_extents, expanded_body, reducer)
 
 
-def sum_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body) -> Operand:
+def sum_over(d: Definition, shape: Sequence[Expr], extents: Sequence[Expr], body: Body) -> OpValue:
     """The sum of `body(i, r)` over r, without reduction axes of size 1."""
     return reduce_over(d, shape, extents, body, Reducer.SUM)
 
 
 def epilogue(
     d: Definition,
-    total: Operand,
+    total: OpValue,
     dtype: DType,
     add: Callable[[tuple[Expr, ...]], Expr] | None = None,
     scale: float = 1.0,
-) -> Operand:
+) -> OpValue:
     """total * scale + add(index), converted to `dtype`; no stage where that is `total` itself.
 
     Args:
@@ -70,7 +70,7 @@ def epilogue(
     return d.compute(total.shape, body, dtype)
 
 
-def batched_matmul(d: Definition, a: Operand, b: Operand, dtype: DType) -> Operand:
+def batched_matmul(d: Definition, a: OpValue, b: OpValue, dtype: DType) -> OpValue:
     """NumPy's matmul, accumulated in `dtype`: batch dimensions broadcast, 1-D operands are vectors.
 
     Raises:
@@ -92,7 +92,7 @@ def batched_matmul(d: Definition, a: Operand, b: Operand, dtype: DType) -> Opera
     return sum_over(d, (*batch, *rows, *columns), (inner,), body)
 
 
-def batch_index(x: Operand, index: Sequence[Expr]) -> tuple[Expr, ...]:
+def batch_index(x: OpValue, index: Sequence[Expr]) -> tuple[Expr, ...]:
     """The part of `index` that addresses the dimensions of `x` before its last two; 0 along sizes of 1."""
     count = max(x.rank - 2, 0)
     tail = index[len(index) - count :]

@@ -3,7 +3,7 @@
 from tilewright.expr.operations import cast, unary
 from tilewright.ops.activation import gelu_erf, gelu_tanh
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import elementwise, float_function, two_inputs_of_one_type
 from tilewright.ops.layernorm import inverse_stddev, normalize
 from tilewright.ops.reduce import mean_over
@@ -12,20 +12,20 @@ _DOMAIN = "com.microsoft"
 
 
 @operator("Gelu", domain=_DOMAIN)
-def gelu(d: Definition) -> Operand:
+def gelu(d: Definition) -> OpValue:
     """Gelu with the error function."""
     return float_function(d, gelu_erf)
 
 
 @operator("QuickGelu", domain=_DOMAIN)
-def quick_gelu(d: Definition) -> Operand:
+def quick_gelu(d: Definition) -> OpValue:
     """x * sigmoid(alpha * x)"""
     alpha = d.attr_float("alpha", 1.702)
     return float_function(d, lambda x: x * unary("sigmoid", x * alpha))
 
 
 @operator("BiasGelu", "FastGelu", domain=_DOMAIN)
-def bias_gelu(d: Definition) -> Operand:
+def bias_gelu(d: Definition) -> OpValue:
     """Gelu of x + bias: with the error function, or (FastGelu, whose bias is optional) with tanh."""
     function = gelu_erf if d.op_type == "BiasGelu" else gelu_tanh
     if d.op_type == "FastGelu" and d.optional(1) is None:
@@ -36,7 +36,7 @@ def bias_gelu(d: Definition) -> Operand:
 
 
 @operator("SkipLayerNormalization", domain=_DOMAIN)
-def skip_layer_normalization(d: Definition) -> Operand:
+def skip_layer_normalization(d: Definition) -> OpValue:
     """LayerNormalization of x + skip (+ bias) over the last dimension: inputs x, skip, gamma, beta, bias.
 
     Raises:

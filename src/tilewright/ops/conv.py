@@ -8,13 +8,13 @@ from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_one, operator
 from tilewright.ops.matmul import subtract_zero_point
 from tilewright.ops.window import pad_input, window_of
 
 
 @operator("Conv")
-def conv(d: Definition) -> Operand:
+def conv(d: Definition) -> OpValue:
     """Y[n, o, y] = sum over i, k of X[n, i, y*stride + k*dilation] * W[o, i, k] + B[o], on padded X"""
     x, w, bias = d.input(0), d.input(1), d.optional(2)
     expect_dtype(d, w, x.dtype, "W")
@@ -27,12 +27,12 @@ def conv(d: Definition) -> Operand:
 
 
 @operator("ConvInteger")
-def conv_integer(d: Definition) -> Operand:
+def conv_integer(d: Definition) -> OpValue:
     """Conv of (X - x_zero_point) and (W - w_zero_point) in int32"""
     return convolve(d, *integer_operands(d, (0, 2), (1, 3)), int32)
 
 
-def integer_operands(d: Definition, x: tuple[int, int], w: tuple[int, int]) -> tuple[Operand, Operand]:
+def integer_operands(d: Definition, x: tuple[int, int], w: tuple[int, int]) -> tuple[OpValue, OpValue]:
     """Input and weights of an integer convolution with their zero points subtracted.
 
     Args:
@@ -49,7 +49,7 @@ def integer_operands(d: Definition, x: tuple[int, int], w: tuple[int, int]) -> t
     )
 
 
-def check_bias(d: Definition, bias: Operand, channels: Expr, dtype: DType) -> None:
+def check_bias(d: Definition, bias: OpValue, channels: Expr, dtype: DType) -> None:
     """Requires one bias value per output channel.
 
     Raises:
@@ -88,7 +88,7 @@ def check_kernel(d: Definition, kernel: Sequence[Expr]) -> None:
         expect_size(d, size, const(expected), f"dimension {k + 2} of W")
 
 
-def convolve(d: Definition, x: Operand, w: Operand, dtype: DType) -> Operand:
+def convolve(d: Definition, x: OpValue, w: OpValue, dtype: DType) -> OpValue:
     """A convolution accumulated in `dtype`, without bias.
 
     Args:

@@ -13,7 +13,7 @@ from tilewright.expr.operations import cast, conjunction, maximum, select
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
-from tilewright.ops.definition import Definition, Operand, is_one, is_zero, operator
+from tilewright.ops.definition import Definition, OpValue, is_one, is_zero, operator
 from tilewright.ops.window import auto_pad_of, spatial_ints, split_padding
 
 
@@ -28,7 +28,7 @@ class _Geometry:
 
 
 @operator("ConvTranspose")
-def conv_transpose(d: Definition) -> Operand:
+def conv_transpose(d: Definition) -> OpValue:
     """Y[n, o, y*stride + k*dilation - pad] += X[n, i, y] * W[i, o, k] for all i, y, k; plus B[o]"""
     x, w, bias = d.input(0), d.input(1), d.optional(2)
     if x.rank < 3:
@@ -47,7 +47,7 @@ def conv_transpose(d: Definition) -> Operand:
     return d.view(y, (x.shape[0], w.shape[1] * groups, *geometry.output))
 
 
-def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:
+def _geometry(d: Definition, x: OpValue, w: OpValue) -> _Geometry:
     rank = x.rank - 2
     strides = spatial_ints(d, "strides", rank, 1, min_value=1)
     dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)
@@ -79,7 +79,7 @@ def _geometry(d: Definition, x: Operand, w: Operand) -> _Geometry:
     return _Geometry(strides, dilations, tuple(before), tuple(output), is_direct)
 
 
-def _channel(o: Expr, c: Expr, w: Operand, groups: int) -> tuple[Expr, Expr]:
+def _channel(o: Expr, c: Expr, w: OpValue, groups: int) -> tuple[Expr, Expr]:
     """Input channel and second index of the weights for output channel `o` and input channel `c` of its group."""
     if groups == 1:
         return c, o
@@ -87,7 +87,7 @@ def _channel(o: Expr, c: Expr, w: Operand, groups: int) -> tuple[Expr, Expr]:
     return (o // w.shape[1]) * depth + c, o % w.shape[1]
 
 
-def _direct(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
+def _direct(d: Definition, x: OpValue, w: OpValue, groups: int, g: _Geometry, dtype: DType) -> OpValue:
     """[N, O, h, kh, w, kw], without the kernel dimensions of size 1."""
     kernel = w.shape[2:]
     shape: list[Expr] = [x.shape[0], w.shape[1] * groups]
@@ -107,7 +107,7 @@ def _direct(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dt
     return sum_over(d, shape, (w.shape[0] // groups,), body)
 
 
-def _convolve_dilated(d: Definition, x: Operand, w: Operand, groups: int, g: _Geometry, dtype: DType) -> Operand:
+def _convolve_dilated(d: Definition, x: OpValue, w: OpValue, groups: int, g: _Geometry, dtype: DType) -> OpValue:
     """A convolution of stride 1 of the dilated input with the mirrored kernel."""
     kernel = w.shape[2:]
     reach = [(n - 1) * step for n, step in zip(kernel, g.dilations, strict=True)]
@@ -123,7 +123,7 @@ def _convolve_dilated(d: Definition, x: Operand, w: Operand, groups: int, g: _Ge
     return sum_over(d, (x.shape[0], w.shape[1] * groups, *g.output), (w.shape[0] // groups, *kernel), body)
 
 
-def _dilate_input(d: Definition, x: Operand, g: _Geometry, halo: list[Expr]) -> Operand:
+def _dilate_input(d: Definition, x: OpValue, g: _Geometry, halo: list[Expr]) -> OpValue:
     """`x` with stride - 1 zeros between elements and `halo - before` zeros in front, of size output + halo."""
     shape = [n + r for n, r in zip(g.output, halo, strict=True)]
     pads_before = [r - b for r, b in zip(halo, g.before, strict=True)]

@@ -5,7 +5,7 @@ result(s). Output shapes are those of the emitted stages, and elements of small 
 Gather, Concat, ...) are derived from the same expressions, so no operator needs a separate shape rule.
 
     @operator("Relu")
-    def relu(d: Definition) -> Operand:
+    def relu(d: Definition) -> OpValue:
         x = d.input(0)
         return d.compute(x.shape, lambda *i: maximum(x[i], 0))
 """
@@ -18,6 +18,7 @@ import numpy as np
 
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
@@ -30,8 +31,8 @@ KnownElements = tuple[Expr, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Operand:
-    """A tensor inside a definition.
+class OpValue:
+    """An operand or result of an operator, inside its definition.
 
     Attributes:
         buffer: its storage.
@@ -82,7 +83,7 @@ class Definition:
     op_type: str
     label: str
     opset: int
-    operands: Sequence[Operand | None]
+    operands: Sequence[OpValue | None]
     attributes: Mapping[str, Any]
     prefix: str
     num_outputs: int = 1
@@ -98,11 +99,11 @@ class Definition:
 
     # Inputs and attributes
 
-    def optional(self, position: int) -> Operand | None:
+    def optional(self, position: int) -> OpValue | None:
         """Input number `position`, or None where it is omitted."""
         return self.operands[position] if position < len(self.operands) else None
 
-    def input(self, position: int) -> Operand:
+    def input(self, position: int) -> OpValue:
         """Input number `position`.
 
         Raises:
@@ -128,7 +129,7 @@ class Definition:
         """The elements of input `position`, which must be literals.
 
         Raises:
-            UnsupportedError: they are not.
+            UnsupportedError: an element depends on data or on a symbol.
         """
         values = self.known_elements(position)
         if not all(isinstance(v, Const) for v in values):
@@ -170,7 +171,7 @@ class Definition:
         shape: Sequence[Expr | int],
         body: Callable[..., Expr],
         dtype: DType | None = None,
-    ) -> Operand:
+    ) -> OpValue:
         """Emits `out[i...] = body(i...)`, or a view where the body loads the same element of another tensor.
 
         Args:
@@ -181,7 +182,7 @@ class Definition:
         axes = self._axes(shape, "i")
         value = body(*(a.var for a in axes))
         if isinstance(value, Load) and _is_identity_copy(axes, value):
-            return self.view(Operand(value.buffer, self._all_known_elements().get(value.buffer)), shape)
+            return self.view(OpValue(value.buffer, self._all_known_elements().get(value.buffer)), shape)
         return self._emit(axes, (), value, None, dtype)
 
     def reduce(
@@ -190,7 +191,7 @@ class Definition:
         extents: Sequence[Expr | int],
         body: Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr],
         reducer: Reducer,
-    ) -> Operand:
+    ) -> OpValue:
         """Emits `out[i...] = reducer over r... of body(i, r)`; `extents` are the sizes of the reduction axes.
 
         Without reduction axes it is `compute`.
@@ -199,7 +200,7 @@ class Definition:
         value = body(tuple(a.var for a in axes), tuple(a.var for a in inner))
         return self._emit(axes, inner, value, reducer if inner else None, None)
 
-    def view(self, source: Operand, shape: Sequence[Expr | int]) -> Operand:
+    def view(self, source: OpValue, shape: Sequence[Expr | int]) -> OpValue:
         """The same elements with another shape; the caller guarantees equal numbers of elements."""
         sizes = tuple(as_expr(s) for s in shape)
         if sizes == source.shape:
@@ -208,7 +209,7 @@ class Definition:
         self.stages.append(View(output, source.buffer, self.label))
         if source.known_elements is not None:
             self.derived_elements[output] = source.known_elements
-        return Operand(output, source.known_elements)
+        return OpValue(output, source.known_elements)
 
     def require(self, condition: Expr, message: str) -> None:
         """Requires a condition for this node: decided at compile time, or checked on every call.
@@ -259,7 +260,7 @@ class Definition:
 
     def _emit(
         self, axes: tuple[Axis, ...], inner: tuple[Axis, ...], body: Expr, reducer: Reducer | None, dtype: DType | None
-    ) -> Operand:
+    ) -> OpValue:
         if dtype is not None and body.dtype != dtype:
             raise TypeError(f"{self.op_type}: body has type {body.dtype}, expected {dtype}")
         output = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
@@ -268,7 +269,7 @@ class Definition:
         elements = symbolic_elements(stage, self._all_known_elements())
         if elements is not None:
             self.derived_elements[output] = elements
-        return Operand(output, elements)
+        return OpValue(output, elements)
 
 
 def _is_identity_copy(axes: Sequence[Axis], element: Load) -> bool:
@@ -279,11 +280,11 @@ def _is_identity_copy(axes: Sequence[Axis], element: Load) -> bool:
 
 
 def simplest_size(a: Expr, b: Expr) -> Expr:
-    """The canonical one of two equal sizes: a literal, else the one with the shorter text."""
-    return min((a, b), key=lambda e: (not isinstance(e, Const), len(repr(e)), repr(e)))
+    """The canonical one of two equal sizes: a literal, else the smaller expression."""
+    return min((a, b), key=lambda e: (not isinstance(e, Const), e.tree_size, order_key(e)))
 
 
-OperatorFunction = Callable[[Definition], "Operand | tuple[Operand, ...]"]
+OperatorFunction = Callable[[Definition], "OpValue | tuple[OpValue, ...]"]
 
 OPERATORS: dict[tuple[str, str], OperatorFunction] = {}
 """Definitions by (domain, operator name)."""
@@ -308,7 +309,7 @@ def operator(
     ignored = frozenset(ignores)
 
     def register(definition: OperatorFunction) -> OperatorFunction:
-        def checked(d: Definition) -> "Operand | tuple[Operand, ...]":
+        def checked(d: Definition) -> "OpValue | tuple[OpValue, ...]":
             result = definition(d)
             _refuse_unread(d, domain, ignored)
             return result
@@ -376,12 +377,12 @@ def is_zero(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 0
 
 
-def is_known_zero(x: Operand) -> bool:
+def is_known_zero(x: OpValue) -> bool:
     """Whether all elements are known at compile time to be 0."""
     return x.known_elements is not None and all(is_zero(v) for v in x.known_elements)
 
 
-def broadcast_element(x: Operand, index: Sequence[Expr]) -> Expr:
+def broadcast_element(x: OpValue, index: Sequence[Expr]) -> Expr:
     """The element of `x` that is broadcast to `index` of a shape of the same or a higher rank.
 
     A single element known at compile time is returned as a value, without a load.

@@ -8,7 +8,7 @@ from tilewright.expr.nodes import Expr, as_expr, const
 from tilewright.expr.operations import cast
 from tilewright.ops.checks import expect_dtype, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_one, operator
 
 Labels = tuple[str, ...]
 """One label per dimension; those of an ellipsis are "...0", "...1", counted from the last dimension."""
@@ -69,7 +69,7 @@ def _labels(term: str, ellipsis_rank: int) -> Labels:
 
 @dataclass(frozen=True, slots=True)
 class _Term:
-    operand: Operand
+    operand: OpValue
     labels: Labels
 
     def at(self, env: Mapping[str, Expr]) -> Expr:
@@ -80,7 +80,7 @@ class _Term:
 
 
 @operator("Einsum")
-def einsum(d: Definition) -> Operand:
+def einsum(d: Definition) -> OpValue:
     """Sums over the labels that the result lacks, of the product of all operands"""
     operands = [d.input(k) for k in range(len(d.operands))]
     text = d.attr_str("equation", "")
@@ -100,7 +100,7 @@ def einsum(d: Definition) -> Operand:
     return epilogue(d, _contract(d, terms, equation.output, sizes), dtype)
 
 
-def _sizes(d: Definition, operands: Sequence[Operand], equation: Equation) -> dict[str, Expr]:
+def _sizes(d: Definition, operands: Sequence[OpValue], equation: Equation) -> dict[str, Expr]:
     sizes: dict[str, Expr] = {}
     for x, labels in zip(operands, equation.inputs, strict=True):
         for label, size in zip(labels, x.shape, strict=True):
@@ -111,7 +111,7 @@ def _sizes(d: Definition, operands: Sequence[Operand], equation: Equation) -> di
     return sizes
 
 
-def _contract(d: Definition, terms: Sequence[_Term], output: Labels, sizes: Mapping[str, Expr]) -> Operand:
+def _contract(d: Definition, terms: Sequence[_Term], output: Labels, sizes: Mapping[str, Expr]) -> OpValue:
     reduced = tuple(c for c in dict.fromkeys(c for t in terms for c in t.labels) if c not in output)
     wide = accumulator_dtype(terms[0].operand.dtype)
 

@@ -10,7 +10,7 @@ from tilewright.expr.operations import cast
 from tilewright.ops.axes import show_shape
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, broadcast_element, broadcast_shape, is_one
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, is_one
 from tilewright.ops.legacy_broadcast import align_operand
 
 _MAX_FOLD_OPERANDS = 32
@@ -18,16 +18,16 @@ _MAX_FOLD_OPERANDS = 32
 
 
 @overload
-def elementwise(d: Definition, body: Callable[[Expr], Expr], x: Operand, /) -> Operand: ...
+def elementwise(d: Definition, body: Callable[[Expr], Expr], x: OpValue, /) -> OpValue: ...
 @overload
-def elementwise(d: Definition, body: Callable[[Expr, Expr], Expr], x: Operand, y: Operand, /) -> Operand: ...
+def elementwise(d: Definition, body: Callable[[Expr, Expr], Expr], x: OpValue, y: OpValue, /) -> OpValue: ...
 @overload
 def elementwise(
-    d: Definition, body: Callable[[Expr, Expr, Expr], Expr], x: Operand, y: Operand, z: Operand, /
-) -> Operand: ...
+    d: Definition, body: Callable[[Expr, Expr, Expr], Expr], x: OpValue, y: OpValue, z: OpValue, /
+) -> OpValue: ...
 @overload
-def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand) -> Operand: ...
-def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand) -> Operand:
+def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: OpValue) -> OpValue: ...
+def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: OpValue) -> OpValue:
     """`body` applied to the elements of all operands, broadcast together.
 
     Raises:
@@ -40,10 +40,10 @@ def elementwise(d: Definition, body: Callable[..., Expr], /, *operands: Operand)
 def fold_elementwise(
     d: Definition,
     step: Callable[[Expr, Expr], Expr],
-    operands: Sequence[Operand],
+    operands: Sequence[OpValue],
     first: Callable[[Expr], Expr] = lambda value: value,
     last: Callable[[Expr], Expr] = lambda value: value,
-) -> Operand:
+) -> OpValue:
     """`last(step(step(first(a), first(b)), first(c)) ...)` of the elements of any number of operands, broadcast.
 
     Walks over expressions recurse, so many operands are folded in chunks, in order, to limit the depth.
@@ -51,7 +51,7 @@ def fold_elementwise(
     Raises:
         ShapeError: the shapes can't be broadcast.
     """
-    total: Operand | None = None
+    total: OpValue | None = None
     for start in range(0, len(operands), _MAX_FOLD_OPERANDS):
         chunk = operands[start : start + _MAX_FOLD_OPERANDS]
         has_total, is_last = total is not None, start + _MAX_FOLD_OPERANDS >= len(operands)
@@ -66,7 +66,7 @@ def fold_elementwise(
     return total
 
 
-def float_function(d: Definition, function: Callable[[Expr], Expr]) -> Operand:
+def float_function(d: Definition, function: Callable[[Expr], Expr]) -> OpValue:
     """`function` applied to every element of input 0, a float tensor; 16-bit types are computed in float32.
 
     Raises:
@@ -79,7 +79,7 @@ def float_function(d: Definition, function: Callable[[Expr], Expr]) -> Operand:
     return d.compute(x.shape, lambda *i: cast(x.dtype, function(cast(wide, x[i]))))
 
 
-def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -> tuple[Operand, ...]:
+def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -> tuple[OpValue, ...]:
     """Inputs `first` to `last` (exclusive; None for all), all present and of one element type.
 
     Raises:
@@ -94,7 +94,7 @@ def inputs_of_one_type(d: Definition, first: int = 0, last: int | None = None) -
     return operands
 
 
-def two_inputs_of_one_type(d: Definition, first: int = 0) -> tuple[Operand, Operand]:
+def two_inputs_of_one_type(d: Definition, first: int = 0) -> tuple[OpValue, OpValue]:
     """Inputs `first` and `first + 1`, both present and of one element type; aligned as the opset specifies.
 
     Raises:

@@ -3,12 +3,12 @@
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.ops.axes import show_shape
-from tilewright.ops.definition import Definition, Operand, broadcast_element, broadcast_shape, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, is_one, operator
 from tilewright.ops.window import MAX_STEP
 
 
 @operator("Expand")
-def expand(d: Definition) -> Operand:
+def expand(d: Definition) -> OpValue:
     """The input broadcast with the shape in input 1.
 
     Raises:
@@ -24,7 +24,7 @@ def expand(d: Definition) -> Operand:
 
 
 @operator("Tile")
-def tile(d: Definition) -> Operand:
+def tile(d: Definition) -> OpValue:
     """The input repeated along every dimension.
 
     Raises:

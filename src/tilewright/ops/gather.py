@@ -9,10 +9,10 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, select
 from tilewright.ops.axes import replace_axis
 from tilewright.ops.clamp import clamp_index, zero_if_empty
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 
 
-def resolve_index(d: Definition, indices: Operand, at: Sequence[Expr], size: Expr, what: str) -> Expr:
+def resolve_index(d: Definition, indices: OpValue, at: Sequence[Expr], size: Expr, what: str) -> Expr:
     """The index at `at` of an index tensor as a position in a dimension, counted from the front and in bounds.
 
     Raises:
@@ -56,7 +56,7 @@ def _check_known_indices(d: Definition, values: Sequence[int], size: Expr, what:
 
 
 @operator("Gather")
-def gather(d: Definition) -> Operand:
+def gather(d: Definition) -> OpValue:
     """Slices of input 0 along `axis`, in the order of the indices."""
     x, indices = d.input(0), d.input(1)
     axis = d.axis(d.attr_int("axis", 0), x.rank)
@@ -74,7 +74,7 @@ def gather(d: Definition) -> Operand:
 
 
 @operator("GatherElements")
-def gather_elements(d: Definition) -> Operand:
+def gather_elements(d: Definition) -> OpValue:
     """One element per index: the index is the position along `axis`, the other positions are those of the index.
 
     Raises:
@@ -103,7 +103,7 @@ def gather_elements(d: Definition) -> Operand:
 
 
 @operator("GatherND")
-def gather_nd(d: Definition) -> Operand:
+def gather_nd(d: Definition) -> OpValue:
     """Slices of input 0 at index tuples, which are along the last dimension of the indices.
 
     Raises:
@@ -140,8 +140,8 @@ def gather_nd(d: Definition) -> Operand:
     return d.compute((*indices.shape[:-1], *x.shape[batch + depth :]), body)
 
 
-def _index_tuple_entries(d: Definition, indices: Operand, depth: int) -> list[Operand]:
+def _index_tuple_entries(d: Definition, indices: OpValue, depth: int) -> list[OpValue]:
     """For each entry of the tuples, the index tensor with the known elements of that entry."""
     if indices.known_elements is None or not all(isinstance(v, Const) for v in indices.known_elements):
-        return [Operand(indices.buffer)] * depth
-    return [Operand(indices.buffer, indices.known_elements[k::depth]) for k in range(depth)]
+        return [OpValue(indices.buffer)] * depth
+    return [OpValue(indices.buffer, indices.known_elements[k::depth]) for k in range(depth)]

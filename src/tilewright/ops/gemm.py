@@ -5,11 +5,11 @@ from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
 from tilewright.ops.checks import expect_broadcastable, expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
-from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 
 
 @operator("Gemm", ignores=("broadcast",))
-def gemm(d: Definition) -> Operand:
+def gemm(d: Definition) -> OpValue:
     """Y[m, n] = alpha * sum over k of A'[m, k] * B'[k, n] + beta * C[m, n]; a transposed operand is read transposed"""
     a, b, c = d.input(0), d.input(1), d.optional(2)
     expect_rank(d, a, 2, "A")

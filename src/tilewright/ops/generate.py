@@ -10,12 +10,12 @@ from tilewright.expr.traversal import post_order
 from tilewright.ops.axes import show_shape
 from tilewright.ops.cast import attribute_dtype
 from tilewright.ops.checks import expect_shape
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type, optional_scalar
 
 
 @operator("ConstantOfShape")
-def constant_of_shape(d: Definition) -> Operand:
+def constant_of_shape(d: Definition) -> OpValue:
     """A tensor of the shape of input 0, filled with one value (default: float32 zero).
 
     Raises:
@@ -32,7 +32,7 @@ def constant_of_shape(d: Definition) -> Operand:
 
 
 @operator("Range")
-def range_(d: Definition) -> Operand:
+def range_(d: Definition) -> OpValue:
     """start, start + delta, ... below limit; 16-bit floats are computed in the type of `stash_type`.
 
     Raises:
@@ -83,7 +83,7 @@ def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
 
 
 @operator("OneHot")
-def one_hot(d: Definition) -> Operand:
+def one_hot(d: Definition) -> OpValue:
     """Along a new dimension of size `depth`: the "on" value at the index, the "off" value elsewhere."""
     indices, values = d.input(0), d.input(2)
     if len(d.known_elements(1)) != 1:
@@ -103,7 +103,7 @@ def one_hot(d: Definition) -> Operand:
 
 
 @operator("EyeLike")
-def eye_like(d: Definition) -> Operand:
+def eye_like(d: Definition) -> OpValue:
     """Ones on diagonal `k`, zeros elsewhere, in the shape of a matrix.
 
     Raises:
@@ -118,7 +118,7 @@ def eye_like(d: Definition) -> Operand:
 
 
 @operator("Trilu")
-def trilu(d: Definition) -> Operand:
+def trilu(d: Definition) -> OpValue:
     """The upper or lower triangle from diagonal `k` on, zeros elsewhere.
 
     Raises:

@@ -14,7 +14,7 @@ from tilewright.expr.operations import binary, cast, conjunction, maximum, minim
 from tilewright.ops.checks import expect_rank, expect_size
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.resize import cubic_weights
 
 _MODES = {"nearest": "nearest", "linear": "linear", "cubic": "cubic", "bilinear": "linear", "bicubic": "cubic"}
@@ -47,7 +47,7 @@ class _Sampling:
 
 
 @operator("GridSample")
-def grid_sample(d: Definition) -> Operand:
+def grid_sample(d: Definition) -> OpValue:
     """Y[n, c, y] = X[n, c] at the position grid[n, y], whose coordinates -1 to 1 span the image, innermost first
 
     Raises:
@@ -94,7 +94,7 @@ def _sampling(d: Definition) -> _Sampling:
     return _Sampling(_MODES[mode], padding, bool(d.attr_int("align_corners", 0)))
 
 
-def _source_coordinate(d: Definition, grid: Operand, k: int, size: Expr, sampling: _Sampling) -> Operand:
+def _source_coordinate(d: Definition, grid: OpValue, k: int, size: Expr, sampling: _Sampling) -> OpValue:
     """Coordinates along spatial dimension `k`, in elements, with padding border or reflection applied."""
     wide = accumulator_dtype(grid.dtype)
     entry = grid.rank - 3 - k
@@ -120,7 +120,7 @@ def _source_coordinate(d: Definition, grid: Operand, k: int, size: Expr, samplin
     return d.compute(grid.shape[:-1], body)
 
 
-def _floor(d: Definition, coordinate: Operand) -> Operand:
+def _floor(d: Definition, coordinate: OpValue) -> OpValue:
     return d.compute(coordinate.shape, lambda *i: cast(int64, unary("floor", coordinate[i])))
 
 
@@ -133,7 +133,7 @@ def _reflect_coordinate(coordinate: Expr, low: Expr, high: Expr, size: Expr, ali
     return select(size <= 1, low, reflected) if align_corners else reflected
 
 
-def _weights(d: Definition, coordinate: Operand, sampling: _Sampling, wide: DType) -> Operand:
+def _weights(d: Definition, coordinate: OpValue, sampling: _Sampling, wide: DType) -> OpValue:
     """The weights of all taps of a dimension, along an additional last dimension."""
 
     def body(*i: Expr) -> Expr:
@@ -148,7 +148,7 @@ def _weights(d: Definition, coordinate: Operand, sampling: _Sampling, wide: DTyp
     return d.compute((*coordinate.shape, sampling.taps[0]), body)
 
 
-def _element(x: Operand, sampling: _Sampling, plane: tuple[Expr, ...], position: Sequence[Expr]) -> Expr:
+def _element(x: OpValue, sampling: _Sampling, plane: tuple[Expr, ...], position: Sequence[Expr]) -> Expr:
     """The element at a position of a plane, which may be outside of it."""
     sizes = x.shape[2:]
     in_bounds: Expr = TRUE

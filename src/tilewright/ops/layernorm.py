@@ -10,11 +10,11 @@ from tilewright.ops.axes import num_elements
 from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_broadcastable, expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 from tilewright.ops.reduce import broadcast_reduced, keep_dims, mean_over, reduce_dims
 
 
-def _normalized_axes(d: Definition, x: Operand) -> tuple[int, ...]:
+def _normalized_axes(d: Definition, x: OpValue) -> tuple[int, ...]:
     """The normalized dimensions: `axis` (default the last) and all after it."""
     return tuple(range(d.axis(d.attr_int("axis", -1), x.rank), x.rank))
 
@@ -31,12 +31,12 @@ def _stash_type(d: Definition) -> DType:
     return float32 if number == 1 else float64
 
 
-def _convert_to_stash(d: Definition, x: Operand, stash: DType) -> Operand:
+def _convert_to_stash(d: Definition, x: OpValue, stash: DType) -> OpValue:
     """`x` converted to the type of `stash_type` where that is more precise than the accumulator of `x`."""
     return convert(d, x, stash) if stash.bits > accumulator_dtype(x.dtype).bits else x
 
 
-def inverse_stddev(d: Definition, x: Operand, mean: Operand | None, axes: Sequence[int], epsilon: float) -> Operand:
+def inverse_stddev(d: Definition, x: OpValue, mean: OpValue | None, axes: Sequence[int], epsilon: float) -> OpValue:
     """1 / sqrt(variance + epsilon) over `axes`, which the result lacks; without a mean, of the mean square."""
     wide = accumulator_dtype(x.dtype)
 
@@ -51,9 +51,9 @@ def inverse_stddev(d: Definition, x: Operand, mean: Operand | None, axes: Sequen
 
 
 def normalize(
-    d: Definition, x: Operand, mean: Operand | None, inverse: Operand, axes: Sequence[int],
-    scale: Operand | None, bias: Operand | None,
-) -> Operand:  # fmt: skip
+    d: Definition, x: OpValue, mean: OpValue | None, inverse: OpValue, axes: Sequence[int],
+    scale: OpValue | None, bias: OpValue | None,
+) -> OpValue:  # fmt: skip
     """(x - mean) * inverse * scale + bias, computed in the type of `inverse`."""
     wide = inverse.dtype
     for what, operand in (("input 1 (scale)", scale), ("input 2 (bias)", bias)):
@@ -73,7 +73,7 @@ def normalize(
 
 
 @operator("LayerNormalization")
-def layer_normalization(d: Definition) -> tuple[Operand, ...]:
+def layer_normalization(d: Definition) -> tuple[OpValue, ...]:
     """(row - mean) / standard deviation, scaled and shifted; optional results: mean and 1 / standard deviation."""
     x = d.input(0)
     axes, stash = _normalized_axes(d, x), _stash_type(d)
@@ -88,13 +88,13 @@ def layer_normalization(d: Definition) -> tuple[Operand, ...]:
 
 
 @operator("RMSNormalization")
-def rms_normalization(d: Definition) -> Operand:
+def rms_normalization(d: Definition) -> OpValue:
     """Each row divided by its root mean square, scaled."""
     return _rms_normalize(d)[0]
 
 
 @operator("SimplifiedLayerNormalization")
-def simplified_layer_normalization(d: Definition) -> tuple[Operand, ...]:
+def simplified_layer_normalization(d: Definition) -> tuple[OpValue, ...]:
     """ONNX Runtime's name of RMSNormalization; optional second result: 1 / root mean square."""
     result, inverse = _rms_normalize(d)
     if d.num_outputs == 1:
@@ -102,7 +102,7 @@ def simplified_layer_normalization(d: Definition) -> tuple[Operand, ...]:
     return result, keep_dims(d, inverse, d.input(0), _normalized_axes(d, d.input(0)))
 
 
-def _rms_normalize(d: Definition) -> tuple[Operand, Operand]:
+def _rms_normalize(d: Definition) -> tuple[OpValue, OpValue]:
     x = d.input(0)
     axes = _normalized_axes(d, x)
     converted = _convert_to_stash(d, x, _stash_type(d))
@@ -111,7 +111,7 @@ def _rms_normalize(d: Definition) -> tuple[Operand, Operand]:
 
 
 @operator("MeanVarianceNormalization")
-def mean_variance_normalization(d: Definition) -> Operand:
+def mean_variance_normalization(d: Definition) -> OpValue:
     """(x - mean) / (standard deviation + 1e-9) over `axes`, by default all but the channels."""
     x = d.input(0)
     axes = tuple(d.axis(a, x.rank) for a in d.attr_ints("axes", (0, 2, 3)) or ())

@@ -2,10 +2,10 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import const
-from tilewright.ops.definition import Definition, Operand, is_one
+from tilewright.ops.definition import Definition, OpValue, is_one
 
 
-def align_operand(d: Definition, a: Operand, b: Operand) -> Operand:
+def align_operand(d: Definition, a: OpValue, b: OpValue) -> OpValue:
     """`b` with trailing dimensions of size 1, so that NumPy broadcasting aligns it as opset 6 does.
 
     The attribute `axis` is the dimension of `a` that the first dimension of `b` corresponds to; without it the last
@@ -22,7 +22,7 @@ def align_operand(d: Definition, a: Operand, b: Operand) -> Operand:
     return _align_at(d, a, b, d.axis(axis, a.rank))
 
 
-def align_slope(d: Definition, x: Operand, slope: Operand) -> Operand:
+def align_slope(d: Definition, x: OpValue, slope: OpValue) -> OpValue:
     """PRelu's slope, reshaped to broadcast with `x`. Before opset 7 a vector of slopes has one per channel (dimension
     1 of `x`); all other slopes are returned as they are."""
     if d.opset >= 7 or slope.rank != 1 or is_one(slope.shape[0]) or x.rank < 2:
@@ -30,7 +30,7 @@ def align_slope(d: Definition, x: Operand, slope: Operand) -> Operand:
     return _align_at(d, x, slope, 1)
 
 
-def _align_at(d: Definition, a: Operand, b: Operand, axis: int) -> Operand:
+def _align_at(d: Definition, a: OpValue, b: OpValue, axis: int) -> OpValue:
     trailing = a.rank - axis - b.rank
     if trailing < 0:
         what = f"axis {axis}: {b.rank} dimensions from there on exceed the rank {a.rank}"

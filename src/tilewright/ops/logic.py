@@ -6,7 +6,7 @@ from tilewright.expr.nodes import BinaryOp, Expr, const
 from tilewright.expr.operations import binary, cast, conjunction, select, unary
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import elementwise, two_inputs_of_one_type
 from tilewright.ops.legacy_broadcast import align_operand
 
@@ -18,13 +18,13 @@ _BITS: dict[str, BinaryOp] = {"BitwiseAnd": "and", "BitwiseOr": "or", "BitwiseXo
 
 
 @operator(*_COMPARISONS)
-def comparison(d: Definition) -> Operand:
+def comparison(d: Definition) -> OpValue:
     """A comparison of two tensors; false where either is NaN."""
     return elementwise(d, lambda a, b: binary(_COMPARISONS[d.op_type], a, b), *two_inputs_of_one_type(d))
 
 
 @operator(*_LOGIC)
-def logic(d: Definition) -> Operand:
+def logic(d: Definition) -> OpValue:
     """A logical operation on two bool tensors."""
     a, b = d.input(0), d.input(1)
     expect_dtype(d, a, boolean, "input 0")
@@ -33,7 +33,7 @@ def logic(d: Definition) -> Operand:
 
 
 @operator("Not")
-def logical_not(d: Definition) -> Operand:
+def logical_not(d: Definition) -> OpValue:
     """The logical negation."""
     x = d.input(0)
     expect_dtype(d, x, boolean, "input 0")
@@ -41,7 +41,7 @@ def logical_not(d: Definition) -> Operand:
 
 
 @operator(*_BITS)
-def bits(d: Definition) -> Operand:
+def bits(d: Definition) -> OpValue:
     """A bit operation on two integer tensors."""
     operands = two_inputs_of_one_type(d)
     _expect_integer(d, operands[0].dtype)
@@ -49,7 +49,7 @@ def bits(d: Definition) -> Operand:
 
 
 @operator("BitwiseNot")
-def bitwise_not(d: Definition) -> Operand:
+def bitwise_not(d: Definition) -> OpValue:
     """Every bit flipped."""
     x = d.input(0)
     _expect_integer(d, x.dtype)
@@ -57,7 +57,7 @@ def bitwise_not(d: Definition) -> Operand:
 
 
 @operator("BitShift")
-def bit_shift(d: Definition) -> Operand:
+def bit_shift(d: Definition) -> OpValue:
     """Bit shift of integers; arithmetic to the right for signed types.
 
     A shift by the width or more, or by a negative number, gives 0, or -1 for a right shift of a negative number (ONNX
@@ -91,7 +91,7 @@ def _expect_integer(d: Definition, dtype: DType) -> None:
 
 
 @operator("Where")
-def where(d: Definition) -> Operand:
+def where(d: Definition) -> OpValue:
     """The element of input 1 where the condition holds, else that of input 2."""
     condition = d.input(0)
     expect_dtype(d, condition, boolean, "input 0 (condition)")
@@ -100,14 +100,14 @@ def where(d: Definition) -> Operand:
 
 
 @operator("IsNaN")
-def is_nan(d: Definition) -> Operand:
+def is_nan(d: Definition) -> OpValue:
     """Whether elements are NaN."""
     x = d.input(0)
     return d.compute(x.shape, lambda *i: unary("isnan", x[i]))
 
 
 @operator("IsInf")
-def is_inf(d: Definition) -> Operand:
+def is_inf(d: Definition) -> OpValue:
     """Whether elements are infinite with one of the selected signs."""
     x = d.input(0)
     wide = accumulator_dtype(x.dtype)

@@ -5,11 +5,11 @@ from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
 from tilewright.ops.checks import expect_dtype, expect_size
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue
-from tilewright.ops.definition import Definition, Operand, is_known_zero, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_known_zero, is_one, operator
 
 
 @operator("MatMul")
-def matmul(d: Definition) -> Operand:
+def matmul(d: Definition) -> OpValue:
     """Y[..., m, n] = sum over k of A[..., m, k] * B[..., k, n]"""
     a, b = d.input(0), d.input(1)
     expect_dtype(d, b, a.dtype, "B")
@@ -17,14 +17,14 @@ def matmul(d: Definition) -> Operand:
 
 
 @operator("MatMulInteger")
-def matmul_integer(d: Definition) -> Operand:
+def matmul_integer(d: Definition) -> OpValue:
     """Y = (A - a_zero_point) @ (B - b_zero_point) in int32"""
     a = subtract_zero_point(d, d.input(0), d.optional(2), d.input(0).rank - 2, "a_zero_point")
     b = subtract_zero_point(d, d.input(1), d.optional(3), d.input(1).rank - 1, "b_zero_point")
     return batched_matmul(d, a, b, int32)
 
 
-def subtract_zero_point(d: Definition, x: Operand, zero: Operand | None, axis: int, what: str) -> Operand:
+def subtract_zero_point(d: Definition, x: OpValue, zero: OpValue | None, axis: int, what: str) -> OpValue:
     """x - zero in int32 as a separate stage; `x` itself where the zero point is omitted or known to be 0.
 
     Args:

@@ -12,21 +12,21 @@ from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.checks import expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, sum_over
-from tilewright.ops.definition import Definition, Operand, broadcast_element, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 from tilewright.ops.pool import power, root
 
 
-def _num_channels(d: Definition, x: Operand) -> Expr:
+def _num_channels(d: Definition, x: OpValue) -> Expr:
     if x.rank < 2:
         raise ShapeError(f"X: expected at least 2 dimensions, got {x.rank}", where=f"node {d.label}")
     return x.shape[1]
 
 
-def _channel_operand(d: Definition, position: int, size: Expr, what: str) -> Operand:
+def _channel_operand(d: Definition, position: int, size: Expr, what: str) -> OpValue:
     return _statistics_operand(d, position, (size,), what)
 
 
-def _statistics_operand(d: Definition, position: int, shape: Sequence[Expr], what: str) -> Operand:
+def _statistics_operand(d: Definition, position: int, shape: Sequence[Expr], what: str) -> OpValue:
     operand = d.input(position)
     expect_rank(d, operand, len(shape), what)
     for actual, expected in zip(operand.shape, shape, strict=True):
@@ -39,7 +39,7 @@ def _statistics_dtype(*dtypes: DType) -> DType:
 
 
 @operator("BatchNormalization", ignores=("momentum",))
-def batch_normalization(d: Definition) -> Operand:
+def batch_normalization(d: Definition) -> OpValue:
     """Y = X * factor[c] + shift[c], factor = scale / sqrt(var + epsilon), shift = B - mean * factor
 
     Before opset 9, `spatial=0` means statistics per element of an image instead of per channel. Factor and shift are
@@ -63,7 +63,7 @@ def batch_normalization(d: Definition) -> Operand:
     return d.compute(x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1:end]] + shift[i[1:end]]), x.dtype)
 
 
-def _standardize(d: Definition, x: Operand, leading: int, epsilon: float, dtype: DType) -> Operand:
+def _standardize(d: Definition, x: OpValue, leading: int, epsilon: float, dtype: DType) -> OpValue:
     """(x - mean) / sqrt(var + epsilon) in `dtype`, with statistics over all dimensions but the first `leading`."""
     outer, inner = x.shape[:leading], x.shape[leading:]
     count = cast(dtype, num_elements(inner))
@@ -80,7 +80,7 @@ def _standardize(d: Definition, x: Operand, leading: int, epsilon: float, dtype:
 
 
 @operator("InstanceNormalization")
-def instance_normalization(d: Definition) -> Operand:
+def instance_normalization(d: Definition) -> OpValue:
     """Y = scale[c] * (X - mean) / sqrt(var + epsilon) + B[c], statistics per image and channel"""
     x = d.input(0)
     channels = _num_channels(d, x)
@@ -93,7 +93,7 @@ def instance_normalization(d: Definition) -> Operand:
 
 
 @operator("GroupNormalization")
-def group_normalization(d: Definition) -> Operand:
+def group_normalization(d: Definition) -> OpValue:
     """Y = scale * (X - mean) / sqrt(var + epsilon) + B, statistics per image and group of channels
 
     Scale and bias have one value per group before opset 21 and one per channel since.
@@ -121,11 +121,11 @@ def group_normalization(d: Definition) -> Operand:
 
 def _sum_along(
     d: Definition,
-    x: Operand,
+    x: OpValue,
     axes: Sequence[int],
     reduced_shape: Sequence[Expr],
     value: Callable[[tuple[Expr, ...]], Expr],
-) -> Operand:
+) -> OpValue:
     """The sum of `value` at the indices of `x` along `axes`, which are kept with size 1."""
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
@@ -138,7 +138,7 @@ def _sum_along(
 
 
 @operator("LpNormalization")
-def lp_normalization(d: Definition) -> Operand:
+def lp_normalization(d: Definition) -> OpValue:
     """Y = X / (p-norm along `axis`); 0 where the norm is 0"""
     x = d.input(0)
     axis, p = d.axis(d.attr_int("axis", -1), x.rank), d.attr_int("p", 2)
@@ -157,7 +157,7 @@ def lp_normalization(d: Definition) -> Operand:
 
 
 @operator("LRN")
-def lrn(d: Definition) -> Operand:
+def lrn(d: Definition) -> OpValue:
     """Y = X / (bias + alpha/size * sum of squares over `size` neighbouring channels) ** beta"""
     x = d.input(0)
     channels = _num_channels(d, x)

@@ -10,7 +10,7 @@ from tilewright.expr.operations import cast, conjunction, maximum, minimum, sele
 from tilewright.ops.axes import axes_of
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.clamp import clamp_index, zero_if_empty
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import scalar
 from tilewright.ops.window import MAX_STEP
 
@@ -37,7 +37,7 @@ class Border:
 
 
 @operator("Pad")
-def pad(d: Definition) -> Operand:
+def pad(d: Definition) -> OpValue:
     """The input with borders.
 
     Raises:
@@ -77,7 +77,7 @@ def pad(d: Definition) -> Operand:
     return d.compute(sizes, body)
 
 
-def _borders(d: Definition, x: Operand) -> dict[int, Border]:
+def _borders(d: Definition, x: OpValue) -> dict[int, Border]:
     """Borders by dimension, without those of zero width."""
     axes: tuple[int, ...] | None = None
     if d.opset < 11:
@@ -95,7 +95,7 @@ def _borders(d: Definition, x: Operand) -> dict[int, Border]:
     return {k: Border(a, b) for k, a, b in pairs if not (a is const(0) and b is const(0))}
 
 
-def _require_elements(d: Definition, x: Operand, borders: dict[int, Border], mode: str) -> None:
+def _require_elements(d: Definition, x: OpValue, borders: dict[int, Border], mode: str) -> None:
     """Requires elements for a border to repeat: a nonempty dimension, for "wrap" also after cropping."""
     for k, border in borders.items():
         if any(border.adds_elements()):
@@ -103,7 +103,7 @@ def _require_elements(d: Definition, x: Operand, borders: dict[int, Border], mod
             d.require(available >= 1, f"dimension {k}: no elements for the border to repeat")
 
 
-def _fill_value(d: Definition, x: Operand) -> Expr:
+def _fill_value(d: Definition, x: OpValue) -> Expr:
     if d.opset < 11:
         return const(d.attr_float("value", 0.0), x.dtype)
     operand = d.optional(2)

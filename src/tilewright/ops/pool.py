@@ -9,11 +9,11 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, ceildiv, conjunction, maximum, minimum, select, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.contraction import accumulator_dtype, reduce_over
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.window import Window, pad_input, spatial_ints, window_of
 
 
-def _pool_window(d: Definition, x: Operand) -> Window:
+def _pool_window(d: Definition, x: OpValue) -> Window:
     if x.rank < 3:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
     if not d.attr_ints("kernel_shape"):
@@ -23,8 +23,8 @@ def _pool_window(d: Definition, x: Operand) -> Window:
 
 
 def _reduce_windows(
-    d: Definition, x: Operand, window: Window, value: Callable[[Expr], Expr], reducer: Reducer
-) -> Operand:
+    d: Definition, x: OpValue, window: Window, value: Callable[[Expr], Expr], reducer: Reducer
+) -> OpValue:
     """`reducer` of `value(element)` over every window of `x`, which is already padded."""
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
@@ -34,7 +34,7 @@ def _reduce_windows(
 
 
 @operator("MaxPool")
-def max_pool(d: Definition) -> Operand | tuple[Operand, ...]:
+def max_pool(d: Definition) -> OpValue | tuple[OpValue, ...]:
     """The maximum of every window and, on demand, its index in the input"""
     x, columns_first = d.input(0), d.attr_int("storage_order", 0)
     if columns_first not in (0, 1):
@@ -46,8 +46,8 @@ def max_pool(d: Definition) -> Operand | tuple[Operand, ...]:
 
 
 def _argmax_indices(
-    d: Definition, x: Operand, window: Window, best: Operand, columns_first: bool, is_unpadded: bool
-) -> Operand:
+    d: Definition, x: OpValue, window: Window, best: OpValue, columns_first: bool, is_unpadded: bool
+) -> OpValue:
     """The linear index, in the whole input, of each window's maximum; -1 for a window of padding alone.
 
     Of equal maxima the first in row-major order counts, as in ONNX Runtime, also for column-major indices. NaN counts
@@ -95,7 +95,7 @@ def _delinearize(index: Expr, sizes: Sequence[Expr]) -> list[Expr]:
 
 
 @operator("AveragePool")
-def average_pool(d: Definition) -> Operand:
+def average_pool(d: Definition) -> OpValue:
     """The mean of every window, over the elements inside the input or (count_include_pad) inside its padding too"""
     x = d.input(0)
     window = _pool_window(d, x)
@@ -126,7 +126,7 @@ def _tap_count(window: Window, k: int, y: Expr, count_padding: bool) -> Expr:
 
 
 @operator("LpPool")
-def lp_pool(d: Definition) -> Operand:
+def lp_pool(d: Definition) -> OpValue:
     """The p-norm of every window"""
     x = d.input(0)
     window = _pool_window(d, x)
@@ -152,7 +152,7 @@ def root(v: Expr, p: int) -> Expr:
     return v if p == 1 else binary("pow", v, 1.0 / p)
 
 
-def _reduce_planes(d: Definition, x: Operand, value: Callable[[Expr], Expr], reducer: Reducer) -> Operand:
+def _reduce_planes(d: Definition, x: OpValue, value: Callable[[Expr], Expr], reducer: Reducer) -> OpValue:
     """`reducer` over all spatial dimensions: [N, C, 1, ...]."""
     if x.rank < 3:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
@@ -165,13 +165,13 @@ def _reduce_planes(d: Definition, x: Operand, value: Callable[[Expr], Expr], red
 
 
 @operator("GlobalMaxPool")
-def global_max_pool(d: Definition) -> Operand:
+def global_max_pool(d: Definition) -> OpValue:
     """The maximum of every plane"""
     return _reduce_planes(d, d.input(0), lambda v: v, Reducer.MAX)
 
 
 @operator("GlobalAveragePool")
-def global_average_pool(d: Definition) -> Operand:
+def global_average_pool(d: Definition) -> OpValue:
     """The mean of every plane"""
     x = d.input(0)
     wide = accumulator_dtype(x.dtype)
@@ -181,7 +181,7 @@ def global_average_pool(d: Definition) -> Operand:
 
 
 @operator("GlobalLpPool")
-def global_lp_pool(d: Definition) -> Operand:
+def global_lp_pool(d: Definition) -> OpValue:
     """The p-norm of every plane"""
     x = d.input(0)
     p = d.attr_int("p", 2)

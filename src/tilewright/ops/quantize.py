@@ -12,7 +12,7 @@ from tilewright.expr.operations import cast, maximum, minimum, select, unary
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul
 from tilewright.ops.conv import check_bias, convolve, integer_operands
-from tilewright.ops.definition import Definition, Operand, is_known_zero, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_known_zero, is_one, operator
 from tilewright.ops.matmul import subtract_zero_point
 
 _ONNX_INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}
@@ -25,7 +25,7 @@ def saturate(value: Expr, dtype: DType) -> Expr:
     return cast(dtype, minimum(maximum(value, const(low, value.dtype)), const(high, value.dtype)))
 
 
-def _parameter_reader(d: Definition, x: Operand, p: Operand, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
+def _parameter_reader(d: Definition, x: OpValue, p: OpValue, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
     """A function that loads a scale or zero point for an index of `x`: per tensor, per index of `axis`, or per block.
 
     Raises:
@@ -49,7 +49,7 @@ def _parameter_reader(d: Definition, x: Operand, p: Operand, what: str) -> Calla
 
 
 @operator("QuantizeLinear", ignores=("axis", "block_size", "saturate"))
-def quantize_linear(d: Definition) -> Operand:
+def quantize_linear(d: Definition) -> OpValue:
     """Y = saturate(round(X / y_scale) + y_zero_point), halves to even
 
     The quotient has the type of `precision`, by default that of the scale. `axis` and `block_size` matter only for
@@ -85,7 +85,7 @@ def _quotient_dtype(d: Definition, default: DType) -> DType:
 
 
 @operator("DequantizeLinear", ignores=("axis", "block_size"))
-def dequantize_linear(d: Definition) -> Operand:
+def dequantize_linear(d: Definition) -> OpValue:
     """Y = (X - x_zero_point) * x_scale"""
     x, scale, zero = d.input(0), d.input(1), d.optional(2)
     if not x.dtype.is_int:
@@ -110,7 +110,7 @@ def dequantize_linear(d: Definition) -> Operand:
 
 
 @operator("DynamicQuantizeLinear")
-def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
+def dynamic_quantize_linear(d: Definition) -> tuple[OpValue, ...]:
     """(Y, y_scale, y_zero_point): uint8, with the scale from the range of X extended to 0"""
     x = d.input(0)
     expect_dtype(d, x, float32, "X")
@@ -132,8 +132,8 @@ def dynamic_quantize_linear(d: Definition) -> tuple[Operand, ...]:
 
 
 def _requantize(
-    d: Definition, total: Operand, factor: Callable[[tuple[Expr, ...]], Expr], zero: Operand, bias: Operand | None
-) -> Operand:
+    d: Definition, total: OpValue, factor: Callable[[tuple[Expr, ...]], Expr], zero: OpValue, bias: OpValue | None
+) -> OpValue:
     """saturate(round((total + bias[channel]) * factor) + zero) in the type of `zero`."""
 
     def body(*i: Expr) -> Expr:
@@ -144,17 +144,17 @@ def _requantize(
     return d.compute(total.shape, body)
 
 
-def _scalar(p: Operand) -> Expr:
+def _scalar(p: OpValue) -> Expr:
     return p[tuple(const(0) for _ in p.shape)]
 
 
-def _expect_scalar(d: Definition, p: Operand, what: str) -> None:
+def _expect_scalar(d: Definition, p: OpValue, what: str) -> None:
     for n in p.shape:
         expect_size(d, n, const(1), what)
 
 
 @operator("QLinearConv")
-def qlinear_conv(d: Definition) -> Operand:
+def qlinear_conv(d: Definition) -> OpValue:
     """Conv of quantized tensors: (sum + B) * x_scale*w_scale/y_scale, rounded, plus y_zero_point"""
     scale_x, scale_w, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
     _expect_scalar(d, scale_x, "x_scale")
@@ -176,7 +176,7 @@ def qlinear_conv(d: Definition) -> Operand:
 
 
 @operator("QLinearMatMul")
-def qlinear_matmul(d: Definition) -> Operand:
+def qlinear_matmul(d: Definition) -> OpValue:
     """MatMul of quantized tensors: sum * a_scale*b_scale/y_scale, rounded, plus y_zero_point"""
     a, b = d.input(0), d.input(3)
     scale_a, scale_b, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)

@@ -9,17 +9,17 @@ from tilewright.expr.nodes import Expr, as_expr, const
 from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.axes import axes_of, num_elements
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.integer_division import truncated_quotient
 
 
 def reduce_dims(
     d: Definition,
-    x: Operand,
+    x: OpValue,
     axes: Sequence[int],
     reducer: Reducer,
     element: Callable[[tuple[Expr, ...]], Expr],
-) -> Operand:
+) -> OpValue:
     """`element(index)` reduced over the given dimensions of the index space of `x`, which the result lacks.
 
     Args:
@@ -39,12 +39,12 @@ def reduce_dims(
     return d.reduce([x.shape[k] for k in outer], [x.shape[k] for k in reduced], body, reducer)
 
 
-def broadcast_reduced(x: Operand, index: Sequence[Expr], axes: Sequence[int]) -> Expr:
+def broadcast_reduced(x: OpValue, index: Sequence[Expr], axes: Sequence[int]) -> Expr:
     """The element of a reduced tensor for an index of the original tensor."""
     return x[tuple(i for k, i in enumerate(index) if k not in axes)]
 
 
-def keep_dims(d: Definition, x: Operand, whole: Operand, axes: Sequence[int]) -> Operand:
+def keep_dims(d: Definition, x: OpValue, whole: OpValue, axes: Sequence[int]) -> OpValue:
     """A reduced tensor with the reduced dimensions kept with size 1."""
     return d.view(x, tuple(as_expr(1) if k in axes else n for k, n in enumerate(whole.shape)))
 
@@ -79,7 +79,7 @@ _REDUCTIONS = {
 
 
 @operator(*_REDUCTIONS)
-def reduction(d: Definition) -> Operand:
+def reduction(d: Definition) -> OpValue:
     """The sum, product, maximum, minimum, norm, ... of each slice."""
     x = d.input(0)
     norm = _REDUCTIONS[d.op_type]
@@ -97,14 +97,14 @@ def reduction(d: Definition) -> Operand:
 
 
 @operator("ReduceMean")
-def reduce_mean(d: Definition) -> Operand:
+def reduce_mean(d: Definition) -> OpValue:
     """The mean of each slice; integers round towards zero."""
     x = d.input(0)
     axes = reduced_axes(d, x)
     return _apply_keepdims(d, mean_over(d, x, axes, x.dtype), x, axes)
 
 
-def mean_over(d: Definition, x: Operand, axes: Sequence[int], dtype: DType) -> Operand:
+def mean_over(d: Definition, x: OpValue, axes: Sequence[int], dtype: DType) -> OpValue:
     """The mean over dimensions, which the result lacks: the sum divided by the number of elements."""
     wide = accumulator_dtype(x.dtype)
     total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: cast(wide, x[i]))
@@ -113,7 +113,7 @@ def mean_over(d: Definition, x: Operand, axes: Sequence[int], dtype: DType) -> O
 
 
 @operator("ReduceLogSumExp")
-def reduce_log_sum_exp(d: Definition) -> Operand:
+def reduce_log_sum_exp(d: Definition) -> OpValue:
     """log(sum(exp(x))), computed as max + log(sum(exp(x - max))), which can't overflow."""
     x = d.input(0)
     axes = reduced_axes(d, x)
@@ -135,7 +135,7 @@ def reduce_log_sum_exp(d: Definition) -> Operand:
     return _apply_keepdims(d, result, x, axes)
 
 
-def reduced_axes(d: Definition, x: Operand) -> tuple[int, ...]:
+def reduced_axes(d: Definition, x: OpValue) -> tuple[int, ...]:
     """The dimensions that a node reduces: its axes; without axes all, or none with `noop_with_empty_axes`."""
     axes, is_noop = axes_of(d, x.rank), d.attr_int("noop_with_empty_axes", 0)
     if axes is not None:
@@ -147,20 +147,20 @@ def _compute_dtype(dtype: DType, fractional: bool) -> DType:
     return float64 if fractional and not dtype.is_float else accumulator_dtype(dtype)
 
 
-def _finalize(d: Definition, total: Operand, dtype: DType, after: Callable[[Expr], Expr] | None) -> Operand:
+def _finalize(d: Definition, total: OpValue, dtype: DType, after: Callable[[Expr], Expr] | None) -> OpValue:
     """`after` and the conversion to the type of the result; no stage where neither is needed."""
     if after is None and total.dtype == dtype:
         return total
     return d.compute(total.shape, lambda *i: cast(dtype, total[i] if after is None else after(total[i])))
 
 
-def _apply_keepdims(d: Definition, x: Operand, whole: Operand, axes: Sequence[int]) -> Operand:
+def _apply_keepdims(d: Definition, x: OpValue, whole: OpValue, axes: Sequence[int]) -> OpValue:
     """The result with the reduced dimensions kept with size 1 where `keepdims` is set."""
     return keep_dims(d, x, whole, axes) if d.attr_int("keepdims", 1) else x
 
 
 @operator("ArgMax", "ArgMin")
-def arg_extremum(d: Definition) -> Operand:
+def arg_extremum(d: Definition) -> OpValue:
     """The position of the maximum (minimum) along `axis`, the first or last of equal ones.
 
     Two reductions: the extremum, then the smallest (largest) position with that value. NaN counts as the extremum.

@@ -8,7 +8,7 @@ from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import FALSE, Expr, const
 from tilewright.expr.operations import binary, cast, select
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.resize_scale import Ratio, Scale, clamp_in_loop, coordinate, scales_of, short_fraction
 
 
@@ -30,7 +30,7 @@ class _Sampling:
 
 
 @operator("Resize")
-def resize(d: Definition) -> Operand:
+def resize(d: Definition) -> OpValue:
     """Y[y] = X at the source coordinate of y, interpolated"""
     x = d.input(0)
     if d.opset < 11:
@@ -49,7 +49,7 @@ def resize(d: Definition) -> Operand:
 
 
 @operator("Upsample")
-def upsample(d: Definition) -> Operand:
+def upsample(d: Definition) -> OpValue:
     """Resize with the semantics before opset 11: asymmetric coordinates"""
     x = d.input(0)
     if d.opset >= 9:
@@ -69,7 +69,7 @@ def _legacy_sampling(d: Definition) -> _Sampling:
     return _Sampling(d.attr_str("mode", "nearest"), "asymmetric", "simple", -0.75, False, 0.0)
 
 
-def _resample(d: Definition, x: Operand, scales: Sequence[Scale], sampling: _Sampling) -> Operand:
+def _resample(d: Definition, x: OpValue, scales: Sequence[Scale], sampling: _Sampling) -> OpValue:
     axes = [k for k, s in enumerate(scales) if not s.is_identity]
     if not axes:
         return x
@@ -88,11 +88,11 @@ def _resample(d: Definition, x: Operand, scales: Sequence[Scale], sampling: _Sam
     return _interpolate(d, value, scales, axes[-1:], sampling, x.dtype)
 
 
-def _shape(x: Operand, scales: Sequence[Scale], axes: Sequence[int]) -> list[Expr]:
+def _shape(x: OpValue, scales: Sequence[Scale], axes: Sequence[int]) -> list[Expr]:
     return [scales[k].output if k in axes else n for k, n in enumerate(x.shape)]
 
 
-def _nearest(d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling) -> Operand:
+def _nearest(d: Definition, x: OpValue, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling) -> OpValue:
     def body(*i: Expr) -> Expr:
         index = list(i)
         is_outside: Expr = FALSE
@@ -120,8 +120,8 @@ def _out_of_range(at: Ratio, size: Expr) -> Expr:
 
 
 def _interpolate(
-    d: Definition, x: Operand, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling, dtype: DType
-) -> Operand:
+    d: Definition, x: OpValue, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling, dtype: DType
+) -> OpValue:
     """The weighted sum over the taps of all `axes` at once."""
     wide = accumulator_dtype(x.dtype)
 

@@ -17,7 +17,7 @@ from tilewright.expr.algebra.polynomial import expression, polynomial
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import Const, Expr, Var, const
 from tilewright.expr.operations import maximum, minimum, select
-from tilewright.ops.definition import Definition, KnownElements, Operand
+from tilewright.ops.definition import Definition, KnownElements, OpValue
 
 _MAX_DENOMINATOR = 4096
 _FULL_REGION = (Fraction(0), Fraction(1))
@@ -71,7 +71,7 @@ def short_fraction(value: float) -> Fraction:
     return fraction if np.float32(float(fraction)) == np.float32(value) else Fraction(value)
 
 
-def scales_of(d: Definition, x: Operand, *, roi: int | None, scales: int, sizes: int | None) -> list[Scale]:
+def scales_of(d: Definition, x: OpValue, *, roi: int | None, scales: int, sizes: int | None) -> list[Scale]:
     """One `Scale` per dimension of `x`, from the inputs at the given positions.
 
     Raises:

@@ -7,7 +7,7 @@ from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, select
 from tilewright.ops.checks import expect_shape
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.gather import resolve_index
 
 AngleReader = Callable[[tuple[Expr, ...], Expr], Expr]
@@ -15,7 +15,7 @@ AngleReader = Callable[[tuple[Expr, ...], Expr], Expr]
 
 
 @operator("RotaryEmbedding")
-def rotary_embedding(d: Definition) -> Operand:
+def rotary_embedding(d: Definition) -> OpValue:
     """Pairs of entries of each head rotated by an angle that depends on the position.
 
     The input is [batch, heads, sequence, size], or [batch, sequence, heads * size] with the attribute `num_heads`.
@@ -39,7 +39,7 @@ def rotary_embedding(d: Definition) -> Operand:
     return d.view(_rotate(d, per_head, heads_axis=2), x.shape)
 
 
-def _rotate(d: Definition, x: Operand, heads_axis: int) -> Operand:
+def _rotate(d: Definition, x: OpValue, heads_axis: int) -> OpValue:
     rotary_dim = d.attr_int("rotary_embedding_dim", 0)
     size: Expr = const(rotary_dim) if rotary_dim else x.shape[3]
     if not isinstance(size, Const):
@@ -54,7 +54,7 @@ def _rotate(d: Definition, x: Operand, heads_axis: int) -> Operand:
     return d.view(_rotate_interleaved(d, pairs, half, cosine, sine), x.shape)
 
 
-def _rotate_halves(d: Definition, x: Operand, half: Expr, cosine: AngleReader, sine: AngleReader) -> Operand:
+def _rotate_halves(d: Definition, x: OpValue, half: Expr, cosine: AngleReader, sine: AngleReader) -> OpValue:
     """Entry k of the first half rotated with entry k of the second half; later entries are unchanged."""
     wide = accumulator_dtype(x.dtype)
 
@@ -71,7 +71,7 @@ def _rotate_halves(d: Definition, x: Operand, half: Expr, cosine: AngleReader, s
     return d.compute(x.shape, body)
 
 
-def _rotate_interleaved(d: Definition, x: Operand, half: Expr, cosine: AngleReader, sine: AngleReader) -> Operand:
+def _rotate_interleaved(d: Definition, x: OpValue, half: Expr, cosine: AngleReader, sine: AngleReader) -> OpValue:
     """The two entries of every pair rotated; pairs from `half` on are unchanged."""
     wide = accumulator_dtype(x.dtype)
 
@@ -85,7 +85,7 @@ def _rotate_interleaved(d: Definition, x: Operand, half: Expr, cosine: AngleRead
     return d.compute(x.shape, body)
 
 
-def _angle_reader(d: Definition, x: Operand, position: int, heads_axis: int, half: Expr) -> AngleReader:
+def _angle_reader(d: Definition, x: OpValue, position: int, heads_axis: int, half: Expr) -> AngleReader:
     """A function that loads from a table of sines or cosines: per batch and position, or by positions from input 3."""
     table, positions = d.input(position), d.optional(3)
     outer = (x.shape[0], x.shape[3 - heads_axis])

@@ -7,11 +7,11 @@ from tilewright.expr.operations import cast, select
 from tilewright.ops.axes import replace_axis
 from tilewright.ops.cast import convert
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 
 
 @operator("CumSum", "CumProd")
-def cumulative_reduction(d: Definition) -> Operand:
+def cumulative_reduction(d: Definition) -> OpValue:
     """The cumulative sum (product) along a dimension.
 
     Each element is a reduction over the whole dimension, with the neutral element in place of those that do not

@@ -8,10 +8,10 @@ from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Const, Expr, as_expr, const
 from tilewright.expr.operations import binary, select
 from tilewright.ops.axes import axes_of, num_elements, show_shape
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_one, operator
 
 
-def stack_scalars(d: Definition, values: Sequence[Expr]) -> Operand:
+def stack_scalars(d: Definition, values: Sequence[Expr]) -> OpValue:
     """A tensor of one dimension that holds the given values."""
 
     def body(i: Expr) -> Expr:
@@ -24,7 +24,7 @@ def stack_scalars(d: Definition, values: Sequence[Expr]) -> Operand:
 
 
 @operator("Shape")
-def shape(d: Definition) -> Operand:
+def shape(d: Definition) -> OpValue:
     """The sizes of dimensions `start` to `end` (exclusive) of the input."""
     x = d.input(0)
     start, end = d.attr_int("start", 0), d.attr_int("end", x.rank)
@@ -32,21 +32,21 @@ def shape(d: Definition) -> Operand:
 
 
 @operator("Size")
-def size(d: Definition) -> Operand:
+def size(d: Definition) -> OpValue:
     """The number of elements of the input."""
     total = num_elements(d.input(0).shape)
     return d.compute((), lambda: total)
 
 
 @operator("Identity")
-def identity(d: Definition) -> Operand:
+def identity(d: Definition) -> OpValue:
     """The input itself."""
     x = d.input(0)
     return d.view(x, x.shape)
 
 
 @operator("Dropout", ignores=("ratio", "seed"))
-def dropout(d: Definition) -> tuple[Operand, ...]:
+def dropout(d: Definition) -> tuple[OpValue, ...]:
     """The input itself and, on demand, a mask of True; training runs on the reference evaluator."""
     x = d.input(0)
     training = d.optional(2)
@@ -59,7 +59,7 @@ def dropout(d: Definition) -> tuple[Operand, ...]:
 
 
 @operator("Reshape")
-def reshape(d: Definition) -> Operand:
+def reshape(d: Definition) -> OpValue:
     """The same elements with the shape of input 1: 0 copies a size (unless `allowzero`), -1 is inferred.
 
     Raises:
@@ -109,7 +109,7 @@ def _exact_quotient(d: Definition, total: Expr, divisor: Expr, message: str) -> 
 
 
 @operator("Flatten")
-def flatten(d: Definition) -> Operand:
+def flatten(d: Definition) -> OpValue:
     """A matrix: the dimensions before `axis` merged, the others merged."""
     x = d.input(0)
     axis = d.attr_int("axis", 1)
@@ -118,7 +118,7 @@ def flatten(d: Definition) -> Operand:
 
 
 @operator("Squeeze")
-def squeeze(d: Definition) -> Operand:
+def squeeze(d: Definition) -> OpValue:
     """The input without the given dimensions of size 1, or without all of them.
 
     Without axes, a symbolic size counts as larger than 1, which is checked at run time.
@@ -136,7 +136,7 @@ def squeeze(d: Definition) -> Operand:
 
 
 @operator("Unsqueeze")
-def unsqueeze(d: Definition) -> Operand:
+def unsqueeze(d: Definition) -> OpValue:
     """The input with dimensions of size 1 inserted at the given places of the result."""
     x = d.input(0)
     attribute = d.attr_ints("axes")

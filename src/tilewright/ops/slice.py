@@ -9,7 +9,7 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, ceildiv, maximum, minimum, select
 from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 
 _END_SENTINEL = 1 << 31
 """Bounds of this magnitude mean "to the end" for all exporters."""
@@ -70,7 +70,7 @@ def _clamp_bound(bound: Expr, size: Expr, low: Expr, high: Expr) -> Expr:
     return maximum(minimum(from_front, high), low)
 
 
-def _ranges(d: Definition, x: Operand) -> dict[int, Range]:
+def _ranges(d: Definition, x: OpValue) -> dict[int, Range]:
     if d.opset < 10:
         starts = [const(n) for n in d.attr_ints("starts") or ()]
         ends = [const(n) for n in d.attr_ints("ends") or ()]
@@ -101,13 +101,13 @@ def _ranges(d: Definition, x: Operand) -> dict[int, Range]:
 
 
 @operator("Slice")
-def slice_(d: Definition) -> Operand:
+def slice_(d: Definition) -> OpValue:
     """Ranges along some dimensions; bounds may be symbolic, axes and steps are literals."""
     x = d.input(0)
     return take_ranges(d, x, _ranges(d, x))
 
 
-def take_ranges(d: Definition, x: Operand, ranges: dict[int, Range]) -> Operand:
+def take_ranges(d: Definition, x: OpValue, ranges: dict[int, Range]) -> OpValue:
     """The given ranges of `x`; `x` itself where they select everything."""
     proper = {k: r for k, r in ranges.items() if r.step != 1 or r.size is not x.shape[k]}
     if not proper:

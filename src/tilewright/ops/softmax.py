@@ -5,11 +5,11 @@ from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, select, unary
 from tilewright.ops.axes import num_elements
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.reduce import broadcast_reduced, reduce_dims
 
 
-def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
+def _axes(d: Definition, x: OpValue) -> tuple[int, ...]:
     """The reduced dimensions: `axis` since opset 13; before, `axis` and all dimensions after it."""
     if d.opset >= 13:
         return (d.axis(d.attr_int("axis", -1), x.rank),)
@@ -19,7 +19,7 @@ def _axes(d: Definition, x: Operand) -> tuple[int, ...]:
 
 
 @operator("Softmax")
-def softmax(d: Definition) -> Operand:
+def softmax(d: Definition) -> OpValue:
     """exp(x - max) / sum(exp(x - max)); the largest exponential is 1, so nothing overflows.
 
     Each sum is inverted once, and the elements are multiplied by the inverse.
@@ -36,7 +36,7 @@ def softmax(d: Definition) -> Operand:
 
 
 @operator("LogSoftmax")
-def log_softmax(d: Definition) -> Operand:
+def log_softmax(d: Definition) -> OpValue:
     """x - max - log(sum(exp(x - max)))"""
     x = d.input(0)
     axes, wide = _axes(d, x), accumulator_dtype(x.dtype)
@@ -50,7 +50,7 @@ def log_softmax(d: Definition) -> Operand:
 
 
 @operator("Hardmax")
-def hardmax(d: Definition) -> Operand:
+def hardmax(d: Definition) -> OpValue:
     """1 at the first largest element, 0 elsewhere."""
     source = d.input(0)
     axes = _axes(d, source)

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr
-from tilewright.ops.definition import Definition, Operand, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_one, operator
 
 
-def permute(d: Definition, x: Operand, order: Sequence[int]) -> Operand:
+def permute(d: Definition, x: OpValue, order: Sequence[int]) -> OpValue:
     """`x` with permuted dimensions; a view where only dimensions of size 1 move."""
     sizes = tuple(x.shape[k] for k in order)
     proper = [k for k in order if not is_one(x.shape[k])]
@@ -21,7 +21,7 @@ def permute(d: Definition, x: Operand, order: Sequence[int]) -> Operand:
 
 
 @operator("Transpose")
-def transpose(d: Definition) -> Operand:
+def transpose(d: Definition) -> OpValue:
     """The dimensions in the order `perm`, by default reversed.
 
     Raises:
@@ -36,7 +36,7 @@ def transpose(d: Definition) -> Operand:
     return permute(d, x, order)
 
 
-def _image_and_block(d: Definition) -> tuple[Operand, int]:
+def _image_and_block(d: Definition) -> tuple[OpValue, int]:
     x, block = d.input(0), d.attr_int("blocksize", 0)
     if x.rank != 4:
         raise ShapeError(f"input 0: expected 4 dimensions, got {x.rank}", where=f"node {d.label}")
@@ -53,7 +53,7 @@ def _mode(d: Definition) -> str:
 
 
 @operator("DepthToSpace")
-def depth_to_space(d: Definition) -> Operand:
+def depth_to_space(d: Definition) -> OpValue:
     """Channels moved into blocks of pixels, in DCR (depth first) or CRD order."""
     x, b = _image_and_block(d)
     n, c, h, w = x.shape
@@ -65,7 +65,7 @@ def depth_to_space(d: Definition) -> Operand:
 
 
 @operator("SpaceToDepth")
-def space_to_depth(d: Definition) -> Operand:
+def space_to_depth(d: Definition) -> OpValue:
     """Blocks of pixels moved into channels, in DCR or, since version 28, CRD order: the inverse of DepthToSpace."""
     x, b = _image_and_block(d)
     n, c, h, w = x.shape

@@ -2,7 +2,7 @@
 
 from tilewright.expr.nodes import Expr, UnaryOp, const
 from tilewright.expr.operations import unary
-from tilewright.ops.definition import Definition, Operand, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import float_function
 
 _FUNCTIONS: dict[str, UnaryOp] = {
@@ -13,14 +13,14 @@ _FUNCTIONS: dict[str, UnaryOp] = {
 
 
 @operator(*_FUNCTIONS)
-def unary_function(d: Definition) -> Operand:
+def unary_function(d: Definition) -> OpValue:
     """A function of every element; Round rounds halves to even."""
     op = _FUNCTIONS[d.op_type]
     return float_function(d, lambda x: unary(op, x))
 
 
 @operator("Reciprocal")
-def reciprocal(d: Definition) -> Operand:
+def reciprocal(d: Definition) -> OpValue:
     """1 / x"""
     return float_function(d, lambda x: const(1, x.dtype) / x)
 
@@ -29,7 +29,7 @@ _EXACT_FUNCTIONS: dict[str, UnaryOp] = {"Abs": "abs", "Neg": "neg", "Sign": "sig
 
 
 @operator(*_EXACT_FUNCTIONS)
-def exact_function(d: Definition) -> Operand:
+def exact_function(d: Definition) -> OpValue:
     """Functions that are exact for every type, integers included."""
     x = d.input(0)
 

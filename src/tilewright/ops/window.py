@@ -10,7 +10,7 @@ from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import TRUE, Expr, const
 from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum, select
-from tilewright.ops.definition import Definition, Operand, is_zero
+from tilewright.ops.definition import Definition, OpValue, is_zero
 
 _AUTO_PAD = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")
 
@@ -139,7 +139,7 @@ def _padded_size(size: Expr, needed: Expr, ceil: bool) -> Expr:
     return size if not ceil or can_prove(needed <= size) else maximum(size, needed)
 
 
-def pad_input(d: Definition, x: Operand, window: Window, fill: Expr) -> Operand:
+def pad_input(d: Definition, x: OpValue, window: Window, fill: Expr) -> OpValue:
     """A copy of `x` with `fill` around its last dimensions; `x` itself without padding."""
     leading = x.rank - len(window.sizes)
     if all(is_zero(b) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)):

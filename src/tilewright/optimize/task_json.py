@@ -14,7 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.errors import Problem, TargetError, TaskError, TilewrightError
+from tilewright.errors import Defect, TargetError, TaskError, TilewrightError
 from tilewright.expr.nodes import Var
 from tilewright.graph.fusion import FusedStage, Fusion, FusionPattern, StageRole
 from tilewright.layout.strict_json import load_strict_json
@@ -54,11 +54,11 @@ def loads(text: str | bytes, where: str = "task") -> Task:
         TaskError: the text is no task; lists every problem.
     """
     if len(text) > MAX_BYTES:
-        raise TaskError([Problem("task", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
+        raise TaskError([Defect("task", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
         data = load_strict_json(text)
     except ValueError as e:
-        raise TaskError([Problem("task", "", f"it is not JSON: {e}")], where=where) from None
+        raise TaskError([Defect("task", "", f"it is not JSON: {e}")], where=where) from None
     return decode(data, where)
 
 
@@ -79,11 +79,11 @@ class _Reader:
     """Reads the fields of a task and collects problems."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
 
     def wrong(self, where: str, what: str, hint: str = "") -> None:
         """Records a problem."""
-        self.problems.append(Problem("task", where, what, hint))
+        self.problems.append(Defect("task", where, what, hint))
 
     def task(self, data: object) -> Task | None:
         """The task, or None and problems."""

@@ -44,7 +44,7 @@ class ScoredProgram:
         memory: (level, time) of the traffic from each memory level.
         parallel: time of starting and joining threads.
         total: the predicted time; terms overlap in part, so it is less than their sum.
-        is_lowered: whether this program became loops.
+        is_lowered: whether this program was lowered to loops.
         rejection: why it could not be lowered; None if it was, or if a better one was.
     """
 
@@ -64,6 +64,7 @@ class Construction:
     Attributes:
         kernel: name of the function.
         nodes: the user's nodes that it computes; several where equal kernels share it.
+        task: what was constructed.
         optimizer: name of the optimizer.
         machine: the machine that it constructs programs for.
         constructed: the result of construction; None if the optimizer leaves the kernel to the rule.
@@ -74,6 +75,7 @@ class Construction:
 
     kernel: str
     nodes: tuple[str, ...]
+    task: Task
     optimizer: str
     machine: Machine
     constructed: ConstructionResult | None
@@ -178,7 +180,7 @@ def _reconstruct(
     task = Task(kernel.origin, kernel.constants, compilation.target, kernel.fusion, kernel.samples)
     constructed = optimizer.construct(task)
     if constructed is None:
-        return Construction(kernel.name, nodes, optimizer.name, machine, None, (), 0)
+        return Construction(kernel.name, nodes, task, optimizer.name, machine, None, (), 0)
     refusals = lower_first_legal(constructed.programs, task, machine).refusals
     programs = tuple(
         replace(
@@ -191,7 +193,7 @@ def _reconstruct(
     undeclared = tuple(
         _assumed_sizes(v, kernel.samples) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
     )
-    return Construction(kernel.name, nodes, optimizer.name, machine, constructed, programs, recorded, undeclared)
+    return Construction(kernel.name, nodes, task, optimizer.name, machine, constructed, programs, recorded, undeclared)
 
 
 def _assumed_sizes(symbol: Var, samples: ShapeSamples | None) -> str:
@@ -228,9 +230,9 @@ def _text(construction: Construction) -> str:
     ]
     problem = construction.problem
     if problem is None:
-        return "\n".join([*lines, "not constructed: the rule took it"])
+        return "\n".join([*lines, "not constructed: scheduled by rule"])
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
-    lines += [f"form      {sketch_text(*form)}" for form in construction.sketches]
+    lines += [f"sketch    {sketch_text(*sketch)}" for sketch in construction.sketches]
     if construction.undeclared:
         lines.append(
             f"assumed   {', '.join(construction.undeclared)}, as no range is declared; --shape NAME:LO..HI declares one"
@@ -243,13 +245,13 @@ def _text(construction: Construction) -> str:
         split += [f"threads {_us(p.parallel)}", f"total {_us(p.total)}"]
         lines += [f"{k:3d}{'*' if p.is_lowered else ' '} {p.program}", f"     {', '.join(split)}"]
         lines += [] if p.rejection is None else [f"     can't be lowered: {p.rejection}"]
-    lines.append("(* became loops; sizes are L2 > L1 > register tile, | lanes, + reduced)")
+    lines.append("(* was lowered; sizes are L2 > L1 > register tile, | lanes, + reduced)")
     if not any(p.is_lowered for p in construction.programs):
-        lines.append("not lowered: the rule took it")
+        lines.append("not lowered: scheduled by rule")
     if construction.trajectory is not None:
-        lines += ["walk", _indented(str(construction.trajectory))]
+        lines += ["trajectory", _indented(str(construction.trajectory))]
     elif construction.growth_path is not None:
-        lines += ["growth", _indented(str(construction.growth_path))]
+        lines += ["greedy growth", _indented(str(construction.growth_path))]
     return "\n".join(lines)
 
 
@@ -261,7 +263,7 @@ def _axis(problem: Problem, axis: int) -> str:
 def sketch_text(problem: Problem, sketch: Sketch) -> str:
     """A sketch in a line."""
     packed = ", ".join(problem.operands[k].buffer for k, _ in sketch.packed)
-    cut = "" if sketch.k_block_axis is None else f", {problem.axes[sketch.k_block_axis].name} may be cut"
+    cut = "" if sketch.k_block_axis is None else f", {problem.axes[sketch.k_block_axis].name} may be K-blocked"
     return f"{sketch.lanes} lanes along {problem.axes[sketch.lane].name}{cut}" + (
         f", packed {packed}" if packed else ""
     )
@@ -291,7 +293,7 @@ def data(construction: Construction) -> dict[str, Any]:
             {"name": a.name, "extent": a.extent, "literal": a.is_static, "reduced": a.is_reduction}
             for a in problem.axes
         ],
-        "forms": [_sketch_data(*form) for form in construction.sketches],
+        "forms": [_sketch_data(*sketch) for sketch in construction.sketches],
         "recorded": construction.recorded,
         "undeclared": list(construction.undeclared),
         "walk": None if construction.trajectory is None else _trajectory_data(construction.trajectory),
@@ -334,14 +336,14 @@ def picture(kernels: Sequence[Construction]) -> str:
     (c,) = constructed_kernels
     best, walk, path = c.programs[0].program, c.trajectory, c.growth_path
     if isinstance(best, RowwiseProgram):
-        what = "the steps of a chain have few states, and all were scored: there is no walk to draw"
+        what = "the stages of a row-wise program are scored exhaustively, without a state graph"
         raise OptionError(what, where=f"kernel {c.kernel!r}", hint="--construction without --svg prints the programs")
     title = f"{c.kernel} by {c.optimizer} for {c.machine.name}: {', '.join(dict.fromkeys(c.nodes))}"
     if walk is not None:
         return draw(graph_of_trajectory(walk, best), title)
     if path is not None:
         return draw(graph_of_growth(path, best), title)
-    raise OptionError("its states are not known", where=f"kernel {c.kernel!r}")
+    raise OptionError("the optimizer has recorded no states", where=f"kernel {c.kernel!r}")
 
 
 def _sketch_data(problem: Problem, sketch: Sketch) -> dict[str, Any]:

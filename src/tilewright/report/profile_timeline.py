@@ -72,7 +72,7 @@ def _tooltip(entry: Entry) -> str:
 
 
 def _box(x: float, y: float, width: float, fill: str, hint: str) -> str:
-    # a white edge tells neighbours apart where there is room for it
+    # a white edge separates neighbours where there is room for it
     edge = ' stroke="white" stroke-width="0.5"' if width > 3 else ""
     return (
         f'<rect x="{x:.2f}" y="{y:.1f}" width="{max(width, 0.1):.2f}" height="{LANE_HEIGHT}" fill="{fill}"{edge}>'

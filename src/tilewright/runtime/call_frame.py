@@ -2,7 +2,7 @@
 
 The memory of outputs that the caller has dropped is reused by the next call with the same sizes: it is aligned to cache
 lines, and its pages are mapped already. Memory with any remaining reference, even a view of a view, is never reused:
-every NumPy view references the array that owns the memory, so that array's reference count tells.
+every NumPy view references the array that owns the memory, whose reference count shows whether it is in use.
 """
 
 import ctypes
@@ -21,7 +21,7 @@ from tilewright.runtime.pages import populate
 
 
 def _max_reused_bytes() -> int:
-    """An eighth of the machine's memory; half a GiB where the system does not tell."""
+    """An eighth of the machine's memory; half a GiB where it is not known."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 8
     except (AttributeError, OSError, ValueError):

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import FeedError, Problem
+from tilewright.errors import Defect, FeedError
 from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, describe_source, load_artifact, save_artifact
@@ -215,7 +215,7 @@ class Executable:
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(
             [
-                Problem("feed", f"output '{name}'", "the model has no such output", f"its outputs are {available}")
+                Defect("feed", f"output '{name}'", "the model has no such output", f"its outputs are {available}")
                 for name in unknown
             ]
         )
@@ -250,7 +250,7 @@ class Executable:
     def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Any feeds: converts and checks them, binds the symbols, and runs the steps."""
         self.prepare()
-        problems: list[Problem] = []
+        problems: list[Defect] = []
         arrays = collect_feeds(self.inputs, feeds, problems)
         sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
         raise_problems(problems)
@@ -285,7 +285,7 @@ class Executable:
         self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]
     ) -> dict[str, int]:
         """Sizes of the symbols, with those that intermediate values determine."""
-        problems: list[Problem] = []
+        problems: list[Defect] = []
         signature = InputSignature(specs, self.manifest.symbols, "tensor")
         sizes = signature.bind(_shapes(specs, values), sizes, problems)
         raise_problems(problems)
@@ -296,7 +296,7 @@ class Executable:
     ) -> dict[str, int]:
         """Sizes of the symbols, with those that a fallback's results determine; these must have the declared shapes."""
         for spec in call.step.outputs:
-            problems: list[Problem] = []
+            problems: list[Defect] = []
             signature = InputSignature((spec,), self.manifest.symbols, "tensor")
             bound = signature.bind(_shapes((spec,), values), sizes, problems)
             if problems:

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import FeedError, Problem, ShapeError, TilewrightError
+from tilewright.errors import Defect, FeedError, ShapeError, TilewrightError
 from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
 from tilewright.runtime.weights import numpy_dtype
 
 _PYTHON_VALUES = (list, tuple, int, float, complex, bool)
 
 
-def raise_problems(problems: Sequence[Problem]) -> None:
+def raise_problems(problems: Sequence[Defect]) -> None:
     """Raises one error for all problems: a ShapeError if all are about sizes, otherwise a FeedError; nothing for
     none."""
     if not problems:
@@ -29,7 +29,7 @@ def raise_problems(problems: Sequence[Problem]) -> None:
     raise kind(f"{len(problems)} problems\n  {lines}", where="call")
 
 
-def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Problem]) -> dict[str, Any]:
+def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Defect]) -> dict[str, Any]:
     """Arrays by name, in the order and with the dtypes of the specs; "any" passes untouched.
 
     Non-contiguous arrays are not copied yet (`make_contiguous`): a view of a few bytes can have any size, which is
@@ -38,7 +38,7 @@ def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], prob
     arrays: dict[str, Any] = {}
     for spec in specs:
         if spec.name not in feeds:
-            problems.append(Problem("feed", f"input '{spec.name}'", f"missing, expected {spec}"))
+            problems.append(Defect("feed", f"input '{spec.name}'", f"missing, expected {spec}"))
             continue
         if spec.dtype == "any":
             arrays[spec.name] = feeds[spec.name]
@@ -51,11 +51,11 @@ def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], prob
     for name in feeds:
         if name not in declared:
             what, hint = "the model has no such input", f"its inputs are {names}"
-            problems.append(Problem("feed", f"input '{name}'", what, hint))
+            problems.append(Defect("feed", f"input '{name}'", what, hint))
     return arrays
 
 
-def feed_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.ndarray | None:
+def feed_array(spec: TensorSpec, value: object, problems: list[Defect]) -> np.ndarray | None:
     """One input as an array of the spec's dtype in any memory order, or None and a problem.
 
     Accepts NumPy arrays, objects with `__dlpack__` or `__array__`, and Python numbers and lists of them.
@@ -67,14 +67,14 @@ def feed_array(spec: TensorSpec, value: object, problems: list[Problem]) -> np.n
     except Exception as error:  # runs code of the caller's object, which may raise anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         what = f"expected {spec}, got a {type(value).__name__} that NumPy can't read ({reason})"
-        problems.append(Problem("feed", where, what, "pass a NumPy array in main memory"))
+        problems.append(Defect("feed", where, what, "pass a NumPy array in main memory"))
         return None
     if spec.dtype == "string" and array.dtype.kind in "UST":
         return array.astype(object)
     if array.dtype != dtype:
         actual = array.dtype.name if array.dtype.isnative else f"big-endian {array.dtype.name}"
         hint = f"convert it with .astype('{spec.dtype}')"
-        problems.append(Problem("feed", where, f"expected {spec}, got {actual} {format_dims(array.shape)}", hint))
+        problems.append(Defect("feed", where, f"expected {spec}, got {actual} {format_dims(array.shape)}", hint))
         return None
     return array
 
@@ -135,7 +135,7 @@ class InputSignature:
         self._noun = noun
 
     def bind(
-        self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], problems: list[Problem]
+        self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], problems: list[Defect]
     ) -> dict[str, int]:
         """Sizes of the symbolic dimensions that the shapes determine, together with those bound before.
 
@@ -151,26 +151,26 @@ class InputSignature:
         return {name: binding.size for name, binding in bound.items()}
 
     def _bind_value(
-        self, spec: TensorSpec, shape: tuple[int, ...], bound: dict[str, _Binding], problems: list[Problem]
+        self, spec: TensorSpec, shape: tuple[int, ...], bound: dict[str, _Binding], problems: list[Defect]
     ) -> None:
         where = f"{self._noun} '{spec.name}'"
         fixed = [(axis, dim) for axis, dim in enumerate(spec.dims) if isinstance(dim, int)]
         if len(shape) != len(spec.dims) or any(shape[axis] != dim for axis, dim in fixed):
             what = f"expected shape {format_dims(spec.dims)}, got {format_dims(shape)}"
-            problems.append(Problem("feed", where, what))
+            problems.append(Defect("feed", where, what))
             return
         for axis, dim in enumerate(spec.dims):
             if isinstance(dim, str):
                 self._bind_symbol(dim, shape[axis], f"{where} axis {axis}", bound, problems)
 
     def _bind_symbol(
-        self, name: str, size: int, place: str, bound: dict[str, _Binding], problems: list[Problem]
+        self, name: str, size: int, place: str, bound: dict[str, _Binding], problems: list[Defect]
     ) -> None:
         binding = bound.get(name)
         if binding is not None:
             if binding.size != size:
                 what = f"expected size {binding.size} for '{name}' as in {binding.source}, got {size}"
-                problems.append(Problem("shape", place, what))
+                problems.append(Defect("shape", place, what))
             return
         bound[name] = _Binding(size, place)
         symbol = self._symbols[name]
@@ -179,4 +179,4 @@ class InputSignature:
             what = f"expected a size for '{name}' {limits}, got {size}"
             lo, hi = min(symbol.lo, size), "<largest>" if symbol.hi is None else max(symbol.hi, size)
             hint = f"compile with --shape {name}:{lo}..{hi}, which warns where a node excludes the size"
-            problems.append(Problem("shape", place, what, hint))
+            problems.append(Defect("shape", place, what, hint))

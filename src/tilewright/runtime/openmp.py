@@ -102,8 +102,8 @@ def open_library(path: str) -> OpenMP | None:
     """Opens a library and looks up its functions; None where it cannot be opened or lacks one.
 
     Idle threads of libgomp spin for milliseconds, and so do threads that wait for the end of a region, on cores that
-    others need by then: threads of NumPy, or the thread that is waited for. A library that is not loaded yet is told to
-    spin less; the user's own choice takes precedence.
+    others need by then: threads of NumPy, or the thread that is waited for. A library that is not loaded yet is
+    configured to spin less; the user's own choice takes precedence.
     """
     try:
         with nullcontext() if any(name in os.environ for name in _SPIN_VARIABLES) else _short_spin():

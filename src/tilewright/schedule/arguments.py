@@ -12,7 +12,7 @@ from functools import lru_cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from tilewright.errors import InternalError, Problem
+from tilewright.errors import Defect, InternalError
 from tilewright.expr.nodes import Expr
 from tilewright.layout.layout import Layout
 from tilewright.schedule.argument_kinds import (
@@ -86,7 +86,7 @@ def _kind_of(hint: Any, where: str) -> ArgumentKind:
 
 
 def bind_arguments(
-    primitive: Callable[..., Any], args: Sequence[object], named: Mapping[str, object], problems: list[Problem]
+    primitive: Callable[..., Any], args: Sequence[object], named: Mapping[str, object], problems: list[Defect]
 ) -> tuple[Any, ...]:
     """Arguments in their normal form, in the signature's order, without defaults at the end.
 
@@ -100,21 +100,19 @@ def bind_arguments(
     values = dict(zip(params, args))  # noqa: B905 - the rest comes by name
     signature = f"{primitive.__name__} takes {', '.join(params)}"
     if len(args) > len(params):
-        problems.append(
-            Problem("schedule", "", f"expected at most {len(params)} arguments, got {len(args)}", signature)
-        )
+        problems.append(Defect("schedule", "", f"expected at most {len(params)} arguments, got {len(args)}", signature))
     for name, value in named.items():
         if name not in params:
-            problems.append(Problem("schedule", f"argument {name!r}", "there is no such argument", signature))
+            problems.append(Defect("schedule", f"argument {name!r}", "there is no such argument", signature))
         elif name in values:
-            problems.append(Problem("schedule", f"argument {name!r}", "it is given twice"))
+            problems.append(Defect("schedule", f"argument {name!r}", "it is given twice"))
         else:
             values[name] = value
     result: list[Any] = []
     for p in params.values():
         if p.name not in values:
             if p.required:
-                problems.append(Problem("schedule", f"argument {p.name!r}", "it is missing", signature))
+                problems.append(Defect("schedule", f"argument {p.name!r}", "it is missing", signature))
             result.append(p.default)
             continue
         try:
@@ -122,7 +120,7 @@ def bind_arguments(
         except WrongValueError as e:
             shown = repr(values[p.name])
             shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
-            problems.append(Problem("schedule", f"argument {p.name!r}", f"expected {e}, got {shown}"))
+            problems.append(Defect("schedule", f"argument {p.name!r}", f"expected {e}, got {shown}"))
             result.append(None)
     last = [p.required or value != p.default for p, value in zip(params.values(), result, strict=True)]
     while last and not last[-1]:

@@ -32,7 +32,7 @@ LANE_KINDS = (LoopKind.VECTORIZED, LoopKind.VTHREAD)
 def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
     """Computes the loop-invariant parts of a block's value once before `loop`, in registers.
 
-    Hoisted are the largest subexpressions that read nothing that the loop writes and depend neither on its variable nor
+    The largest subexpressions are hoisted that read nothing that the loop writes and depend neither on its variable nor
     on those of loops inside it. Indices and conditions on indices stay, and a select is hoisted as a whole or not at
     all, because its arms are computed only under its condition.
 

@@ -134,7 +134,7 @@ def check_initialised_once(node: Block, enclosing: Sequence[For], outer: For) ->
 
 
 def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = None, strands: bool = False) -> Func:
-    """Reduces in two levels: partial results over chunks or strands of one reduction axis, then the total over these.
+    """Reduces in two levels: partial results over blocks of one reduction axis, or per lane, then their total.
 
     Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki);
     with `strands` C[s] = op over ki < factor of P[s, ki], P[s, ki] = op over ko and the other axes of the same.
@@ -143,13 +143,13 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
 
     Args:
         axis: which of the reduction variables, counted from 0.
-        factor: steps of a chunk, of which the last one may have fewer; with `strands` how many there are.
+        factor: steps of a block, of which the last one may have fewer; with `strands` the number of lanes.
         name: of the buffer of partial results; `<buffer>_partial` without it.
-        strands: partial results over every `factor`-th step, so that they can be the lanes of a vector.
+        strands: one partial result per lane of a vector, each over every `factor`-th step (horizontal reduction).
 
     Legality: the block has an `init`, accumulates with sum, product, minimum or maximum into plain spatial variables,
-    and is alone in its untransformed nest. Any extent of the axis is legal: beyond it the last chunk, or some of the
-    strands, take the identity.
+    and is alone in its untransformed nest. Any extent of the axis is legal: beyond it the last block, or some of the
+    lanes, take the identity.
 
         for i, k:                            for i, ko, ki: block C_partial: P[i, ko] = P[i, ko] + f(i, ko*4 + ki)
             block C: C[i] = C[i] + f(i, k)   for i, ko: block C: C[i] = C[i] + P[i, ko]
@@ -160,7 +160,7 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     place = f"rfactor of block {block!r}"
     axis_iter, value = check_factorable(func, node, enclosing, axis, place)
     if factor < 1:
-        what = "strand" if strands else "step of a chunk"
+        what = "lane" if strands else "step of a block"
         raise ScheduleError(f"expected at least 1 {what}, got {factor}", where=place)
     if not isinstance(node.body.value, Binary) or node.init is None:
         raise ScheduleError("it does not accumulate", where=place)
@@ -203,10 +203,10 @@ def _split_axis(axis: BlockIter, factor: int, strands: bool, used: set[str]) -> 
     """Splits a reduction axis by a factor; the outer loop indexes the partial results, with `strands` the inner one."""
     outer, inner = (Var(claim_name(f"{axis.var.name}_{letter}", used)) for letter in "oi")
     index, is_exact = outer * factor + inner, can_prove((axis.extent % factor).equals(0))
-    chunks, steps = ceildiv(axis.extent, factor), as_expr(factor)
+    blocks, steps = ceildiv(axis.extent, factor), as_expr(factor)
     if strands:
-        return SplitAxis(axis, inner, steps, outer, chunks, index, is_exact)
-    return SplitAxis(axis, outer, chunks, inner, steps, index, is_exact)
+        return SplitAxis(axis, inner, steps, outer, blocks, index, is_exact)
+    return SplitAxis(axis, outer, blocks, inner, steps, index, is_exact)
 
 
 def _partial_nest(node: Block, op: BinaryOp, value: Expr, split: SplitAxis, partial: Buffer, used: set[str]) -> Stmt:

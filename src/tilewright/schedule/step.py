@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.errors import LayoutError, Problem, ScheduleError, VerifyError
+from tilewright.errors import Defect, LayoutError, ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
@@ -71,7 +71,7 @@ class Step:
             ScheduleError: there is no such primitive, or an argument is missing, unknown or of the wrong kind.
         """
         function = primitive_named(primitive)
-        problems: list[Problem] = []
+        problems: list[Defect] = []
         values = bind_arguments(function, args, named, problems)
         if problems:
             problem = problems[0]

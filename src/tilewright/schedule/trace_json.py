@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewright.errors import Problem, TraceError
+from tilewright.errors import Defect, TraceError
 from tilewright.layout.strict_json import load_strict_json
 from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.rewrite_tree import suggestion
@@ -56,7 +56,7 @@ def load(path: "str | os.PathLike[str]") -> Trace:
         with open(path, "rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as e:
-        raise TraceError([Problem("trace", "", f"can't be read: {e.strerror}")], where=where) from e
+        raise TraceError([Defect("trace", "", f"can't be read: {e.strerror}")], where=where) from e
     return loads(data, where)
 
 
@@ -67,11 +67,11 @@ def loads(text: str | bytes, where: str = "trace") -> Trace:
         TraceError: the text is no trace; lists every problem.
     """
     if len(text) > MAX_BYTES:
-        raise TraceError([Problem("trace", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
+        raise TraceError([Defect("trace", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
         data = load_strict_json(text)
     except ValueError as e:
-        raise TraceError([Problem("trace", "", f"it is not JSON: {e}")], where=where) from None
+        raise TraceError([Defect("trace", "", f"it is not JSON: {e}")], where=where) from None
     return decode(data, where)
 
 
@@ -81,7 +81,7 @@ def decode(data: object, where: str = "trace") -> Trace:
     Raises:
         TraceError: the values are no trace; lists every problem.
     """
-    problems: list[Problem] = []
+    problems: list[Defect] = []
     steps = _read_steps(data, problems)
     trace = tuple(_decode_step(number, step, problems) for number, step in enumerate(steps, 1))
     if problems:
@@ -153,11 +153,11 @@ def _encode_step(step: Step) -> dict[str, Any]:
     return {"primitive": step.primitive, "args": args}
 
 
-def _read_steps(data: object, problems: list[Problem]) -> list[Any]:
+def _read_steps(data: object, problems: list[Defect]) -> list[Any]:
     """The steps of a file, as far as it has any, even where its header is wrong."""
 
     def wrong(where: str, what: str, hint: str = "") -> list[Any]:
-        problems.append(Problem("trace", where, what, hint))
+        problems.append(Defect("trace", where, what, hint))
         return []
 
     if not isinstance(data, dict):
@@ -181,28 +181,28 @@ def _read_steps(data: object, problems: list[Problem]) -> list[Any]:
     return entries
 
 
-def _decode_step(number: int, data: Any, problems: list[Problem]) -> Step | None:
+def _decode_step(number: int, data: Any, problems: list[Defect]) -> Step | None:
     """One step, or None and problems."""
     where = f"step {number}"
     if not isinstance(data, dict) or set(data) - {"primitive", "args"} or "primitive" not in data:
         what = f"expected an object with `primitive` and `args`, got {_shorten(data)}"
-        problems.append(Problem("trace", where, what))
+        problems.append(Defect("trace", where, what))
         return None
     name: Any = data["primitive"]
     if not isinstance(name, str) or name not in PRIMITIVES:
         hint = suggestion(name, PRIMITIVES) if isinstance(name, str) else ""
-        problems.append(Problem("trace", where, unknown_primitive(name), hint))
+        problems.append(Defect("trace", where, unknown_primitive(name), hint))
         return None
     args: Any = data.get("args", {})
     if not isinstance(args, Mapping):
         what = f"expected an object, got {_shorten(args)}"
-        problems.append(Problem("trace", f"{where} ({name}), args", what))
+        problems.append(Defect("trace", f"{where} ({name}), args", what))
         return None
-    step_problems: list[Problem] = []
+    step_problems: list[Defect] = []
     values = bind_arguments(PRIMITIVES[name], (), args, step_problems)
     for p in step_problems:
         place = f"{where} ({name}), {p.where}" if p.where else f"{where} ({name})"
-        problems.append(Problem("trace", place, p.what, p.hint))
+        problems.append(Defect("trace", place, p.what, p.hint))
     return None if step_problems else Step(name, values)
 
 

@@ -6,7 +6,7 @@ What remains (regions, races, online sums) is checked by the primitives that low
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
-from tilewright.errors import Problem, TreeError
+from tilewright.errors import Defect, TreeError
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind, blocks
 from tilewright.schedule.tails import Tail
@@ -17,9 +17,9 @@ from tilewright.tile.tree import (
     Compute,
     Inline,
     Loop,
+    LoopPart,
     Node,
     Pack,
-    Part,
     Partition,
     RFactor,
     Staging,
@@ -40,7 +40,7 @@ def check_tree(tree: TileTree, func: Func) -> None:
     Raises:
         TreeError: lists every condition that does not hold, with its place.
     """
-    problems = [Problem("tree", where, what) for where, what in tree_problems(tree, func)]
+    problems = [Defect("tree", where, what) for where, what in tree_problems(tree, func)]
     if problems:
         raise TreeError(problems)
 
@@ -135,7 +135,7 @@ def _partition_problems(partition: Partition, names: set[str]) -> Iterator[tuple
             yield f"statement {name!r}", f"there is no such statement; there are {', '.join(sorted(known))}"
 
 
-def _originals(part: Part) -> set[str]:
+def _originals(part: LoopPart) -> set[str]:
     added = {new_statement(x) for x in part.staging}
     return {c.statement for c in computes(*part.body)} - added
 
@@ -149,7 +149,7 @@ def _node_problems(
         if isinstance(node, Partition) and any(not p.body for p in node.parts):
             yield f"partition of {node.axis!r}", "a part is empty"
         return
-    where = _place(node)
+    where = _loop_place(node)
     if not computes(node):
         yield where, "it computes nothing"
     if node.step < 1:
@@ -167,7 +167,7 @@ def _node_problems(
 
 
 def _kind_problems(loop: Loop, enclosing: Sequence[Node]) -> Iterator[tuple[str, str]]:
-    where = _place(loop)
+    where = _loop_place(loop)
     if loop.kind in GPU_AXES:
         yield where, f"expected a loop of a processor, got {loop.kind}"
     if loop.kind is LoopKind.VECTORIZED and (len(loop.body) != 1 or not isinstance(loop.body[0], Compute)):
@@ -183,7 +183,7 @@ def _kind_problems(loop: Loop, enclosing: Sequence[Node]) -> Iterator[tuple[str,
         yield where, "a parallel loop beside other nodes in a parallel loop"
 
 
-def _place(loop: Loop) -> str:
+def _loop_place(loop: Loop) -> str:
     return f"loop over {loop.axis!r} in steps of {loop.step}"
 
 

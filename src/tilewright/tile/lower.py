@@ -5,6 +5,7 @@ from dataclasses import replace
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
+from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.lower_tree import lower_tree
 from tilewright.tile.packing import pack_nests, pack_stages, prefetches
 from tilewright.tile.program import L1, L2, TileProgram, check_program
@@ -45,7 +46,7 @@ def _elementwise_tree(program: TileProgram, func: Func, parallel: bool) -> TileT
 
     parallel L2 tiles
       L1 tiles
-        register tiles: rows outside, lanes innermost
+        register tiles: rows outside, lanes innermost; columns that are transposed in registers next to them, unrolled
     """
     sketch, block = program.sketch, program.problem.block
     names = [i.var.name for i in find_block(func, block)[0].iters]
@@ -54,7 +55,11 @@ def _elementwise_tree(program: TileProgram, func: Func, parallel: bool) -> TileT
     loops = [Loop(names[a], l2[a], (), kind) for a in sketch.order]
     loops += [Loop(names[a], l1[a], ()) for a in sketch.order if l2[a] > l1[a]]
     loops += [Loop(names[a], register[a], ()) for a in sketch.order if l1[a] > register[a]]
-    loops += [Loop(names[a], 1, ()) for a in sketch.order if register[a] > 1 and a != sketch.lane]
+    columns = {column_axis(program.problem, sketch, k) for k in range(len(program.problem.operands))}
+    transposed = [a for a in sketch.order if a in columns and register[a] >= MIN_COLUMNS]
+    rows = [a for a in sketch.order if register[a] > 1 and a != sketch.lane and a not in transposed]
+    loops += [Loop(names[a], 1, ()) for a in rows]
+    loops += [Loop(names[a], 1, (), LoopKind.UNROLLED) for a in transposed]
     loops.append(Loop(names[sketch.lane], 1, (), LoopKind.VECTORIZED))
     return TileTree(nest(loops, Compute(block)))
 

@@ -16,7 +16,7 @@ Statements are placed from the last to the first, since a producer's loops follo
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.errors import Problem, ScheduleError, TreeError
+from tilewright.errors import Defect, ScheduleError, TreeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.block_context import BlockContext
@@ -77,7 +77,7 @@ def _check_scopes(func: Func) -> None:
     contexts = [BlockContext.of(x, enclosing) for x, enclosing in walk(func.body) if isinstance(x, Block)]
     errors = [*find_memory_scope_errors(func, contexts, registers=True), *find_stack_overflow(func)]
     if errors:
-        raise TreeError([Problem("tree", d.where, d.what, d.hint) for d in errors])
+        raise TreeError([Defect("tree", d.where, d.what, d.hint) for d in errors])
 
 
 def _extents(func: Func, statements: Statements) -> Mapping[str, Expr]:

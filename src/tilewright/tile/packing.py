@@ -1,6 +1,7 @@
 """Packs operands into panels of lanes or rows, in the order in which register tiles read them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from tilewright.errors import ScheduleError
@@ -91,15 +92,15 @@ def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack], par
         program: the program.
         node: the block that reads the operands.
         packs: the copies by the operand's position.
-        parallel: whether threads share the panels.
+        parallel: whether threads share the panels and their rows, as there may be few panels.
     """
     buffers = {x.buffer.name: x.buffer for x in loads(node.body.value)}
     nests: list[Node] = []
     for k, stage in packs.items():
         if not program.problem.operands[k].constant:
             loops = _pack_loops(stage, buffers[stage.operand], program.sketch.lanes)
-            if parallel and len(loops) > 1:
-                loops[0] = Loop(loops[0].axis, loops[0].step, (), LoopKind.PARALLEL)
+            shared = min(2, len(loops) - 1) if parallel else 0
+            loops[:shared] = [replace(x, kind=LoopKind.PARALLEL) for x in loops[:shared]]
             nests += nest(loops, Compute(stage.copy))
     return tuple(nests)
 

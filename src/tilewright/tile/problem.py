@@ -23,7 +23,7 @@ from tilewright.tile.shape_samples import ShapeSamples, value_of
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ProblemAxis:
     """One axis of a block.
 
     Attributes:
@@ -57,7 +57,7 @@ class Problem:
 
     block: str
     final: str
-    axes: tuple[Axis, ...]
+    axes: tuple[ProblemAxis, ...]
     operands: tuple[Operand, ...]
     results: tuple[Operand, ...]
     operations: int
@@ -165,8 +165,8 @@ def _is_plain_sum(block: Block) -> bool:
     return isinstance(value, Binary) and value.op == "add" and all(isinstance(e, Load) for e in value.children())
 
 
-def _axis(name: str, extent: Expr, is_reduction: bool, sizes: Mapping[Var, int]) -> Axis:
-    return Axis(name, value_of(extent, sizes), isinstance(extent, Const), is_reduction)
+def _axis(name: str, extent: Expr, is_reduction: bool, sizes: Mapping[Var, int]) -> ProblemAxis:
+    return ProblemAxis(name, value_of(extent, sizes), isinstance(extent, Const), is_reduction)
 
 
 def _results(final: Block, reduction: Block, rank: int, sizes: Mapping[Var, int]) -> tuple[Operand, ...] | None:

@@ -170,7 +170,7 @@ def has_whole_vectors(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
 
 
 def has_one_remainder(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
-    """Whether at most one axis may have rows beyond its last whole register tile, and no reduction axis."""
+    """Whether at most one axis, and no reduction axis, may have rows beyond its last whole register tile."""
     rows = remainders(problem, sketch, sizes)
     rows = np.where(_dynamic_row_axes(problem, sketch) & (sizes[..., REGISTER, :] > 1), 1, rows)
     is_reduction = np.array([a.is_reduction for a in problem.axes])

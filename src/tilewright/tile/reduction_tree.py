@@ -11,6 +11,7 @@ parallel L2 tiles
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 
 from tilewright.expr.nodes import Const, Expr, MemoryScope
 from tilewright.expr.traversal import free_vars, loads
@@ -21,9 +22,9 @@ from tilewright.tile.tree import (
     CacheWrite,
     Compute,
     Loop,
+    LoopPart,
     Node,
     Pack,
-    Part,
     Partition,
     Prefetch,
     RFactor,
@@ -34,6 +35,10 @@ from tilewright.tile.tree import (
 
 MAX_UNROLLED_EPILOGUE = 16
 """Iterations of an epilogue's loop that are unrolled."""
+
+TRANSPOSED_LANES = 8
+"""Lanes of accumulators that an epilogue transposes at a time: half of the longest vector, so that an epilogue with
+functions does not keep LLVM busy; 16 take as many shuffles per vector."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +153,7 @@ def reduction_tree(tiling: TiledReduction) -> TileTree:
     trees = [_PartTree(tiling, part) for part in tiling.parts]
     body, staging = trees[0].body(), trees[0].staging
     if tiling.partitioned is not None:
-        parts = (Part(x.part.sizes[REGISTER][tiling.partitioned], x.body(), x.staging) for x in trees)
+        parts = (LoopPart(x.part.sizes[REGISTER][tiling.partitioned], x.body(), x.staging) for x in trees)
         body, staging = (Partition(tiling.axis(tiling.partitioned), tuple(parts)),), ()
     return TileTree((*tiling.copies, *nest(tiling.shared, *body)), (*tiling.staging, *tiling.packs, *staging))
 
@@ -200,7 +205,7 @@ class _PartTree:
         loops = [*over_l2, *over_l1, *over_register]
         if self.reduction.is_lane_reduction:
             return nest(loops, *self._lane_reduction(), *self._epilogue())
-        tile = self._register_tile(self.reduction.node.name)
+        tile = self._tile_nest(self.reduction.node.name)
         if not self._is_transposed:
             return nest(loops, *tile, *self._epilogue())
         lane_axis = self.reduction.axis(self.reduction.lane)
@@ -214,25 +219,35 @@ class _PartTree:
         over_l2 = [a for a in order if self.reduction.axis(a) not in shared]
         kinds = [LoopKind.PARALLEL if k < self.part.parallel_loops else LoopKind.SERIAL for k in range(len(over_l2))]
         return (
-            [self._loop(a, l2[a], kind) for a, kind in zip(over_l2, kinds, strict=True)],
-            [self._loop(a, l1[a]) for a in order if l2[a] > l1[a]],
-            [self._loop(a, register[a]) for a in order if l1[a] > register[a]],
+            [self._axis_loop(a, l2[a], kind) for a, kind in zip(over_l2, kinds, strict=True)],
+            [self._axis_loop(a, l1[a]) for a in order if l2[a] > l1[a]],
+            [self._axis_loop(a, register[a]) for a in order if l1[a] > register[a]],
         )
 
-    def _loop(self, axis: int, step: int, kind: LoopKind = LoopKind.SERIAL, tail: Tail = Tail.GUARD) -> Loop:
+    def _axis_loop(self, axis: int, step: int, kind: LoopKind = LoopKind.SERIAL, tail: Tail = Tail.GUARD) -> Loop:
         return Loop(self.reduction.axis(axis), step, (), kind, tail)
 
     def _epilogue(self) -> tuple[Node, ...]:
         """The epilogue of a register tile."""
         store, lane = self._store_axis, self.reduction.lane
-        points = [a for a in self.reduction.order if a in self._points and a != store]
-        points += [store] if store in self._points else []
+        points = [a for a in self.reduction.order if a in self._points and a not in (store, lane)]
         if store == lane:
+            points += [store] if store in self._points else []
             loops = self._result_loops(points, vectorized=store in self._points)
         else:
-            # unrolling the other loops makes so many scalar loads no faster and keeps LLVM busy for a second
-            loops = [self._loop(a, 1, LoopKind.VECTORIZED if a == store else LoopKind.SERIAL) for a in points]
+            loops = [*(self._axis_loop(a, 1) for a in points), *self._transposed_loops(lane, store)]
         return nest(loops, Compute(self.reduction.final))
+
+    def _transposed_loops(self, lane: int, store: int) -> list[Loop]:
+        """The loops of a transposed store: vectors along the stored axis, for so many lanes of the accumulators at a
+        time that code generation transposes them in registers."""
+        size = self.sizes[REGISTER][lane]
+        loops = [self._axis_loop(lane, gcd(size, TRANSPOSED_LANES))] if size > TRANSPOSED_LANES else []
+        return [
+            *loops,
+            self._axis_loop(lane, 1, LoopKind.UNROLLED),
+            self._axis_loop(store, 1, LoopKind.VECTORIZED),
+        ]
 
     def _result_loops(self, points: Sequence[int], vectorized: bool) -> list[Loop]:
         """Loops over the results of a register tile: the innermost one is vectorised, short others are unrolled."""
@@ -241,7 +256,7 @@ class _PartTree:
             is_lane = vectorized and k == len(points) - 1
             is_short = self.sizes[REGISTER][a] <= MAX_UNROLLED_EPILOGUE
             kind = LoopKind.VECTORIZED if is_lane else LoopKind.UNROLLED if is_short else LoopKind.SERIAL
-            loops.append(self._loop(a, 1, kind))
+            loops.append(self._axis_loop(a, 1, kind))
         return loops
 
     def _k_blocks(self, k_block: tuple[int, int], tiles: Sequence[Loop]) -> tuple[Node, ...]:
@@ -251,10 +266,10 @@ class _PartTree:
         points += [lane] if lane in self._points else []
         loops = self._result_loops(points, vectorized=lane in self._points)
         total = nest(loops, Compute(self.reduction.node.name, MemoryScope.STACK, self.reduction.axis(lane)))
-        blocks = self._loop(*k_block, tail=Tail.REMAINDER)
-        return nest([blocks, *tiles], *self._register_tile(self.reduction.summed), *total)
+        blocks = self._axis_loop(*k_block, tail=Tail.REMAINDER)
+        return nest([blocks, *tiles], *self._tile_nest(self.reduction.summed), *total)
 
-    def _register_tile(self, statement: str) -> tuple[Node, ...]:
+    def _tile_nest(self, statement: str) -> tuple[Node, ...]:
         """Reduction loops outside, their unrolled part and the unrolled rows inside, lanes innermost; accumulators in
         registers."""
         serial: list[Loop] = []
@@ -262,12 +277,12 @@ class _PartTree:
         for r in self.reduction.reduce:
             size, extent = self.sizes[REGISTER][r], self.reduction.points(r)
             if size == 1 or not isinstance(extent, Const):
-                serial.append(self._loop(r, 1))
+                serial.append(self._axis_loop(r, 1))
             elif self._is_unrolled(r):
-                unrolled.append(self._loop(r, 1, LoopKind.UNROLLED))
+                unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
             else:
-                serial.append(self._loop(r, size))
-                unrolled.append(self._loop(r, 1, LoopKind.UNROLLED))
+                serial.append(self._axis_loop(r, size))
+                unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
         if serial:
             serial[-1] = replace(serial[-1], prefetches=self.part.prefetches)
         lane_axis = self.reduction.axis(self.reduction.lane)
@@ -293,7 +308,7 @@ class _PartTree:
             return a == lane, selects_vectors and any(a not in o for o in operands)
 
         return [
-            self._loop(a, 1, LoopKind.VECTORIZED if a == lane else LoopKind.UNROLLED)
+            self._axis_loop(a, 1, LoopKind.VECTORIZED if a == lane else LoopKind.UNROLLED)
             for a in sorted(self._points, key=position)
         ]
 
@@ -308,13 +323,13 @@ class _PartTree:
         windows = [r for r in self.reduction.reduce if r != lane and self._is_unrolled(r)]
         steps = [r for r in self.reduction.reduce if r not in windows]
         loops = [
-            *(self._loop(r, register[r] if r == lane else 1, tail=Tail.REMAINDER if r == lane else Tail.GUARD)
+            *(self._axis_loop(r, register[r] if r == lane else 1, tail=Tail.REMAINDER if r == lane else Tail.GUARD)
               for r in steps),
-            *(self._loop(r, 1, LoopKind.UNROLLED) for r in windows),
-            *(self._loop(a, 1, LoopKind.UNROLLED) for a in self._points),
-            self._loop(lane, 1, LoopKind.VECTORIZED),
+            *(self._axis_loop(r, 1, LoopKind.UNROLLED) for r in windows),
+            *(self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points),
+            self._axis_loop(lane, 1, LoopKind.VECTORIZED),
         ]  # fmt: skip
         partial = nest(loops, Compute(self.reduction.summed, MemoryScope.REGISTER))
-        results = [self._loop(a, 1, LoopKind.UNROLLED) for a in self._points]
-        combine = [*results, self._loop(lane, 1, LoopKind.VECTORIZED)]
+        results = [self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points]
+        combine = [*results, self._axis_loop(lane, 1, LoopKind.VECTORIZED)]
         return (*partial, *nest(combine, Compute(self.reduction.node.name, MemoryScope.STACK)))

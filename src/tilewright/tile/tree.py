@@ -82,7 +82,7 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LoopPart:
     """A part of a partition.
 
     Attributes:
@@ -107,7 +107,7 @@ class Partition:
     """
 
     axis: str
-    parts: tuple[Part, ...]
+    parts: tuple[LoopPart, ...]
 
 
 Node = Loop | Partition | Compute

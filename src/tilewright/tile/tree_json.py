@@ -17,7 +17,7 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from tilewright.errors import Problem, TreeError
+from tilewright.errors import Defect, TreeError
 from tilewright.layout.strict_json import load_strict_json
 from tilewright.tile.tree import (
     CacheRead,
@@ -43,7 +43,7 @@ MAX_DEPTH = 64
 MAX_SIZE = 1 << 48
 """Limit of steps, widths and other numbers."""
 
-_KINDS: Mapping[type[Any], str] = {
+_CLASS_KINDS: Mapping[type[Any], str] = {
     Loop: "loop", Partition: "partition", Compute: "compute", CacheWrite: "cache_write", CacheRead: "cache_read",
     RFactor: "rfactor", Pack: "pack", Inline: "inline",
 }  # fmt: skip
@@ -69,7 +69,7 @@ def _encode(value: Any) -> Any:
     if not hasattr(value, "__dataclass_fields__"):
         return value
     stated = {f.name: getattr(value, f.name) for f in fields(value) if getattr(value, f.name) != f.default}
-    kind = {"kind": _KINDS[type(value)]} if type(value) in _KINDS else {}
+    kind = {"kind": _CLASS_KINDS[type(value)]} if type(value) in _CLASS_KINDS else {}
     return {**kind, **{_JSON_NAMES.get(name, name): _encode(x) for name, x in stated.items()}}
 
 
@@ -80,11 +80,11 @@ def loads(text: str | bytes, where: str = "tile tree") -> TileTree:
         TreeError: the text is no tree; lists every problem.
     """
     if len(text) > MAX_BYTES:
-        raise TreeError([Problem("tree", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
+        raise TreeError([Defect("tree", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
         data = load_strict_json(text)
     except ValueError as e:
-        raise TreeError([Problem("tree", "", f"it is not JSON: {e}")], where=where) from None
+        raise TreeError([Defect("tree", "", f"it is not JSON: {e}")], where=where) from None
     return decode(data, where)
 
 
@@ -105,54 +105,54 @@ class _Reader:
     """Reads trees and collects problems."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
 
     def tree(self, data: Any) -> TileTree | None:
         """The tree, or None and problems."""
         if not isinstance(data, dict):
-            self._wrong("", f"expected an object, got {_shorten(data)}")
+            self._report("", f"expected an object, got {_shorten(data)}")
             return None
         values: dict[str, Any] = data
         for name, expected in (("format", FORMAT), ("version", VERSION)):
             if values.get(name) != expected or isinstance(values.get(name), bool):
-                self._wrong(name, f"expected {expected!r}, got {_shorten(values.get(name))}")
+                self._report(name, f"expected {expected!r}, got {_shorten(values.get(name))}")
         for name in sorted(values.keys() - {"format", "version", "staging", "body"}):
-            self._wrong(_shorten(name), "there is no such field; there are format, version, staging, body")
+            self._report(_shorten(name), "there is no such field; there are format, version, staging, body")
         types = get_type_hints(TileTree)
         return TileTree(*(self._value(types[x], values.get(x), x, 0) for x in ("body", "staging")))
 
-    def _wrong(self, where: str, what: str, hint: str = "") -> None:
-        self.problems.append(Problem("tree", where, what, hint))
+    def _report(self, where: str, what: str, hint: str = "") -> None:
+        self.problems.append(Defect("tree", where, what, hint))
 
     def _list(self, data: Any, where: str) -> list[Any]:
         if isinstance(data, list):
             return data
-        self._wrong(where, f"expected a list, got {_shorten(data)}")
+        self._report(where, f"expected a list, got {_shorten(data)}")
         return []
 
     def _fields(self, cls: type[Any], data: Any, where: str, depth: int) -> Any:
         """An object of a class from the values of its attributes; None and problems where there is none."""
         if not isinstance(data, dict):
-            self._wrong(where, f"expected an object, got {_shorten(data)}")
+            self._report(where, f"expected an object, got {_shorten(data)}")
             return None
         values: dict[str, Any] = {**data}
         types = get_type_hints(cls)
         attributes = {_JSON_NAMES.get(f.name, f.name): f for f in fields(cls)}
         for name in sorted(values.keys() - attributes.keys() - {"kind"}):
-            self._wrong(where, f"there is no field {_shorten(name)}; there are {', '.join(attributes)}")
+            self._report(where, f"there is no field {_shorten(name)}; there are {', '.join(attributes)}")
         read: dict[str, Any] = {}
         count = len(self.problems)
         for name, f in attributes.items():
             if name in values:
                 read[f.name] = self._value(types[f.name], values[name], f"{where}, {name}", depth)
             elif f.default is MISSING:
-                self._wrong(where, f"the field `{name}` is missing")
+                self._report(where, f"the field `{name}` is missing")
         return cls(**read) if len(self.problems) == count else None
 
     def _value(self, declared: Any, data: Any, where: str, depth: int) -> Any:
         """A value of a declared type: a tuple, a union of classes, a class, an enumeration, a number or text."""
         if depth > MAX_DEPTH:
-            self._wrong(where, f"more than {MAX_DEPTH} loops are nested")
+            self._report(where, f"more than {MAX_DEPTH} loops are nested")
             return None
         options = get_args(declared)
         if get_origin(declared) is tuple:
@@ -161,7 +161,7 @@ class _Reader:
         if NoneType in options:
             return None if data is None else self._value(options[0], data, where, depth)
         if options:
-            return self._object({_KINDS[cls]: cls for cls in options}, data, where, depth + 1)
+            return self._object({_CLASS_KINDS[cls]: cls for cls in options}, data, where, depth + 1)
         if isinstance(declared, type) and is_dataclass(declared):
             return self._fields(declared, data, where, depth)
         return self._scalar(declared, data, where)
@@ -171,19 +171,19 @@ class _Reader:
         kind: Any = data.get("kind") if isinstance(data, dict) else None
         if isinstance(kind, str) and kind in kinds:
             return self._fields(kinds[kind], data, where, depth)
-        self._wrong(where, f"expected an object whose `kind` is one of {', '.join(kinds)}, got {_shorten(data)}")
+        self._report(where, f"expected an object whose `kind` is one of {', '.join(kinds)}, got {_shorten(data)}")
         return None
 
     def _scalar(self, declared: type[Any], data: Any, where: str) -> Any:
         if issubclass(declared, StrEnum):
             if isinstance(data, str) and data in tuple(declared):
                 return declared(data)
-            self._wrong(where, f"expected one of {', '.join(declared)}, got {_shorten(data)}")
+            self._report(where, f"expected one of {', '.join(declared)}, got {_shorten(data)}")
         elif type(data) is not declared:
             names = {str: "text", bool: "true or false", int: "a whole number"}
-            self._wrong(where, f"expected {names[declared]}, got {_shorten(data)}")
+            self._report(where, f"expected {names[declared]}, got {_shorten(data)}")
         elif declared is int and not 0 <= data <= MAX_SIZE:
-            self._wrong(where, f"expected a number within 0..{MAX_SIZE}, got {data}")
+            self._report(where, f"expected a number within 0..{MAX_SIZE}, got {data}")
         return data
 
 

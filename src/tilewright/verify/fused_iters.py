@@ -19,7 +19,7 @@ from tilewright.verify.iter_split import IterSplit, match_iter_split
 def fuse_iters(contexts: Sequence[BlockContext]) -> tuple[BlockContext, ...]:
     """The blocks over fused variables, in the same order, with simplified bindings.
 
-    Blocks with one buffer and domain are fused alike. The bindings must be proved to stay in their domains.
+    Blocks with one buffer and domain are fused in the same way. The bindings must be proved to stay in their domains.
     """
     contexts = [_simplify_bindings(context) for context in contexts]
     positions_by_key: dict[object, tuple[int, ...]] = {}

@@ -334,7 +334,7 @@ class IterMap:
             guarded = [t for t in remaining if t[1] in coefficients]
             if not guarded or len(guarded) != len(coefficients) or (len(guarded) == len(terms) and not allow_all):
                 continue
-            simplest = min(guarded, key=lambda t: len(str(coefficients[t[1]])))
+            simplest = min(guarded, key=lambda t: coefficients[t[1]].tree_size)
             scale = exact_quotient(simplest[0], coefficients[simplest[1]])
             if scale is None or any(scale * coefficients[atom] is not step for step, atom, _ in guarded):
                 continue

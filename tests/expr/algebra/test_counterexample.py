@@ -19,7 +19,7 @@ INSIDE = Bounds.from_loops(((ROW, const(8)), (COL, ROW + 1)))
 
 
 @pytest.mark.parametrize(
-    ("goal", "found"),
+    ("goal", "exists"),
     [
         (ROW - 1, True),
         (6 - ROW, True),
@@ -32,8 +32,8 @@ INSIDE = Bounds.from_loops(((ROW, const(8)), (COL, ROW + 1)))
         (ROW % 3, False),
     ],
 )
-def test_counterexample_at_an_end_of_a_range(goal: Expr, found: bool) -> None:
-    assert has_counterexample(polynomial(goal), INSIDE) == found
+def test_counterexample_at_an_end_of_a_range(goal: Expr, exists: bool) -> None:
+    assert has_counterexample(polynomial(goal), INSIDE) == exists
 
 
 def test_points_that_violate_a_fact_are_skipped() -> None:
@@ -95,7 +95,7 @@ def test_every_counterexample_is_a_point_where_the_goal_is_false() -> None:
             at: dict[Var, Expr] = {small: const(n), ROW: const(i), COL: const(j)}
             values = [substitute(e, at) for e in (goal, *bounds.facts, const(n) - 1 - i, const(2) + i % 2 - j)]
             assert not any(free_vars(v) for v in values)
-            negative, *known = (polynomial(v).get((), 0) < 0 for v in values)
-            fails |= negative and not any(known)
+            negative, *violated = (polynomial(v).get((), 0) < 0 for v in values)
+            fails |= negative and not any(violated)
         assert fails, f"{goal} under {bounds.facts}"
     assert count > 80

@@ -28,27 +28,27 @@ def test_goals_implied_by_ranges_hold_at_every_point(e: Expr, offset: int) -> No
 @settings(max_examples=150)
 @given(st.lists(conditions(4), min_size=1, max_size=3), indices(5), st.integers(0, 12))
 def test_goals_implied_by_facts_hold_where_the_facts_hold(facts: list[Expr], e: Expr, offset: int) -> None:
-    known, goal = LOOPS.assuming(conjunction(*map(rebuilt, facts))), rebuilt(e) + offset
-    if is_implied(polynomial(goal), known):
+    bounds, goal = LOOPS.assuming(conjunction(*map(rebuilt, facts))), rebuilt(e) + offset
+    if is_implied(polynomial(goal), bounds):
         here = [env for env in INSIDE if all(value(f, env) for f in facts)]
         assert all(value(goal, env) >= 0 for env in here)
 
 
 def test_case_splits_of_select_and_minimum() -> None:
-    known = Bounds.from_loops(((I, const(9)), (J, const(9))))
-    assert is_implied(polynomial(Select(I < J, J - I, I - J) + 0), known)
-    assert is_implied(polynomial(I + J - minimum(I, J) * 2), known)
-    assert not is_implied(polynomial(Select(I < J, I - J, J - I) + 0), known)
+    bounds = Bounds.from_loops(((I, const(9)), (J, const(9))))
+    assert is_implied(polynomial(Select(I < J, J - I, I - J) + 0), bounds)
+    assert is_implied(polynomial(I + J - minimum(I, J) * 2), bounds)
+    assert not is_implied(polynomial(Select(I < J, I - J, J - I) + 0), bounds)
 
 
 def test_contradictory_facts_imply_every_goal() -> None:
-    known = Bounds.from_loops(((I, const(9)),)).assuming(conjunction(I < 3, I > 5))
-    assert is_implied({(): -1}, known)
+    bounds = Bounds.from_loops(((I, const(9)),)).assuming(conjunction(I < 3, I > 5))
+    assert is_implied({(): -1}, bounds)
 
 
 def test_elimination_of_a_large_system_terminates() -> None:
     """Limits end a proof that would take long; nothing is said then."""
-    known = LOOPS
+    bounds = LOOPS
     for k in range(12):
-        known = known.assuming(Binary("mod", I * (k + 2) + J * K, const(k + 3)) < N * M + Binary("floordiv", K, N))
-    assert not is_implied(polynomial(N * M * K * I - J), known)
+        bounds = bounds.assuming(Binary("mod", I * (k + 2) + J * K, const(k + 3)) < N * M + Binary("floordiv", K, N))
+    assert not is_implied(polynomial(N * M * K * I - J), bounds)

@@ -58,9 +58,9 @@ def test_positions_in_overlapping_tiles(tile, stride, last, size, step, start):
 @pytest.mark.parametrize(
     ("p", "d", "columns", "quotient", "remainder"),
     [
-        ((M + 3) * ROW + COLUMN, (M + 3) * 4, M + 2, "i // 4", "M * (i % 4) + i % 4 * 3 + j"),
-        ((M + 3) * ROW * 2, (M + 3) * 4, M + 2, "i // 2", "M * (i % 2) * 2 + i % 2 * 6"),
-        (COLUMN + minimum(const(1), COLUMN // 2), as_expr(3), as_expr(5), "min(1, j // 2)", "j - min(1, j // 2) * 2"),
+        ((M + 3) * ROW + COLUMN, (M + 3) * 4, M + 2, "i // 4", "i % 4 * M + i % 4 * 3 + j"),
+        ((M + 3) * ROW * 2, (M + 3) * 4, M + 2, "i // 2", "i % 2 * M * 2 + i % 2 * 6"),
+        (COLUMN + minimum(const(1), COLUMN // 2), as_expr(3), as_expr(5), "min(j // 2, 1)", "j - min(j // 2, 1) * 2"),
     ],
 )
 def test_factorization(p, d, columns, quotient, remainder):

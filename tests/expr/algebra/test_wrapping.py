@@ -128,12 +128,12 @@ def test_simplified_expressions_match_numpy(steps: list[Step], others: list[Step
     pair = followed(steps, leaves(I, J, K, SMALL))[-1]
     limit = followed(others[:3], leaves(I, J, K, SMALL))[-1]
     with np.errstate(all="ignore"):
-        wanted, most = pair.value(VALUES), limit.value(VALUES)
-    assert np.array_equal(worth(pair.e), wanted), pair.e
+        expected, most = pair.value(VALUES), limit.value(VALUES)
+    assert np.array_equal(worth(pair.e), expected), pair.e
     loop = Bounds().with_loop(SMALL, const(3))
-    assert np.array_equal(worth(simplify(pair.e, loop)), wanted), pair.e
-    for condition, holds in ((pair.e <= limit.e, wanted <= most), (binary("ge", limit.e, const(3)), most >= 3)):
-        known = loop.assuming(condition)
-        assert np.array_equal(worth(simplify(pair.e, known))[holds], wanted[holds]), (pair.e, condition)
-        small = simplify((pair.e >= 0) & (pair.e < limit.e), known)
-        assert np.array_equal(worth(small)[holds], ((wanted >= 0) & (wanted < most))[holds]), (pair.e, condition)
+    assert np.array_equal(worth(simplify(pair.e, loop)), expected), pair.e
+    for condition, holds in ((pair.e <= limit.e, expected <= most), (binary("ge", limit.e, const(3)), most >= 3)):
+        bounds = loop.assuming(condition)
+        assert np.array_equal(worth(simplify(pair.e, bounds))[holds], expected[holds]), (pair.e, condition)
+        small = simplify((pair.e >= 0) & (pair.e < limit.e), bounds)
+        assert np.array_equal(worth(small)[holds], ((expected >= 0) & (expected < most))[holds]), (pair.e, condition)

@@ -85,30 +85,30 @@ def placed(
 ) -> Propagation:
     """The propagation, after checking that the program computes what it did, before and after partition."""
     program = source if isinstance(source, Program) else program_of(source)
-    made = propagate(program, choices, variant)
-    given = x or feeds()
-    wanted = run_program(program, given)
-    exact = evaluate_program(program, given)
-    for changed in (made.program, partition(made.program).program):
-        for got, want in zip(run_program(changed, given), wanted, strict=True):
-            assert got.shape == want.shape
-            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-        for name, array64 in evaluate_program(changed, given).items():
+    propagation = propagate(program, choices, variant)
+    inputs = x or feeds()
+    expected_results = run_program(program, inputs)
+    exact = evaluate_program(program, inputs)
+    for changed in (propagation.program, partition(propagation.program).program):
+        for actual, expected in zip(run_program(changed, inputs), expected_results, strict=True):
+            assert actual.shape == expected.shape
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+        for name, array64 in evaluate_program(changed, inputs).items():
             np.testing.assert_allclose(array64, exact[name], rtol=1e-12, atol=1e-12)
-    return made
+    return propagation
 
 
-def kernels_of(made: Propagation) -> list[Kernel]:
+def kernels_of(propagation: Propagation) -> list[Kernel]:
     """The kernels into which a program is grouped."""
-    return [u for u in partition(made.program).units if isinstance(u, Kernel)]
+    return [u for u in partition(propagation.program).units if isinstance(u, Kernel)]
 
 
-def shape_of(made: Propagation, name: str) -> str:
+def shape_of(propagation: Propagation, name: str) -> str:
     """The physical shape of the buffer that holds a value of the model."""
-    return str(made.program.values[name]).partition("[")[2].rstrip("]")
+    return str(propagation.program.values[name]).partition("[")[2].rstrip("]")
 
 
-def step_of(made: Propagation, name: str) -> Computation:
+def step_of(propagation: Propagation, name: str) -> Computation:
     """The step that writes a buffer."""
-    (step,) = [s for s in made.program.steps if isinstance(s, Computation) and s.output.name == name]
+    (step,) = [s for s in propagation.program.steps if isinstance(s, Computation) and s.output.name == name]
     return step

@@ -79,9 +79,9 @@ def test_all_problems_of_a_file_are_listed(tmp_path) -> None:
             "conv3": [],
         },
     }))  # fmt: skip
-    with pytest.raises(LayoutError) as caught:
+    with pytest.raises(LayoutError) as error:
         read_plan(file)
-    text = str(caught.value)
+    text = str(error.value)
     assert f"layouts file '{file}': 12 problems" in text
     for line in (
         "plan: there is no field 'colour'; fields are format, variant, symbols, layouts",
@@ -107,9 +107,9 @@ def test_all_invalid_numbers_of_a_file_are_listed() -> None:
         ["split", "a", "b"],
     ]  # fmt: skip
     symbols = {"N": [1, 64], "M": [64, 1], "K": [-2, None], "L": ["a", 3]}
-    with pytest.raises(LayoutError) as caught:
+    with pytest.raises(LayoutError) as error:
         from_data({"format": 1, "symbols": symbols, "layouts": {"conv1": {"output": output}}})
-    actual = str(caught.value).splitlines()
+    actual = str(error.value).splitlines()
     assert [*actual[1:-1], actual[-1].partition(";")[0]] == [
         "  field 'symbols', symbol 'M': expected a lower end that is not above the upper one, got [64, 1]",
         "  field 'symbols', symbol 'K': expected ends of at least 0, got [-2, None]",

@@ -279,8 +279,8 @@ def shared_weights():
 def test_conflicting_weight_layouts_are_stored_twice():
     program = program_of(shared_weights())
     first, second = contractions(program)
-    wanted = (Split(0, (2, 4)),)
-    choices = {c.output.name: Choice(None, (None, w)) for c, w in ((first, wanted), (second, (Reorder((1, 0)),)))}
+    expected = (Split(0, (2, 4)),)
+    choices = {c.output.name: Choice(None, (None, w)) for c, w in ((first, expected), (second, (Reorder((1, 0)),)))}
     result = placed(program, choices, x={"x": array(2, 3, 8)})
     assert result.runtime_conversions == ()
     assert [c.reason for c in result.conversions] == [Reason.CONSTANT] * 2

@@ -50,11 +50,11 @@ def test_a_blocked_layout_over_a_residual_network(variant):
     executable = Executable(result.artifact(), 2)
     for n, h, w in ((1, 33, 33), (2, 40, 57)):
         x = {"x": array(h, n, 3, h, w)}
-        got = executable.run(x)
-        (comparison,) = compare_outputs(result, x, got, None)
+        actual = executable.run(x)
+        (comparison,) = compare_outputs(result, x, actual, None)
         assert comparison.error < 2e-6
-        want = ReferenceEvaluator(source).run(None, x)[0]
-        np.testing.assert_allclose(got["mean_y"], want, rtol=1e-4, atol=1e-5)
+        expected = ReferenceEvaluator(source).run(None, x)[0]
+        np.testing.assert_allclose(actual["mean_y"], expected, rtol=1e-4, atol=1e-5)
 
 
 def labels(**options):
@@ -103,8 +103,8 @@ def test_overlapping_tiles_in_native_code():
     executable = tilewright.compile(source, layouts=plan, shapes={"n": "1..4", "h": "4..64", "w": "4..64"}, threads=2)
     for n, h, w in ((1, 8, 8), (3, 13, 22), (2, 4, 5)):
         x = feeds(n, 16, h, w)
-        want = ReferenceEvaluator(source).run(None, x)[0]
-        np.testing.assert_allclose(executable.run(x)["relu_y"], want, rtol=1e-4, atol=1e-5)
+        expected = ReferenceEvaluator(source).run(None, x)[0]
+        np.testing.assert_allclose(executable.run(x)["relu_y"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_weights_are_stored_transformed_and_once():

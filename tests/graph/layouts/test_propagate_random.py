@@ -73,10 +73,10 @@ def plans(draw: st.DrawFn) -> tuple[dict[str, Choice], Variant]:
 @settings(max_examples=60)
 @given(plans())
 def test_layouts_preserve_results(plan):
-    program, wanted = network()
+    program, expected_results = network()
     result = propagate(program, *plan)
-    for got, want in zip(run_program(result.program, feeds(2, CHANNELS, 8, 8)), wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    for actual, expected in zip(run_program(result.program, feeds(2, CHANNELS, 8, 8)), expected_results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
     # Every conversion is between two different layouts, and what the user sees is as it was.
     assert all(c.before != c.after for c in result.conversions)
     assert [b.shape for _, b in result.program.outputs] == [b.shape for _, b in program.outputs]

@@ -8,6 +8,7 @@ from math import gcd
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.elimination import quotient_of
+from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.intervals import has_no_wrap, is_interpretable, polynomial_interval
 from tilewright.expr.algebra.polynomial import (
     Monomial,
@@ -17,7 +18,6 @@ from tilewright.expr.algebra.polynomial import (
     drop_atom,
     multiply,
     polynomial,
-    sort_key,
 )
 from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.traversal import free_vars
@@ -45,7 +45,7 @@ def relax_quotient(p: Polynomial, bounds: Bounds) -> Polynomial | None:
     A term k*m*(a // d) with m >= 0 is bounded by a - d + 1 <= d*(a // d) <= a. Where d does not divide k, `p` is scaled
     by s = d / gcd(k, d) first: p is an integer, so s*p + s - 1 >= 0 proves p >= 0.
     """
-    candidates: list[tuple[str, Monomial, Binary, int]] = []
+    candidates: list[tuple[Monomial, Binary, int]] = []
     for monomial in p:
         for atom in monomial:
             if not (isinstance(atom, Binary) and atom.op == "floordiv" and isinstance(atom.b, Const)):
@@ -56,11 +56,11 @@ def relax_quotient(p: Polynomial, bounds: Bounds) -> Polynomial | None:
             cofactor = drop_atom(monomial, atom)
             sign = polynomial_interval({cofactor: 1}, bounds)[0] if cofactor else 1
             if d > 0 and sign is not None and sign >= 0:
-                candidates.append((sort_key(atom), monomial, atom, d))
+                candidates.append((monomial, atom, d))
     if not candidates:
         return None
     # Nested quotients first: the numerator that replaces one may cancel against the inner quotients.
-    _, monomial, atom, d = max(candidates, key=lambda c: (len(c[0]), c[0]))
+    monomial, atom, d = min(candidates, key=lambda c: order_key(c[1]))
     k = p[monomial]
     cofactor = drop_atom(monomial, atom)
     factor = d // gcd(k, d)
@@ -136,7 +136,7 @@ def min_max_cases(p: Polynomial, bounds: Bounds) -> tuple[bool, Polynomial, Poly
         values = [polynomial(x) for x in (atom.a, atom.b) if has_no_wrap(x, bounds)]
         if len(values) >= (2 if needs_both else 1) and (is_increasing or (high is not None and high <= 0)):
             first, second = (add(rest, multiply(c, x)) for x in (values[0], values[-1]))
-            cases.append((needs_both, len(sort_key(atom)), first, second))
+            cases.append((needs_both, atom.tree_size, first, second))
     if not cases:
         return None
     needs_both, _, first, second = max(cases, key=lambda case: case[:2])

@@ -5,6 +5,7 @@ expression other than a sum, difference or product: a variable, a quotient, a re
 expressions that differ only in the order or grouping of their terms have the same normal form.
 """
 
+from tilewright.expr.algebra.expression_order import OrderKey, order_key
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Binary, Const, Expr
 
@@ -13,20 +14,6 @@ Polynomial = dict[Monomial, int]
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 """Smallest and largest int64."""
-
-_sort_keys: dict[int, tuple[Expr, str]] = {}
-
-
-def sort_key(atom: Expr) -> str:
-    """Key of a total order on atoms that is the same in every process: the printed text."""
-    entry = _sort_keys.get(id(atom))
-    if entry is not None and entry[0] is atom:
-        return entry[1]
-    if len(_sort_keys) > 100_000:
-        _sort_keys.clear()
-    text = repr(atom)
-    _sort_keys[id(atom)] = (atom, text)
-    return text
 
 
 def constant(value: int) -> Polynomial:
@@ -51,7 +38,7 @@ def multiply(p: Polynomial, q: Polynomial) -> Polynomial:
     result: Polynomial = {}
     for m1, c1 in p.items():
         for m2, c2 in q.items():
-            m = m1 + m2 if not m1 or not m2 else tuple(sorted(m1 + m2, key=sort_key))
+            m = m1 + m2 if not m1 or not m2 else tuple(sorted(m1 + m2, key=order_key))
             total = result.get(m, 0) + c1 * c2
             if total:
                 result[m] = total
@@ -94,10 +81,10 @@ def polynomial(e: Expr) -> Polynomial:
     return result
 
 
-def _term_key(item: tuple[Monomial, int]) -> tuple[bool, bool, int, list[str]]:
+def _term_key(item: tuple[Monomial, int]) -> tuple[bool, bool, int, list[OrderKey]]:
     monomial, c = item
-    # Positive terms first, the constant last, higher degrees first, then by text.
-    return not monomial, c < 0, -len(monomial), [sort_key(a) for a in monomial]
+    # Positive terms first, the constant last, higher degrees first.
+    return not monomial, c < 0, -len(monomial), [order_key(a) for a in monomial]
 
 
 def _monomial_expression(monomial: Monomial) -> Expr:

@@ -36,9 +36,8 @@ from tilewright.expr.algebra.polynomial import (
     divide_by_term,
     multiply,
     polynomial,
-    sort_key,
 )
-from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var
+from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.traversal import free_vars, has_loads
 
 _MAX_STEPS = 60
@@ -130,7 +129,7 @@ def _elimination_rank(atom: Expr, position: Mapping[Expr, int]) -> tuple[float, 
     """Position in the elimination order: bounds of atoms of inner loops are expressions of the outer ones."""
     if isinstance(atom, Var):
         return position.get(atom, -2), 0
-    return max((position.get(v, -2) for v in free_vars(atom)), default=-2) + 0.5, len(sort_key(atom))
+    return max((position.get(v, -2) for v in free_vars(atom)), default=-2) + 0.5, atom.tree_size
 
 
 def _is_non_negative(p: Polynomial, bounds: Bounds, depth: int, budget: list[int]) -> bool:
@@ -191,7 +190,7 @@ def _is_unbounded(p: Polynomial, bounds: Bounds) -> bool:
         if len(monomial) != 1 or not isinstance(monomial[0], Var):
             continue
         v = monomial[0]
-        if isinstance(v, Symbol) or v in bounds.ranges:
+        if v.lo is not None or v.hi is not None or v in bounds.ranges:
             continue
         if not any(v in free_vars(a) for m in p if m is not monomial for a in m):
             return not any(v in free_vars(f) for f in bounds.facts)

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval, negated_comparison
 from tilewright.expr.algebra.division import floordiv, mod, recombine
+from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.prover import is_trivially_non_negative, is_trivially_ordered
 from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import (
@@ -117,7 +118,7 @@ def _simplify_index(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr:
                 return a if op == "min" else b
             if is_trivially_ordered(b, a, bounds):
                 return b if op == "min" else a
-            return Binary(op, *sorted((a, b), key=poly.sort_key))
+            return Binary(op, *sorted((a, b), key=order_key))
         case "eq" | "ne" | "lt" | "le" | "gt" | "ge":
             return _simplify_comparison(op, a, b, bounds)
         case _:
@@ -145,7 +146,7 @@ def _simplify_comparison(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds) -> Expr
             )
             if is_equal or is_unequal:
                 return TRUE if is_equal == (op == "eq") else FALSE
-            return Binary(op, *sorted((a, b), key=poly.sort_key))
+            return Binary(op, *sorted((a, b), key=order_key))
 
 
 def make_unary(op: UnaryOp, a: Expr) -> Expr:

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 from tilewright.expr.nodes import Var, const
 from tilewright.frontend.onnx.element_types import ELEMENT_TYPES
 from tilewright.frontend.onnx.node_protos import captured_names
@@ -93,13 +93,13 @@ def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | No
     if len(values) != 1 or values[0].type not in (_CONSTANT_TYPES[values[0].name], AttributeProto.UNDEFINED):
         got = ", ".join(f"{a.name} of type {AttributeProto.AttributeType.Name(a.type)}" for a in values) or "none"
         what = f"expected one attribute with the value of a Constant, of the type that its name says, got {got}"
-        raise TensorDefectError(Problem("attribute", where, what))
+        raise TensorDefectError(Defect("attribute", where, what))
     for a in values:
         match a.name:
             case "value" if has_native_type(a.t):
                 return to_array(a.t, folders, where)
             case "value" if a.t.data_type == onnx.TensorProto.UNDEFINED:
-                raise TensorDefectError(Problem("attribute", where, "attribute 'value' of the Constant has no tensor"))
+                raise TensorDefectError(Defect("attribute", where, "attribute 'value' of the Constant has no tensor"))
             case "value_float":
                 return np.asarray(a.f, np.float32)
             case "value_floats":
@@ -114,7 +114,7 @@ def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | No
 
 
 def initializer_values(
-    graph: onnx.GraphProto, folders: tuple[str, ...], problems: list[Problem]
+    graph: onnx.GraphProto, folders: tuple[str, ...], problems: list[Defect]
 ) -> Iterator[tuple[str, Array | onnx.NodeProto]]:
     """Yields the name of each initializer with its array, or with a Constant node for the reference evaluator where
     its element type has no native code.

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import OptionError, pluralize
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr, Var, const, size_variable
+from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
@@ -260,7 +260,7 @@ class _Dimensions:
         while name in names:
             name += "_"
         names[name] = self.display_names[key]
-        return size_variable(name, option.lo, option.hi)
+        return Symbol(name, option.lo, option.hi)
 
 
 def _dim_count(spec: InputSpec) -> str:

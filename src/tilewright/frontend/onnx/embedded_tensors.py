@@ -13,7 +13,7 @@ from dataclasses import replace
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 
-from tilewright.errors import ModelError, Problem
+from tilewright.errors import Defect, ModelError
 from tilewright.frontend.onnx import external_data
 from tilewright.frontend.onnx.external_data import ExternalDataError
 from tilewright.frontend.onnx.source import Source
@@ -42,7 +42,7 @@ def embed_external_data(source: Source) -> Source:
     Raises:
         ModelError: lists all defective tensors, except for initializers of the main graph.
     """
-    problems: list[Problem] = []
+    problems: list[Defect] = []
     try:
         _TensorPass(source, problems).run()
     except _CopyNeededError:
@@ -58,7 +58,7 @@ def embed_external_data(source: Source) -> Source:
 class _TensorPass:
     """A walk over all tensors, which changes them in place."""
 
-    def __init__(self, source: Source, problems: list[Problem]) -> None:
+    def __init__(self, source: Source, problems: list[Defect]) -> None:
         self.source, self.problems = source, problems
 
     def run(self) -> None:
@@ -144,12 +144,12 @@ class _TensorPass:
         shape = check_dims(tensor.dims, where)
         if tensor.data_type == TensorProto.STRING:
             what = "is a string tensor, whose data can't lie in a file"
-            raise TensorDefectError(Problem("external-data", where, what))
+            raise TensorDefectError(Defect("external-data", where, what))
         count = -(-math.prod(shape) * bits // 8)
         if count > MAX_EMBEDDED_BYTES:
             what = f"expected at most {MAX_EMBEDDED_BYTES} bytes of external data inside of a node, got {count}"
             hint = "make it an initializer of the main graph"
-            raise TensorDefectError(Problem("external-data", where, what, hint))
+            raise TensorDefectError(Defect("external-data", where, what, hint))
         return external_data.read_external(tensor, self.source.folders, count)
 
     def _require_owned(self) -> None:

@@ -11,13 +11,13 @@ import stat
 
 import onnx
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 
 _FOLDER_HINT = "external data must lie in the model's folder"
 
 
 class ExternalDataError(Exception):
-    """Why external data cannot be read; becomes a `Problem` of the tensor."""
+    """Why external data cannot be read; becomes a `Defect` of the tensor."""
 
 
 def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> bytearray:
@@ -56,10 +56,10 @@ def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: 
         os.close(descriptor)
 
 
-def external_data_problem(where: str, error: ExternalDataError) -> Problem:
+def external_data_problem(where: str, error: ExternalDataError) -> Defect:
     """The defect of the tensor that errors call `where`."""
     hint = "pass folder=" if "no folder" in str(error) else _FOLDER_HINT
-    return Problem("external-data", where, str(error), hint)
+    return Defect("external-data", where, str(error), hint)
 
 
 def _count(text: str, what: str) -> int:
@@ -118,7 +118,7 @@ def _check_memory(length: int, location: str) -> None:
 
 
 def machine_memory() -> int:
-    """Bytes of this machine's memory; 2**47, the bytes of an address space, where the system does not tell."""
+    """Bytes of this machine's memory; 2**47, the bytes of an address space, where it is not known."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

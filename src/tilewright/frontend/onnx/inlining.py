@@ -11,7 +11,7 @@ import onnx
 import onnx.defs
 import onnx.inliner
 
-from tilewright.errors import ModelError, Problem
+from tilewright.errors import Defect, ModelError
 from tilewright.frontend.onnx.node_protos import rename_values
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
@@ -38,7 +38,7 @@ def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict
         except Exception as error:  # the inliner raises whatever its C++ code raises
             text = str(error).strip().splitlines()
             raise ModelError(
-                [Problem("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
+                [Defect("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
             ) from error
     rejected: set[tuple[str, str]] = set()
     for _ in range(_MAX_INLINE_ROUNDS):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import onnx
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 from tilewright.frontend.onnx.node_protos import subgraphs
 from tilewright.graph.limits import MAX_RANK
 
@@ -23,26 +23,26 @@ MAX_VERSION = (1 << 31) - 1
 _FunctionKey = tuple[str, str, str]
 
 
-def check_limits(model: onnx.ModelProto) -> Iterator[Problem]:
+def check_limits(model: onnx.ModelProto) -> Iterator[Defect]:
     """Problems with the size and versions of a model."""
     for where, part in (("model", model), *((f"function {f.name}", f) for f in model.functions)):
         for entry in part.opset_import:
             if not 0 <= entry.version <= MAX_VERSION:
                 what = f"expected a version of operator set '{entry.domain}' below 2^31, got {entry.version}"
-                yield Problem("opset", where, what)
+                yield Defect("opset", where, what)
     for value in model.graph.input:
         rank = len(value.type.tensor_type.shape.dim)
         if rank > MAX_RANK:
             what = f"expected at most {MAX_RANK} dimensions, got {rank}"
-            yield Problem("shape", f"input '{value.name}'", what)
+            yield Defect("shape", f"input '{value.name}'", what)
     for node in (*model.graph.node, *(n for f in model.functions for n in f.node)):
         if len(node.output) > MAX_OUTPUTS:
             what = f"expected at most {MAX_OUTPUTS} outputs, got {len(node.output)}"
-            yield Problem("arity", f"node {node.name or node.output[0]} ({node.op_type})", what)
+            yield Defect("arity", f"node {node.name or node.output[0]} ({node.op_type})", what)
     count = _inlined_node_count(model)
     if count > MAX_NODES:
         what = f"expected at most {MAX_NODES} nodes once functions are put in place of their calls, got {count}"
-        yield Problem("function", "model", what, "functions that call functions several times multiply")
+        yield Defect("function", "model", what, "functions that call functions several times multiply")
 
 
 def _inlined_node_count(model: onnx.ModelProto) -> int:

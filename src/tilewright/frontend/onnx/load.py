@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import onnx
 
-from tilewright.errors import ModelError, Problem
+from tilewright.errors import Defect, ModelError
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
 from tilewright.frontend.onnx.dialect import OnnxDialect
@@ -70,7 +70,7 @@ def load(
     return _build_graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
 
 
-def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
+def _constants(source: Source, problems: list[Defect]) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
     """Initializers by name, and Constant nodes for those of exotic types."""
     constants: dict[str, Array] = {}
     exotic: list[onnx.NodeProto] = []
@@ -78,16 +78,14 @@ def _constants(source: Source, problems: list[Problem]) -> tuple[dict[str, Array
         if isinstance(value, onnx.NodeProto):
             exotic.append(value)
         elif name in constants:
-            problems.append(
-                Problem("duplicate", f"initializer '{name}'", "the model has two initializers of this name")
-            )
+            problems.append(Defect("duplicate", f"initializer '{name}'", "the model has two initializers of this name"))
         else:
             constants[name] = value
     return constants, exotic
 
 
 def _extract_constant(
-    node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Problem]
+    node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Defect]
 ) -> bool:
     """Moves the value of a Constant node to `constants`, or the name of a defective one to `defective`; whether it did
     so."""
@@ -110,7 +108,7 @@ def _as_bool(value: Array | None) -> bool | None:
 
 
 def _input_specs(
-    graph: onnx.GraphProto, constants: Mapping[str, Array], shapes: Mapping[str, ShapeOption], problems: list[Problem]
+    graph: onnx.GraphProto, constants: Mapping[str, Array], shapes: Mapping[str, ShapeOption], problems: list[Defect]
 ) -> Iterator[InputSpec]:
     """The inputs that a caller feeds; an input that is also an initializer is a constant, as in old files."""
     initializers = constants.keys() | initializer_names(graph)
@@ -120,7 +118,7 @@ def _input_specs(
         where = f"input '{value.name}'"
         tensor = value.type.tensor_type
         if value.type.WhichOneof("value") is None or (value.type.HasField("tensor_type") and not tensor.elem_type):
-            problems.append(Problem("type", where, "the model declares no type"))
+            problems.append(Defect("type", where, "the model declares no type"))
             continue
         dtype = ELEMENT_TYPES.get(tensor.elem_type) if value.type.WhichOneof("value") == "tensor_type" else None
         if dtype is None or not (tensor.HasField("shape") or dtype.is_native):
@@ -129,7 +127,7 @@ def _input_specs(
         if not tensor.HasField("shape"):
             if value.name not in shapes:
                 hint = f"give its shape, e.g. shapes={{'{value.name}': [1, 3, 224, 224]}}"
-                problems.append(Problem("shape", where, "the model declares no shape", hint))
+                problems.append(Defect("shape", where, "the model declares no shape", hint))
             yield InputSpec(value.name, dtype, None)
             continue
         yield InputSpec(value.name, dtype, tuple(_dim(d) for d in tensor.shape.dim))
@@ -147,7 +145,7 @@ def _convert_nodes(
     names: list[str],
     opsets: dict[str, int],
     constants: dict[str, Array],
-    problems: list[Problem],
+    problems: list[Defect],
 ) -> Iterator[Node]:
     value_names = {v for n in nodes for v in (*n.input, *n.output)}
     for index in order:

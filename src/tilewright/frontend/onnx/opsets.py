@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import onnx
 import onnx.defs
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 
 MIN_OPSET, MAX_OPSET = 1, 28
 """Supported versions of the standard operator set."""
@@ -21,12 +21,12 @@ def opset_versions(model: onnx.ModelProto) -> dict[str, int]:
     return {standard_domain(o.domain): o.version for o in model.opset_import}
 
 
-def check_opsets(opsets: dict[str, int]) -> Iterator[Problem]:
+def check_opsets(opsets: dict[str, int]) -> Iterator[Defect]:
     """Problems with the imported versions."""
     newest = min(MAX_OPSET, onnx.defs.onnx_opset_version())
     version = opsets.get("")
     if version is not None and not MIN_OPSET <= version <= newest:
-        yield Problem(
+        yield Defect(
             "opset",
             "model",
             f"expected version {MIN_OPSET} to {newest} of the standard operator set, got {version}",

@@ -9,7 +9,7 @@ import onnx
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from tilewright.errors import ModelError, ModelFileError, OptionError, Problem
+from tilewright.errors import Defect, ModelError, ModelFileError, OptionError
 
 MAX_NESTING = 24
 """Levels of nested sub-graphs. Protobuf parses about 30, and the models of fallback steps must be parsed again."""
@@ -102,7 +102,7 @@ def _check_nesting(model: onnx.ModelProto, where: str) -> None:
             return
         nodes = [n for _, g in level for n in g.node]
     what = f"expected sub-graphs in at most {MAX_NESTING - 1} levels, got more"
-    raise ModelError([Problem("nested", f"node {level[0][0]}", what)], where=where)
+    raise ModelError([Defect("nested", f"node {level[0][0]}", what)], where=where)
 
 
 def _graphs(attribute: onnx.AttributeProto) -> Sequence[onnx.GraphProto]:

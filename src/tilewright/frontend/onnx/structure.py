@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import onnx
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 from tilewright.frontend.onnx.node_protos import captured_names
 from tilewright.frontend.onnx.topological_order import stable_topological_order
 
@@ -35,7 +35,7 @@ def check_structure(
     outputs: Sequence[onnx.ValueInfoProto],
     nodes: Sequence[onnx.NodeProto],
     constants: Iterable[str],
-    problems: list[Problem],
+    problems: list[Defect],
 ) -> list[int]:
     """Checks names and order; appends problems.
 
@@ -56,9 +56,9 @@ def check_structure(
         for position, value in enumerate(node.input):
             if value and value not in producers:
                 what = f"input {position} '{value}' is produced by no node, input or initializer"
-                problems.append(Problem("dangling", node_label(name, node), what))
+                problems.append(Defect("dangling", node_label(name, node), what))
         problems.extend(
-            Problem("dangling", node_label(name, node), f"its sub-graph uses '{value}', which nothing produces")
+            Defect("dangling", node_label(name, node), f"its sub-graph uses '{value}', which nothing produces")
             for value in captured_names(node)
             if value not in producers
         )
@@ -71,14 +71,14 @@ def _producers(
     nodes: Sequence[onnx.NodeProto],
     names: list[str],
     constants: set[str],
-    problems: list[Problem],
+    problems: list[Defect],
 ) -> dict[str, int]:
     """The position of the node that produces each value, -1 for inputs and initializers."""
     producers: dict[str, int] = dict.fromkeys(constants, -1)
     inputs: set[str] = set()
     for value in graph_inputs:
         if value.name in inputs:
-            problems.append(Problem("duplicate", f"input '{value.name}'", "the model has two inputs of this name"))
+            problems.append(Defect("duplicate", f"input '{value.name}'", "the model has two inputs of this name"))
         inputs.add(value.name)
         producers[value.name] = -1
     for index, node in enumerate(nodes):
@@ -87,27 +87,27 @@ def _producers(
                 first = producers[value]
                 other = node_label(names[first], nodes[first]) if first >= 0 else "an input or initializer"
                 what = f"produces '{value}', which {other} produces too"
-                problems.append(Problem("duplicate", node_label(names[index], node), what, "a value has one producer"))
+                problems.append(Defect("duplicate", node_label(names[index], node), what, "a value has one producer"))
             elif value:
                 producers[value] = index
     return producers
 
 
-def _check_outputs(outputs: Sequence[onnx.ValueInfoProto], producers: dict[str, int], problems: list[Problem]) -> None:
+def _check_outputs(outputs: Sequence[onnx.ValueInfoProto], producers: dict[str, int], problems: list[Defect]) -> None:
     seen: set[str] = set()
     for value in outputs:
         where = f"output '{value.name}'"
         if value.name in seen:
-            problems.append(Problem("duplicate", where, "the model has two outputs of this name"))
+            problems.append(Defect("duplicate", where, "the model has two outputs of this name"))
         elif value.name not in producers:
-            problems.append(Problem("dangling", where, "is produced by no node, input or initializer"))
+            problems.append(Defect("dangling", where, "is produced by no node, input or initializer"))
         seen.add(value.name)
     if not seen:
-        problems.append(Problem("output", "model", "has no outputs"))
+        problems.append(Defect("output", "model", "has no outputs"))
 
 
 def _topological_order(
-    nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Problem]
+    nodes: Sequence[onnx.NodeProto], names: list[str], producers: dict[str, int], problems: list[Defect]
 ) -> list[int]:
     needs = [{p for v in (*node.input, *captured_names(node)) if (p := producers.get(v, -1)) >= 0} for node in nodes]
     order = stable_topological_order(needs)
@@ -121,7 +121,7 @@ def _report_cycles(
     needs: list[set[int]],
     nodes: Sequence[onnx.NodeProto],
     names: list[str],
-    problems: list[Problem],
+    problems: list[Defect],
 ) -> None:
     """Adds one problem per cycle that is met on the way back from blocked inputs."""
     state = set(blocked)
@@ -140,5 +140,5 @@ def _report_cycles(
                     f"{len(labels) - 2 * _MAX_CYCLE_LABELS} more",
                     *labels[-_MAX_CYCLE_LABELS:],
                 ]
-            problems.append(Problem("cycle", "model", f"nodes feed each other: {' -> '.join(labels)}"))
+            problems.append(Defect("cycle", "model", f"nodes feed each other: {' -> '.join(labels)}"))
         state -= path.keys()

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 from tilewright.frontend.onnx.element_types import NATIVE_TYPES
 from tilewright.frontend.onnx.external_data import ExternalDataError, external_data_problem, read_external
 from tilewright.graph.ir import Array
@@ -32,7 +32,7 @@ _MAX_SPAN_BYTES = (1 << 63) - 1
 class TensorDefectError(Exception):
     """A tensor's data does not fit its type and shape; `problem` says how."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Defect) -> None:
         self.problem = problem
         super().__init__(str(problem))
 
@@ -61,7 +61,7 @@ def to_array(tensor: TensorProto, folders: tuple[str, ...], where: str) -> Array
             be read.
     """
     if not has_native_type(tensor):
-        raise TensorDefectError(Problem("initializer", where, f"type {type_name(tensor.data_type)} can't be read here"))
+        raise TensorDefectError(Defect("initializer", where, f"type {type_name(tensor.data_type)} can't be read here"))
     dtype = NATIVE_TYPES[tensor.data_type]
     if tensor.data_location == TensorProto.EXTERNAL:
         shape = check_dims(tensor.dims, where)
@@ -81,19 +81,19 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
     """The shape of a tensor of any element type with embedded data, which is checked against type and shape.
 
     Raises:
-        TensorDefectError: it does not fit.
+        TensorDefectError: the data does not fit the type and shape.
     """
     bits = element_bits(tensor, where)
     shape = check_dims(tensor.dims, where)
     if tensor.HasField("segment"):
-        raise TensorDefectError(Problem("initializer", where, "is one of several segments, which can't be read"))
+        raise TensorDefectError(Defect("initializer", where, "is one of several segments, which can't be read"))
     count = math.prod(shape)
     if not has_native_type(tensor):
         try:
             numpy_helper.to_array(tensor)
         except Exception as error:  # whatever NumPy raises for data of another length, or for strings in no encoding
             what = f"data do not fit {_type_text(tensor)}: {error}"
-            raise TensorDefectError(Problem("initializer", where, what)) from error
+            raise TensorDefectError(Defect("initializer", where, what)) from error
     elif tensor.HasField("raw_data"):
         if len(tensor.raw_data) != count * bits // 8:
             raise _size_defect(where, tensor, f"{count * bits // 8} bytes", f"{len(tensor.raw_data)} bytes")
@@ -113,7 +113,7 @@ def _check_range(tensor: TensorProto, where: str) -> None:
     limits, values = np.iinfo(dtype.numpy), np.array(tensor.int32_data, np.int64)
     if values.min() < limits.min or values.max() > limits.max:
         what = f"expected {limits.min} to {limits.max} for {_type_text(tensor)}, got {values.min()} to {values.max()}"
-        raise TensorDefectError(Problem("initializer", where, what))
+        raise TensorDefectError(Defect("initializer", where, what))
 
 
 def element_bits(tensor: TensorProto, where: str) -> int:
@@ -126,7 +126,7 @@ def element_bits(tensor: TensorProto, where: str) -> int:
         return 8 * NATIVE_TYPES[tensor.data_type].bytes
     width = _BIT_WIDTHS.get(type_name(tensor.data_type))
     if width is None:
-        raise TensorDefectError(Problem("initializer", where, f"has no element type ({type_name(tensor.data_type)})"))
+        raise TensorDefectError(Defect("initializer", where, f"has no element type ({type_name(tensor.data_type)})"))
     return width
 
 
@@ -142,16 +142,16 @@ def check_dims(dims: Sequence[int], where: str) -> tuple[int, ...]:
     """
     shape = tuple(dims)
     if any(n < 0 for n in shape):
-        raise TensorDefectError(Problem("initializer", where, f"has the negative dimension {min(shape)}"))
+        raise TensorDefectError(Defect("initializer", where, f"has the negative dimension {min(shape)}"))
     if len(shape) > MAX_RANK:
         what = f"expected at most {MAX_RANK} dimensions, got {len(shape)}"
-        raise TensorDefectError(Problem("initializer", where, what))
+        raise TensorDefectError(Defect("initializer", where, what))
     return shape
 
 
 def _check_span(shape: Sequence[int], bits: int, where: str) -> None:
     if math.prod(max(1, n) for n in shape) * bits // 8 > _MAX_SPAN_BYTES:
-        raise TensorDefectError(Problem("initializer", where, f"dimensions {list(shape)} span more than 2^63 bytes"))
+        raise TensorDefectError(Defect("initializer", where, f"dimensions {list(shape)} span more than 2^63 bytes"))
 
 
 def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
@@ -170,7 +170,7 @@ def sparse_to_array(tensor: onnx.SparseTensorProto, where: str = "") -> Array:
     shape = check_dims(tensor.dims, where)
     _check_span(shape, values.itemsize * 8, where)
     if math.prod(shape) * values.itemsize > _MAX_DENSE_BYTES:
-        raise TensorDefectError(Problem("initializer", where, f"sparse of shape {list(shape)} is too large"))
+        raise TensorDefectError(Defect("initializer", where, f"sparse of shape {list(shape)} is too large"))
     if indices.dtype != np.int64:
         raise _sparse_defect(where, f"expected type int64, got {indices.dtype.name}")
     if values.ndim != 1 or indices.shape not in (values.shape, (*values.shape, len(shape))):
@@ -193,12 +193,12 @@ def _strides(shape: Sequence[int]) -> list[int]:
 
 
 def _sparse_defect(where: str, what: str) -> TensorDefectError:
-    return TensorDefectError(Problem("initializer", where, f"sparse indices do not fit: {what}"))
+    return TensorDefectError(Defect("initializer", where, f"sparse indices do not fit: {what}"))
 
 
 def _size_defect(where: str, tensor: TensorProto, expected: str, actual: str) -> TensorDefectError:
     what = f"expected {expected} of data for {_type_text(tensor)}, got {actual}"
-    return TensorDefectError(Problem("initializer", where, what))
+    return TensorDefectError(Defect("initializer", where, what))
 
 
 def _type_text(tensor: TensorProto) -> str:

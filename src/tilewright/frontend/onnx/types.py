@@ -9,7 +9,7 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
-from tilewright.errors import Problem
+from tilewright.errors import Defect
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.structure import node_label
 from tilewright.frontend.onnx.tensors import type_name
@@ -43,7 +43,7 @@ def check_types(
     types: Types,
     declared: Mapping[str, str],
     opsets: Mapping[str, int],
-    problems: list[Problem],
+    problems: list[Defect],
 ) -> None:
     """Checks operators, numbers of inputs and outputs, attributes and element types; appends problems.
 
@@ -69,65 +69,65 @@ def check_types(
             declared_type = declared.get(output)
             if result and declared_type and result != declared_type:
                 what = f"computes '{output}' as {result}, but the model declares it as {declared_type}"
-                problems.append(Problem("type", where, what))
+                problems.append(Defect("type", where, what))
             final = result or declared_type
             if output and final:
                 types[output] = final
 
 
 def _schema(
-    node: onnx.NodeProto, opsets: Mapping[str, int], where: str, problems: list[Problem]
+    node: onnx.NodeProto, opsets: Mapping[str, int], where: str, problems: list[Defect]
 ) -> onnx.defs.OpSchema | None:
     domain = standard_domain(node.domain)
     version = opsets.get(domain)
     if version is None:
         shown = domain or "ai.onnx"
-        problems.append(Problem("operator", where, f"the model does not import the operator set '{shown}'"))
+        problems.append(Defect("operator", where, f"the model does not import the operator set '{shown}'"))
         return None
     if not onnx.defs.has(node.op_type, version, domain):
         # A definition here may be of an operator that ONNX knows in no version at all.
         if onnx.defs.has(node.op_type, domain) or (domain, node.op_type) not in OPERATORS:
-            problems.append(Problem("operator", where, *describe_unknown_operator(node.op_type, domain, version)))
+            problems.append(Defect("operator", where, *describe_unknown_operator(node.op_type, domain, version)))
         return None
     schema = onnx.defs.get_schema(node.op_type, version, domain)
     if schema.deprecated:
         what = f"operator '{node.op_type}' was removed in version {schema.since_version}, the model uses {version}"
-        problems.append(Problem("operator", where, what))
+        problems.append(Defect("operator", where, what))
         return None
     return schema
 
 
-def _check_counts(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Problem]:
+def _check_counts(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Defect]:
     for what, count, least, most in (
         ("input", len(node.input), schema.min_input, schema.max_input),
         ("output", len(node.output), schema.min_output, schema.max_output),
     ):
         if not least <= count <= most:
             span = f"{least}" if least == most else f"at least {least}" if most >= 1 << 30 else f"{least} to {most}"
-            yield Problem("arity", where, f"expected {span} {what}{'' if span == '1' else 's'}, got {count}")
+            yield Defect("arity", where, f"expected {span} {what}{'' if span == '1' else 's'}, got {count}")
     single = onnx.defs.OpSchema.FormalParameterOption.Single
     for position, (value, formal) in enumerate(zip(node.input, schema.inputs, strict=False)):
         if not value and formal.option == single:
-            yield Problem("arity", where, f"input {position} ('{formal.name}') is required")
+            yield Defect("arity", where, f"input {position} ('{formal.name}') is required")
 
 
-def _check_attributes(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Problem]:
+def _check_attributes(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Defect]:
     attributes = {a.name: a for a in node.attribute}
     for name, formal in schema.attributes.items():
         if formal.required and name not in attributes:
-            yield Problem("attribute", where, f"attribute '{name}' is required")
+            yield Defect("attribute", where, f"attribute '{name}' is required")
     for name, attribute in attributes.items():
         formal = schema.attributes.get(name)
         if formal is None:
             # Names that begin with two underscores are private notes of exporters.
             if not name.startswith("__"):
                 names = ", ".join(sorted(schema.attributes)) or "none"
-                yield Problem("attribute", where, f"attribute '{name}' is not known", f"the operator has: {names}")
+                yield Defect("attribute", where, f"attribute '{name}' is not known", f"the operator has: {names}")
             continue
         expected = str(formal.type).rpartition(".")[2]
         actual = onnx.AttributeProto.AttributeType.Name(attribute.type)
         if attribute.type and actual != expected:
-            yield Problem("attribute", where, f"attribute '{name}': expected {expected}, got {actual}")
+            yield Defect("attribute", where, f"attribute '{name}': expected {expected}, got {actual}")
 
 
 def _formal_parameter(
@@ -140,7 +140,7 @@ def _formal_parameter(
 
 
 def _check_inputs(
-    node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, where: str, problems: list[Problem]
+    node: onnx.NodeProto, schema: onnx.defs.OpSchema, types: Types, where: str, problems: list[Defect]
 ) -> Types:
     """The bindings of the schema's type parameters by the inputs."""
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
@@ -156,11 +156,11 @@ def _check_inputs(
         if actual not in options:
             listed = ", ".join(sorted(options)[:8]) + (", ..." if len(options) > 8 else "")
             what = f"input {position} '{value}' has type {actual}, expected {listed}"
-            problems.append(Problem("type", where, what))
+            problems.append(Defect("type", where, what))
         elif formal.is_homogeneous and bound.setdefault(parameter, actual) != actual:
             other = first[parameter]
             what = f"input {position} '{value}' has type {actual}, expected {bound[parameter]} like input {other}"
-            problems.append(Problem("type", where, what, "insert a Cast"))
+            problems.append(Defect("type", where, what, "insert a Cast"))
         first.setdefault(parameter, position)
     return bound
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from tilewright.errors import LayoutError, Problem
+from tilewright.errors import Defect, LayoutError
 from tilewright.expr.nodes import Var
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.layouts.plan import Choice, Plan, Variant, unassigned_operators
@@ -102,7 +102,7 @@ class _PlanReader:
     """Reads a plan and collects its problems."""
 
     def __init__(self) -> None:
-        self.problems: list[Problem] = []
+        self.problems: list[Defect] = []
 
     def plan(self, data: object) -> Plan:
         """The plan, as far as it can be read."""
@@ -163,7 +163,7 @@ class _PlanReader:
             self._report(f"{place}, {error.where}", error.what)
 
     def _report(self, place: str, what: str) -> None:
-        self.problems.append(Problem("layout", place, what))
+        self.problems.append(Defect("layout", place, what))
 
 
 def schema() -> dict[str, Any]:

@@ -10,13 +10,15 @@ import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.passes.bias import output_channels
-from tilewright.graph.passes.def_use import is_standard, producers, use_counts
+from tilewright.graph.passes.def_use import is_standard, producers, use_counts, value_names
+from tilewright.names import unique_name
 
 
 def fold_batch_normalization(graph: Graph) -> Graph:
     """Folds inference BatchNormalization with constant parameters into a Conv, ConvTranspose or Gemm before it."""
     producer_of, counts = producers(graph), use_counts(graph)
     constants = dict(graph.constants)
+    taken = value_names(graph)
     replaced: dict[str, Node] = {}
     folded_nodes: set[str] = set()
     for node in graph.nodes:
@@ -27,9 +29,8 @@ def fold_batch_normalization(graph: Graph) -> Graph:
             parameters = _folded_parameters(producer, node, constants)
         if parameters is None:
             continue
-        weight, bias = f"{node.outputs[0]}.weight", f"{node.outputs[0]}.bias"
-        if weight in constants or bias in constants:
-            continue
+        weight, bias = (unique_name(f"{node.outputs[0]}.{what}", taken) for what in ("weight", "bias"))
+        taken |= {weight, bias}
         constants[weight], constants[bias] = parameters
         inputs = (producer.inputs[0], weight, bias)
         replaced[producer.name] = replace(producer, inputs=inputs, outputs=node.outputs[:1])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
-from tilewright.graph.passes.def_use import is_standard, producers, use_counts
+from tilewright.graph.passes.def_use import is_standard, producers, use_counts, value_names
 from tilewright.names import unique_name
 
 
@@ -13,6 +13,7 @@ def fold_bias(graph: Graph) -> Graph:
     """`Add(Conv(x, w[, b]), c)` becomes `Conv(x, w, b + c)` for a constant c of shape [1, C, 1, ...]."""
     producer_of, counts = producers(graph), use_counts(graph)
     constants = dict(graph.constants)
+    taken = value_names(graph)
     replaced: dict[str, Node] = {}
     folded_nodes: set[str] = set()
     for node in graph.nodes:
@@ -25,7 +26,8 @@ def fold_bias(graph: Graph) -> Graph:
             conv = replaced.get(conv.name, conv)
             bias = _merged_bias(conv, constants.get(other), constants)
             if bias is not None:
-                name = unique_name(f"{node.outputs[0]}.bias", constants, separator="")
+                name = unique_name(f"{node.outputs[0]}.bias", taken)
+                taken.add(name)
                 constants[name] = bias
                 merged = replace(conv, inputs=(*conv.inputs[:2], name), outputs=node.outputs)
                 replaced[conv.name] = merged

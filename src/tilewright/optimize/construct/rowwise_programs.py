@@ -239,7 +239,15 @@ def _mean_time(
 ) -> Numbers:
     """The mean time of a program over shape samples, as for the tile programs that it competes with; its register tiles
     are the same for all samples."""
-    rows_per_block, times = program.blocking.rows_per_block, list[Numbers]()
+    programs = programs_at_samples(kernel, program, samples)
+    return geomean_over_samples(np.array([rowwise_time(p, machine).total for p in programs]), machine.cost)
+
+
+def programs_at_samples(
+    kernel: RowwiseProblem, program: RowwiseProgram, samples: Sequence[Sequence[Problem]]
+) -> list[RowwiseProgram]:
+    """A program at the shapes of samples, each given by the problems of the stages in the whole kernel."""
+    rows_per_block, programs = program.blocking.rows_per_block, list[RowwiseProgram]()
     for problems in samples:
         stages: list[TileProgram] = []
         for stage, problem in zip(program.stages, problems, strict=True):
@@ -247,10 +255,8 @@ def _mean_time(
             stages.append(
                 TileProgram.of(group, stage.sketch, cover_reductions(ShapeFamily.of(group), stage.array[None])[0])
             )
-        times.append(
-            rowwise_time(RowwiseProgram(_row_blocking(kernel, problems, rows_per_block), tuple(stages)), machine).total
-        )
-    return geomean_over_samples(np.array(times), machine.cost)
+        programs.append(RowwiseProgram(_row_blocking(kernel, problems, rows_per_block), tuple(stages)))
+    return programs
 
 
 def _row_blocking(kernel: RowwiseProblem, problems: Sequence[Problem], rows_per_block: int) -> RowBlocking:

@@ -21,8 +21,9 @@ from tilewright.optimize.construct.tile_lattice import (
     k_block_sizes,
 )
 from tilewright.optimize.reduction_blocking import max_accumulation_length
+from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, LEVELS, REGISTER, Sizes, Sketch
+from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, Sketch
 
 MAX_TILE_ROWS = 16
 """Rows of a register tile along one axis."""
@@ -166,6 +167,14 @@ class SearchSpace:
         ]
         remainder_axes = np.sum(leaves_remainder, axis=0) if leaves_remainder else np.zeros(len(sizes))
         k_block_axis = self.sketch.k_block_axis
+        # columns beyond the whole tiles are transposed in registers where one loop counts the tiles, and peels its last
+        column_axes = {column_axis(self.problem, self.sketch, o) for o in range(len(self.problem.operands))}
+        cut = [
+            (register[k] >= MIN_COLUMNS) & (extents[k] % register[k] > 0) & (sizes[:, L2, k] > register[k])
+            for k in column_axes
+            if k is not None
+        ]
+        is_cut = np.any(cut, axis=0) if cut else np.zeros(len(sizes), np.bool_)
         is_k_blocked = (
             np.zeros(len(sizes), np.bool_) if k_block_axis is None else l1[k_block_axis] < extents[k_block_axis]
         )
@@ -173,6 +182,7 @@ class SearchSpace:
             (unrolled_ops <= MAX_UNROLLED_OPS)
             & (~is_k_blocked | (partial_sum_bytes <= MAX_PARTIAL_SUM_BYTES))
             & (remainder_axes <= 1)
+            & ~is_cut
         )
 
 
@@ -256,4 +266,8 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
     if problem.axes[sketch.lane].is_reduction and any(problem.operands[o].uses(k) for o, _ in sketch.packed):
         return AxisLattice(axis.extent, 1, (axis.extent,))
     rows = balanced_sizes(axis.extent, MAX_TILE_ROWS) if axis.is_static else _symbolic_tile_rows(problem, sketch, k)
+    if any(column_axis(problem, sketch, o) == k for o in range(len(problem.operands))):
+        # columns that are transposed in registers fill vectors
+        widths = [w for w in (MIN_COLUMNS, 2 * MIN_COLUMNS, 4 * MIN_COLUMNS) if w <= min(sketch.lanes, axis.extent)]
+        rows = tuple(sorted({*rows, *widths}))
     return AxisLattice(axis.extent, 1, rows, has_cache_tiles=axis.is_static)

@@ -1,0 +1,18 @@
+"""Models and inputs of the tests of the command line."""
+
+import numpy as np
+import onnx
+import pytest
+from tests.driver import models
+
+import tilewright
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("cli")
+    onnx.save(models.mlp(), path / "mlp.onnx")
+    tilewright.compile(models.mlp()).save(path / "mlp.tw")
+    x = np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)
+    np.savez(path / "x.npz", x=x)
+    return path

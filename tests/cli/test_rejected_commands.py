@@ -1,0 +1,218 @@
+"""Commands that are rejected: the message names the argument, file or input, without a traceback."""
+
+import json
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+from tests.cli.command import error_of, run
+from tests.driver import models
+
+from tilewright.cli import main
+
+
+def test_a_missing_model(capsys):
+    text = "tilewright compile: [model-file] file 'nowhere.onnx': can't be read: No such file or directory"
+    assert error_of(capsys, "compile", "nowhere.onnx") == text
+
+
+def test_something_that_is_no_model(tmp_path, capsys):
+    (tmp_path / "m.onnx").write_bytes(b"\x00\x01 no model")
+    assert "[model-file]" in error_of(capsys, "compile", tmp_path / "m.onnx")
+
+
+def test_compiling_twice(folder, capsys):
+    expected = f"[option] file '{folder}/mlp.tw': is compiled already; give the ONNX model"
+    assert error_of(capsys, "compile", folder / "mlp.tw").endswith(expected)
+
+
+def test_options_without_effect(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--shape", "batch:4")
+    assert "--shape has no effect on a model that is compiled already" in text
+
+
+def test_an_output_that_cannot_be_written(folder, tmp_path, capsys):
+    text = error_of(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "missing" / "m.tw")
+    assert "[artifact]" in text
+    assert "can't be written: No such file or directory; choose another output path" in text
+
+
+@pytest.mark.parametrize("output", ["new/", "here/", "here"])
+def test_an_output_that_is_a_folder(folder, tmp_path, capsys, output):
+    (tmp_path / "here").mkdir()
+    place = f"{tmp_path}/{output}"
+    text = error_of(capsys, "compile", folder / "mlp.onnx", "-o", place)
+    expected = f"tilewright compile: [option] --output: '{place}' is a folder; name the file to write in it"
+    assert text == expected
+    assert [p.name for p in tmp_path.rglob("*")] == ["here"]
+
+
+def test_no_inputs(folder, capsys):
+    expected = "tilewright run: [option] inputs: the model needs inputs; give --inputs X.npz or --random"
+    assert error_of(capsys, "run", folder / "mlp.tw") == expected
+
+
+def test_inputs_given_twice(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", folder / "x.npz", "--random")
+    assert text == "tilewright run: [option] inputs: --inputs excludes --random and --size"
+
+
+def test_inputs_that_are_missing(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", "nowhere.npz")
+    assert text == "tilewright run: [feed] file 'nowhere.npz': can't be read: No such file or directory"
+
+
+def test_inputs_that_are_no_npz(folder, tmp_path, capsys):
+    np.save(tmp_path / "x.npy", np.ones(3))
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npy")
+    assert text.endswith("expected an npz file with arrays by name; write it with numpy.savez")
+
+
+@pytest.mark.parametrize("content", [b"junk", b"", b"PK\x03\x04 torn", b"\x80\x04K\x01.", b"\x93NUMPY torn"])
+def test_inputs_that_are_junk(folder, tmp_path, capsys, content):
+    (tmp_path / "bad.npz").write_bytes(content)
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "bad.npz")
+    expected = f"file '{tmp_path}/bad.npz': is not an npz file of arrays; write it with numpy.savez"
+    assert text == f"tilewright run: [feed] {expected}"
+
+
+def test_inputs_of_python_objects(folder, tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=np.array([{}, None], object))
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npz")
+    assert text.endswith("'x' is damaged, or an array of Python objects, which are not read; write it with numpy.savez")
+
+
+def test_inputs_with_something_that_is_no_array(folder, tmp_path, capsys):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npz")
+    assert text.endswith("'readme.txt' is not an array; write it with numpy.savez")
+
+
+def test_a_negative_seed(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--seed", "-1")
+    assert text == "tilewright run: [option] --seed: expected a number of at least 0, got -1"
+
+
+def test_inputs_of_the_wrong_type(folder, tmp_path, capsys):
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 24), np.int64))
+    text = error_of(capsys, "run", folder / "mlp.tw", "--inputs", tmp_path / "x.npz")
+    assert "[feed] input 'x'" in text
+
+
+def test_a_size_of_an_unknown_dimension(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--size", "height=4")
+    assert text == "tilewright run: [option] --size: the model has no dynamic dimension 'height'; it has: 'batch'"
+
+
+def test_a_size_that_is_no_number(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--size", "batch")
+    assert text == "tilewright run: [option] --size: expected NAME=N, got 'batch'; for example --size batch=4"
+
+
+def test_a_range_that_is_none(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--ints", "9..1")
+    assert text == "tilewright run: [option] --ints: expected LO..HI, got '9..1'; for example --ints 0..999"
+
+
+def test_a_shape_that_is_none(folder, capsys):
+    text = error_of(capsys, "compile", folder / "mlp.onnx", "--shape", "batch")
+    assert "[option] --shape: expected NAME:SIZES, got 'batch'" in text
+
+
+def test_an_unknown_target(folder, capsys):
+    assert "[target] target 'sparc'" in error_of(capsys, "compile", folder / "mlp.onnx", "--target", "sparc")
+
+
+def test_an_unknown_kernel(folder, capsys):
+    text = error_of(capsys, "inspect", folder / "mlp.onnx", "--loops", "--kernel", "k99")
+    assert "[option] --kernel: there is no function 'k99'; there are k0_" in text
+
+
+def test_levels_of_a_compiled_model(folder, capsys):
+    text = error_of(capsys, "inspect", folder / "mlp.tw", "--loops")
+    assert text.endswith("a compiled file has no --loops any more; give the ONNX model")
+
+
+def test_verifying_a_compiled_model(folder, capsys):
+    text = error_of(capsys, "verify", folder / "mlp.tw")
+    assert text.endswith("is compiled already, so there is nothing to compare it with; give the ONNX model")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["compile"], ["verify"], ["inspect", "--loops"], ["inspect"], ["run", "--random"]]
+)
+def test_damaged_artifacts(folder, tmp_path, capsys, arguments):
+    whole = (folder / "mlp.tw").read_bytes()
+    (tmp_path / "m.tw").write_bytes(whole[:-100])
+    text = error_of(capsys, arguments[0], tmp_path / "m.tw", *arguments[1:])
+    truncated = f"is truncated: expected {len(whole)} bytes, got {len(whole) - 100}"
+    assert f"tilewright {arguments[0]}: [artifact] file '{tmp_path}/m.tw': {truncated}" in text
+    (tmp_path / "m.tw").write_bytes(whole[:70] + bytes([whole[70] ^ 1]) + whole[71:])
+    text = error_of(capsys, arguments[0], tmp_path / "m.tw", *arguments[1:])
+    assert "[artifact]" in text
+    assert "the manifest is altered: its SHA-256 differs" in text
+
+
+@pytest.mark.parametrize("value", ["nan", "-1"])
+def test_a_tolerance_that_is_none(folder, capsys, value):
+    text = error_of(capsys, "verify", folder / "mlp.onnx", "--tolerance", value)
+    assert text == f"tilewright verify: [option] --tolerance: expected a number of at least 0, got {float(value)}"
+
+
+def test_too_many_threads(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--threads", "0")
+    assert "argument 'threads': expected a number of threads, got 0" in text
+
+
+def test_blocks_of_a_benchmark(folder, capsys):
+    text = error_of(capsys, "bench", folder / "mlp.tw", "--blocks", "0")
+    assert text == "tilewright bench: [option] --rounds: expected at least 1, got 0"
+
+
+@pytest.mark.parametrize("option", ["--seconds", "--pause"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-0.5"])
+def test_times_of_a_benchmark(folder, capsys, option, value):
+    text = error_of(capsys, "bench", folder / "mlp.tw", f"{option}={value}")
+    expected = f"expected a finite number of seconds of at least 0, got {float(value)}"
+    assert text == f"tilewright bench: [option] {option}: {expected}"
+
+
+def test_errors_as_json(capsys):
+    code, out, err = run(capsys, "compile", "nowhere.onnx", "--json")
+    assert (code, err) == (1, "")
+    error = json.loads(out)["error"]
+    assert error["code"] == "model-file"
+    assert error["where"] == "file 'nowhere.onnx'"
+    assert "problems" not in error
+
+
+def test_problems_of_a_model_as_json(tmp_path, capsys):
+    nodes = [models.helper.make_node("Add", ["x", "missing"], ["y"], name="sum")]
+    graph = models.helper.make_graph(nodes, "g", [models.value("x", [3])], [models.value("y", [3])])
+    opset = [models.helper.make_opsetid("", 18)]
+    onnx.save(models.helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    code, out, _ = run(capsys, "compile", tmp_path / "m.onnx", "--json")
+    error = json.loads(out)["error"]
+    assert (code, error["code"]) == (1, "model")
+    (problem,) = error["problems"]
+    assert set(problem) == {"code", "where", "what", "hint"}
+    assert "sum" in problem["where"]
+    assert "missing" in problem["what"]
+
+
+def test_a_fault_of_the_compiler(folder, capsys, monkeypatch):
+    from tilewright.driver import compile as pipeline
+
+    def broken(program):
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(pipeline, "partition", broken)
+    code, out, err = run(capsys, "compile", folder / "mlp.onnx")
+    assert (code, out) == (70, "")
+    assert "[internal] compile: ZeroDivisionError: division by zero" in err
+    assert "TILEWRIGHT_TRACEBACK=1" in err
+    monkeypatch.setenv("TILEWRIGHT_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        main(["compile", str(folder / "mlp.onnx")])
