@@ -30,12 +30,12 @@ from typing import Any
 from benchmarks.common import plots, report
 from benchmarks.common.statistics import rank_correlation
 from benchmarks.operators.cases import Case, all_cases, memory_bound, sum_axes
-from benchmarks.paper_gensor.timer import FunctionTimer
 from benchmarks.populations import POPULATIONS, lowered_func
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.loops.ir import Func, blocks
 from tilewright.machine import Target
+from tilewright.measure.function_timer import FunctionTimer
 from tilewright.optimize.construct.optimizer import RankedProgram
 from tilewright.optimize.interface import Task
 

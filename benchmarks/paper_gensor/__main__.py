@@ -33,12 +33,13 @@ from benchmarks.paper_gensor.operators import (
     operator_names,
     operator_of,
 )
-from benchmarks.paper_gensor.program_space import ProgramSpace
-from benchmarks.paper_gensor.search import current_log, search, timed_entries
-from benchmarks.paper_gensor.store import ResultStore, SearchLog
+from benchmarks.paper_gensor.program_space import ProgramSpace, current_log
+from benchmarks.paper_gensor.store import LOGS, ResultStore
 from benchmarks.paper_gensor.value_iteration import run_experiment
-from benchmarks.paper_gensor.workers import start_workers
 from tilewright.errors import TilewrightError
+from tilewright.measure.local_measurer import LocalMeasurer
+from tilewright.measure.search import search, timed_entries
+from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.version import source_hash
@@ -178,9 +179,11 @@ def _search_experiments(run: RunOptions) -> Iterator[Experiment]:
 
 def _run_search(name: str, run: RunOptions) -> dict[str, Any] | None:
     programs = ProgramSpace.of(operator(name).task)
-    log = current_log(programs, SearchLog(name))
-    with start_workers(programs) as pool:
-        progress = search(programs, log, run.budget, run.deadline, pool)
+    log = current_log(programs, SearchLog(LOGS / f"{name}.jsonl"))
+    with LocalMeasurer() as measurer:
+        progress = search(
+            programs, log, run.budget, run.deadline, measurer, lambda line: print(line, file=sys.stderr, flush=True)
+        )
     if not progress.is_finished:
         return None
     times = [e["ns"] for e in timed_entries(log)]
@@ -196,7 +199,7 @@ def _duel_experiments(run: RunOptions) -> Iterator[Experiment]:
 
 def _run_duel(name: str, run: RunOptions) -> dict[str, Any]:
     programs = ProgramSpace.of(operator(name).task)
-    log = current_log(programs, SearchLog(name))
+    log = current_log(programs, SearchLog(LOGS / f"{name}.jsonl"))
     everything = (run.store.get("search", name) or {}).get("all", False)
     return {"entrants": run_duel(programs, log), "budget": len(timed_entries(log)), "all": everything}
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from benchmarks.common.statistics import quartile_spread
 from benchmarks.paper_gensor.program_space import ProgramSpace, predicted_time
-from benchmarks.paper_gensor.search import fastest_candidates, timed_entries
-from benchmarks.paper_gensor.store import SearchLog
-from benchmarks.paper_gensor.timer import BLOCKS, FunctionTimer
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.printer import show
 from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked
+from tilewright.measure.function_timer import BLOCKS, FunctionTimer
+from tilewright.measure.search import fastest_programs, timed_entries
+from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.gensor import Annealing, Reading
 from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor, Roller
@@ -130,8 +130,8 @@ def _lower_program(programs: ProgramSpace, program: KernelProgram) -> Schedule:
 def finalists(programs: ProgramSpace, log: SearchLog) -> dict[str, Entrant]:
     """The fastest programs of a search, the best one first."""
     entrants: dict[str, Entrant] = {}
-    for k, c in enumerate(fastest_candidates(log, FINALISTS)):
-        schedule = programs.families[c.family].schedule(c.genes)
+    for k, c in enumerate(fastest_programs(programs, log, FINALISTS)):
+        schedule = programs.schedule(c)
         program = programs.program(c)
         predicted = predicted_time(program, programs.machine)
         entrants[f"found{k}"] = Entrant(str(program), predicted, programs.prepack(schedule.func))

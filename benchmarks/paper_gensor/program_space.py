@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
+from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.interface import Task
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
 
@@ -28,7 +31,7 @@ FINGERPRINT_PROGRAMS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ProgramId:
     """A program: number of its family, and what tells it from the others of the family."""
 
     family: int
@@ -40,7 +43,7 @@ class ProgramSpace:
     """All programs of a kernel on one thread.
 
     Attributes:
-        task: the kernel.
+        task: the kernel in canonical form, on one thread.
         machine: with one core.
         families: those that it has.
     """
@@ -56,6 +59,7 @@ class ProgramSpace:
         Raises:
             ValueError: it has none.
         """
+        task = replace(task.canonical(), threads=1)
         machine = machine_for(task.target).with_cores(1)
         families = tuple(
             f for f in (TilePrograms.of(task, machine), RowwisePrograms.of(task, machine)) if f is not None
@@ -69,30 +73,30 @@ class ProgramSpace:
         """Those of tile programs, with their forms."""
         return next((f.spaces for f in self.families if isinstance(f, TilePrograms)), ())
 
-    def random(self, count: int, rng: np.random.Generator) -> list[Candidate]:
+    def random(self, count: int, rng: np.random.Generator) -> list[ProgramId]:
         """Random programs, as many of each family."""
         many = -(-count // len(self.families))
-        candidates = [Candidate(k, genes) for k, f in enumerate(self.families) for genes in f.random(many, rng)]
+        candidates = [ProgramId(k, genes) for k, f in enumerate(self.families) for genes in f.random(many, rng)]
         return [candidates[int(k)] for k in rng.permutation(len(candidates))[:count]]
 
-    def mutate(self, parent: Candidate, rng: np.random.Generator) -> Candidate:
+    def mutate(self, parent: ProgramId, rng: np.random.Generator) -> ProgramId:
         """A program that differs a little from another one."""
-        return Candidate(parent.family, self.families[parent.family].mutate(parent.genes, rng))
+        return ProgramId(parent.family, self.families[parent.family].mutate(parent.genes, rng))
 
-    def program(self, c: Candidate) -> KernelProgram:
+    def program(self, c: ProgramId) -> KernelProgram:
         """The program of a candidate."""
         return self.families[c.family].program(c.genes)
 
-    def key(self, c: Candidate) -> str:
+    def key(self, c: ProgramId) -> str:
         """A text that is equal for equal programs alone."""
         program = self.program(c)
         return str(program) if isinstance(program, RowwiseProgram) else f"{program.sketch} {program.sizes}"
 
-    def sketch_name(self, c: Candidate) -> str:
+    def sketch_name(self, c: ProgramId) -> str:
         """A name of what a candidate shares with others that differ in sizes."""
         return self.families[c.family].sketch_name(c.genes)
 
-    def predicted_times(self, candidates: Sequence[Candidate]) -> list[float]:
+    def predicted_times(self, candidates: Sequence[ProgramId]) -> list[float]:
         """Nanoseconds by the cost model."""
         times = [0.0] * len(candidates)
         for n, family in enumerate(self.families):
@@ -101,13 +105,29 @@ class ProgramSpace:
                 times[k] = ns
         return times
 
-    def lowered_func(self, c: Candidate) -> Func:
+    def schedule(self, c: ProgramId) -> Schedule:
+        """The program's loops.
+
+        Raises:
+            ScheduleError: the program can't be lowered.
+        """
+        return self.families[c.family].schedule(c.genes)
+
+    def encode(self, c: ProgramId) -> dict[str, Any]:
+        """A program as JSON values."""
+        return {"form": self.sketch_name(c), "family": c.family, "genes": list(c.genes)}
+
+    def decode(self, entry: dict[str, Any]) -> ProgramId:
+        """The program of `encode`'s values."""
+        return ProgramId(entry["family"], tuple(entry["genes"]))
+
+    def lowered_func(self, c: ProgramId) -> Func:
         """What runs: the program's loops without what is packed at compile time.
 
         Raises:
             ScheduleError: the program can't be lowered.
         """
-        return self.prepack(self.families[c.family].schedule(c.genes).func).func
+        return self.prepack(self.schedule(c).func).func
 
     def prepack(self, func: Func) -> PrepackedKernel:
         """A scheduled function without what is packed at compile time."""
@@ -132,3 +152,11 @@ def fingerprint(programs: ProgramSpace) -> str:
             continue
         digest.update(emit_llvm([func], [], programs.task.target).encode())
     return digest.hexdigest()[:16]
+
+
+def current_log(programs: ProgramSpace, log: SearchLog) -> SearchLog:
+    """The log, emptied where it is of another space or of other code: an older version wrote it."""
+    current = fingerprint(programs)
+    if log.fingerprint != current:
+        log.clear(current)
+    return log

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         FeedError,
         InternalError,
         LayoutError,
+        MeasureError,
         MismatchError,
         ModelError,
         ModelFileError,
@@ -85,8 +86,8 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",
-    "LayoutError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError", "ShapeError",
-    "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "TreeError",
+    "LayoutError", "MeasureError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError",
+    "ShapeError", "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "TreeError",
     "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
@@ -125,8 +126,8 @@ _EXPORTS: dict[str, tuple[str, str]] = {
 
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
-    "InferenceSession", "InternalError", "Layout", "LayoutError", "MismatchError", "ModelError", "ModelFileError",
-    "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
+    "InferenceSession", "InternalError", "Layout", "LayoutError", "MeasureError", "MismatchError", "ModelError",
+    "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
     "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor", "TilewrightError",
     "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",

@@ -104,6 +104,12 @@ class MachineError(TilewrightError):
     code = "machine"
 
 
+class MeasureError(TilewrightError):
+    """Programs cannot be measured here: no process can be started, or the task is not one that a measurer takes."""
+
+    code = "measure"
+
+
 class UnsupportedError(TilewrightError):
     """The compiler can't express this operator with these inputs; the reference evaluator runs it instead."""
 

@@ -2,6 +2,8 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -9,24 +11,23 @@ import numpy as np
 import pytest
 from benchmarks.operators.cases import conv, gemm
 from benchmarks.paper_gensor import __main__ as command
-from benchmarks.paper_gensor import duel, search, tables
-from benchmarks.paper_gensor import workers as workers_module
+from benchmarks.paper_gensor import duel, tables
 from benchmarks.paper_gensor.operators import operator, operator_names, operator_of
-from benchmarks.paper_gensor.program_space import Candidate, ProgramSpace, fingerprint, predicted_time
+from benchmarks.paper_gensor.program_space import ProgramId, ProgramSpace, current_log, fingerprint, predicted_time
 from benchmarks.paper_gensor.rowwise_programs import RowwisePrograms
-from benchmarks.paper_gensor.store import ResultStore, SearchLog
-from benchmarks.paper_gensor.timer import (
-    MAX_RATIO_FEW_CALLS,
-    MAX_RATIO_FIRST_CALL,
-    MAX_RATIO_SECOND_CALL,
-    FunctionTimer,
-    ObjectCode,
-    SharedOperands,
-)
-from benchmarks.paper_gensor.workers import CompileJob, CompileResult, run_job, start_workers
+from benchmarks.paper_gensor.store import ResultStore
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
+from tilewright.measure import search
+from tilewright.measure.function_timer import FunctionTimer, SharedOperands
+from tilewright.measure.interleaved_blocks import RunPlan
+from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
+from tilewright.measure.search_log import SearchLog
+from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
+from tilewright.optimize.task import Task
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.step import Step
 from tilewright.tile.program import TileProgram, is_legal
 from tilewright.version import source_hash
 
@@ -43,39 +44,37 @@ def chains() -> ProgramSpace:
 
 
 class Predicting:
-    """A compiler and a clock that read the cost model, so that searches are quick and always the same."""
+    """A measurer that reads the cost model, so that searches are quick and always the same."""
 
     def __init__(self, programs: ProgramSpace) -> None:
         self.programs = programs
-        self.times: dict[str, float] = {}
-        self.checked: list[str] = []
+        self.times: dict[tuple[Step, ...], float] = {}
+        self.incumbents: list[float | None] = []
 
-    def compile(
-        self, candidates: Sequence[Candidate], checked: Sequence[bool], known_digests: frozenset[str]
-    ) -> list[CompileResult]:
-        names = [f"p{k}" for k in range(len(candidates))]
-        self.times = dict(zip(names, self.programs.predicted_times(candidates), strict=True))
-        self.checked += [self.programs.sketch_name(c) for c, first in zip(candidates, checked, strict=True) if first]
-        digests = {n: self.programs.key(c) for n, c in zip(names, candidates, strict=True)}
-        new = {n: {} for n, d in digests.items() if d not in known_digests}
-        return [CompileResult(ObjectCode(b"", new), digests)]
+    def schedule(self, c: ProgramId) -> Schedule:
+        """Schedules without lowering: a trace of one step that names the program."""
+        made = Schedule(self.programs.task.func)
+        key = self.programs.key(c)
+        made.trace = (Step("parallel", (key,)),)
+        made.func = replace(made.func, name=f"k{sha256(key.encode()).hexdigest()}")
+        (self.times[made.trace],) = self.programs.predicted_times([c])
+        return made
+
+    def measure(
+        self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
+    ) -> list[Measurement]:
+        assert task is self.programs.task
+        self.incumbents.append(None if incumbent is None else self.times[incumbent.trace])
+        return [Measurement(c, Timing(self.times[c.trace], 0.0, 0.0, 1, 1, 0.0, False)) for c in candidates]
 
 
 def searched(
     programs: ProgramSpace, log: SearchLog, budget: int, patch: pytest.MonkeyPatch, deadline: float = 1e300
-) -> Any:
-    """A search whose clock reads the cost model, and the compiler that it had."""
-    compiler = Predicting(programs)
-
-    class Reading:
-        def __init__(self, code: ObjectCode, data: SharedOperands) -> None:
-            self.names = list(code.shapes)
-
-        def time_quickly(self, name: str, best: float) -> float:
-            return compiler.times[name]
-
-    patch.setattr(search, "FunctionTimer", Reading)
-    return search.search(programs, log, budget, deadline, compiler), compiler
+) -> tuple[search.SearchStatus, Predicting]:
+    """A search that reads the cost model instead of a clock, and its measurer."""
+    measurer = Predicting(programs)
+    patch.setattr(ProgramSpace, "schedule", lambda _, c: measurer.schedule(c))
+    return search.search(programs, log, budget, deadline, measurer), measurer
 
 
 def test_random_programs_are_programs_and_differ(programs: ProgramSpace) -> None:
@@ -105,24 +104,29 @@ def test_rowwise_programs_are_drawn_and_mutated(chains: ProgramSpace) -> None:
 def test_search_uses_its_budget_without_repeats_and_improves(
     programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = SearchLog("x", tmp_path)
-    progress, compiler = searched(programs, log, 200, monkeypatch)
+    log = SearchLog(tmp_path / "x.jsonl")
+    progress, measurer = searched(programs, log, 200, monkeypatch)
     assert progress.is_finished
     assert not progress.is_exhausted
     assert len(search.timed_entries(log)) == 200
     keys = [e["key"] for e in log.entries]
     assert len(set(keys)) == len(keys)
-    assert sorted(compiler.checked) == sorted({e["form"] for e in log.entries})
+    # all but the first program run in turns with the fastest one of the batches before
+    first, *others = measurer.incumbents
+    assert first is None
+    assert others == sorted(others, key=lambda ns: -(ns or 0.0))
+    assert None not in others
+    assert len(others) >= 5
     first = min(e["ns"] for e in log.entries[: int(200 * search.RANDOM_FRACTION)])
     assert min(e["ns"] for e in log.entries) <= first
-    (best,) = search.fastest_candidates(log, 1)
+    (best,) = search.fastest_programs(programs, log, 1)
     assert programs.key(best) == min(log.entries, key=lambda e: e["ns"])["key"]
 
 
 def test_search_of_a_small_space_exhausts_it(
     chains: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = SearchLog("x", tmp_path)
+    log = SearchLog(tmp_path / "x.jsonl")
     progress, _ = searched(chains, log, 100_000, monkeypatch)
     assert progress.is_exhausted
     (family,) = chains.families
@@ -131,57 +135,70 @@ def test_search_of_a_small_space_exhausts_it(
 
 
 def test_stopped_search_resumes(programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = search.current_log(programs, SearchLog("x", tmp_path))
+    log = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
     assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].is_finished
     assert log.entries == []
     monkeypatch.setattr(search, "BATCH", 12)
-    whole = search.current_log(programs, SearchLog("whole", tmp_path))
+    whole = current_log(programs, SearchLog(tmp_path / "whole.jsonl"))
     searched(programs, whole, 60, monkeypatch)
     log.path.write_text("".join(whole.path.read_text().splitlines(keepends=True)[:25]) + '{"key": "Fo')
-    again = search.current_log(programs, SearchLog("x", tmp_path))
+    again = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
     assert len(again.entries) == 24
     assert searched(programs, again, 60, monkeypatch)[0].is_finished
-    assert SearchLog("x", tmp_path).entries == again.entries
+    assert SearchLog(tmp_path / "x.jsonl").entries == again.entries
     assert [e["key"] for e in whole.entries] == [e["key"] for e in again.entries]
 
 
 def test_a_log_of_other_code_is_not_used(programs: ProgramSpace, chains: ProgramSpace, tmp_path: Path) -> None:
-    log = search.current_log(programs, SearchLog("x", tmp_path))
-    log.append({**search.to_entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 1.0})
-    assert len(search.current_log(programs, SearchLog("x", tmp_path)).entries) == 1
+    log = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
+    log.append({**_entry(programs), "ns": 1.0})
+    assert len(current_log(programs, SearchLog(tmp_path / "x.jsonl")).entries) == 1
     assert fingerprint(chains) != fingerprint(programs)
-    assert search.current_log(chains, SearchLog("x", tmp_path)).entries == []
+    assert current_log(chains, SearchLog(tmp_path / "x.jsonl")).entries == []
     (tmp_path / "old.jsonl").write_text('{"key": "Form(...)", "space": 0, "ns": 1.0}\n')
-    assert search.current_log(programs, SearchLog("old", tmp_path)).entries == []
+    assert current_log(programs, SearchLog(tmp_path / "old.jsonl")).entries == []
 
 
-def test_workers_compile_equal_loops_once_and_nothing_that_is_known(programs: ProgramSpace) -> None:
-    samples = programs.random(5, np.random.default_rng(0))
-    job = CompileJob({"p0": samples[0], "p1": samples[1], "p2": samples[0]}, frozenset({"p0"}), frozenset())
-    compilations = run_job(programs, job)
-    assert compilations.digests["p0"] == compilations.digests["p2"] != compilations.digests["p1"]
-    assert compilations.code is not None
-    assert list(compilations.code.shapes) == ["p0", "p1"]
-    clock = FunctionTimer(compilations.code)
-    assert clock.call("p0") > 0
-    again = run_job(programs, CompileJob(job.candidates, frozenset(), frozenset(compilations.digests.values())))
-    assert again.code is None
-    with start_workers(programs) as pool:
-        (other,) = pool.compile(samples[:2], [True, False], frozenset({compilations.digests["p1"]}))
-    assert other.digests == {"p0": compilations.digests["p0"], "p1": compilations.digests["p1"]}
-    assert other.code is not None
-    assert list(other.code.shapes) == ["p0"]
+def test_a_search_measures_equal_loops_once_and_keeps_failures(
+    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(Predicting):
+        def measure(
+            self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
+        ) -> list[Measurement]:
+            asked.extend(c.trace for c in candidates)
+            made = super().measure(task, candidates, incumbent)
+            failure = Failure(FailureKind.WRONG_ANSWER, "element 3")
+            return [replace(m, result=failure) if m.candidate.trace == bad else m for m in made]
+
+    measurer, asked, told = Failing(programs), list[tuple[Step, ...]](), list[str]()
+    drawn = programs.random(3, np.random.default_rng(0))
+    bad = measurer.schedule(drawn[1]).trace
+    monkeypatch.setattr(ProgramSpace, "schedule", lambda _, c: measurer.schedule(c))
+    log = SearchLog(tmp_path / "x.jsonl")
+    log.clear("code")
+    search._measure_batch(programs, log, [drawn[0], drawn[1], drawn[0]], measurer, told.append)
+    assert len(asked) == 2
+    assert [e["ns"] is None for e in log.entries] == [False, True, True]
+    assert [e.get("failure") for e in log.entries] == [None, "wrong answer: element 3", None]
+    assert told == [f"{programs.key(drawn[1])}: wrong answer: element 3"]
+    search._measure_batch(programs, log, drawn[:1], measurer, told.append)
+    assert len(asked) == 2
 
 
-def test_what_the_verifier_refuses_is_not_compiled(programs: ProgramSpace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_measured_search_of_a_small_product(programs: ProgramSpace, tmp_path: Path) -> None:
+    log = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
+    with LocalMeasurer(MeasureOptions(plan=RunPlan(1, 0.001, 0.0, 0.0005))) as measurer:
+        status = search.search(programs, log, 6, 1e300, measurer)
+    assert status.is_finished
+    assert [e for e in log.entries if "failure" in e] == []
+    assert len(search.timed_entries(log)) == 6
+
+
+def test_what_the_verifier_refuses_takes_no_part(programs: ProgramSpace, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(func: Func) -> None:
         raise VerifyError("wrong", where=func.name)
 
-    monkeypatch.setattr(workers_module, "verify", refuse)
-    samples = programs.random(2, np.random.default_rng(0))
-    compilations = run_job(programs, CompileJob({"p0": samples[0], "p1": samples[1]}, frozenset({"p1"}), frozenset()))
-    assert list(compilations.digests) == ["p0"]
-    assert "wrong" in compilations.errors["p1"]
     monkeypatch.setattr(duel, "verify", refuse)
     entrant_ = next(iter(duel.constructed_entrants(programs).values()))
     assert not duel._is_legal("found0", entrant_)
@@ -198,24 +215,10 @@ def test_programs_work_on_the_same_memory() -> None:
     assert large.ctypes.data % 64 == 0
 
 
-def test_quick_timing_stops_early_for_slow_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    def looked(nanoseconds: float, best: float) -> int:
-        clock, calls = object.__new__(FunctionTimer), 0
-
-        def call(_: FunctionTimer, name: str) -> float:
-            nonlocal calls
-            calls += 1
-            return nanoseconds
-
-        monkeypatch.setattr(FunctionTimer, "call", call)
-        clock.time_quickly("p", best)
-        return calls
-
-    assert looked(MAX_RATIO_FIRST_CALL * 11.0, 10.0) == 1
-    assert looked(MAX_RATIO_SECOND_CALL * 11.0, 10.0) == 2
-    assert looked(MAX_RATIO_FEW_CALLS * 11.0, 10.0) == 4
-    assert looked(10.0, 10.0) > 4
-    assert looked(10.0, float("inf")) > 4
+def _entry(programs: ProgramSpace) -> dict[str, Any]:
+    """A random program as an entry of a log."""
+    (c,) = programs.random(1, np.random.default_rng(0))
+    return {"key": programs.key(c), **programs.encode(c)}
 
 
 def test_equal_programs_are_measured_once(
@@ -228,9 +231,9 @@ def test_equal_programs_are_measured_once(
         return {n: [100.0 + k, 101.0 + k] for k, n in enumerate(clock.names)}
 
     monkeypatch.setattr(FunctionTimer, "block_medians", turns)
-    log = search.current_log(programs, SearchLog("x", tmp_path))
+    log = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
     way = duel.constructed_entrants(programs)["gensor"]
-    log.append({**search.to_entry(programs, programs.random(1, np.random.default_rng(0))[0]), "ns": 5.0})
+    log.append({**_entry(programs), "ns": 5.0})
     duel_times = duel.run_duel(programs, log)
     assert duel_times["gensor"]["program"] == way.text
     assert {"gensor", "printed", "without vthreads", "roller", "rule", "best"} == duel_times.keys()
@@ -244,7 +247,7 @@ def test_equal_programs_are_measured_once(
 
 
 def test_duel_of_a_rowwise_kernel(chains: ProgramSpace, tmp_path: Path) -> None:
-    duel_times = duel.run_duel(chains, search.current_log(chains, SearchLog("x", tmp_path)), blocks=1)
+    duel_times = duel.run_duel(chains, current_log(chains, SearchLog(tmp_path / "x.jsonl")), blocks=1)
     assert {"gensor", "roller", "rule"} <= duel_times.keys()
     assert "groups of" in duel_times["gensor"]["program"]
 

@@ -9,17 +9,17 @@ import numpy as np
 from tests.fuzz.check import WrongError, guarded
 from tests.fuzz_construct.builder import RandomModel, Rounding, Sizes, random_array
 
+from tilewright.driver.build import MAX_ERROR_GROWTH
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.conv_algorithm import MAX_ERROR_GROWTH
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.kernels import BoundKernel
-from tilewright.driver.oracle import reordering_tolerance
 from tilewright.expr.computation import Computation
 from tilewright.expr.dtype import DType, float32
 from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.graph.program import Program
 from tilewright.loops.ir import Func
+from tilewright.measure.operand_data import reordering_tolerance
 
 Array = np.ndarray[Any, Any]
 

@@ -1,5 +1,6 @@
 """How a random operator is compiled: optimizer, target, machine, and what convolutions may be computed by."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from unittest.mock import patch
@@ -7,10 +8,14 @@ from unittest.mock import patch
 from tests.codegen.native import TARGETS
 from tests.fuzz_construct.builder import Builder, RandomModel
 
-from tilewright.driver import conv_algorithm
+import tilewright.driver.compile as pipeline
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
+from tilewright.graph.alternatives import Evaluation, KernelCost, Rewrite, apply_alternatives, choose
+from tilewright.graph.densify_operands import dense_copies
+from tilewright.graph.program import Program
+from tilewright.graph.winograd.rewrite import winograd_forms
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import shipped_machines
@@ -83,12 +88,18 @@ class Way:
 
     def compiled(self, model: RandomModel) -> Compilation:
         """What the driver makes of an operator."""
-        always = patch.object(
-            conv_algorithm, "pick_fastest", lambda *_: lambda direct, ways: ways[-1] if ways else None
-        )
+        always = patch.object(pipeline, "choose", _choose_minimal_filtering)
         with always if self.forced else nullcontext():
             options = CompileOptions(
                 target=self.target, optimizer=self.optimizer, machine=self.described(), exact=self.exact,
                 winograd=self.winograd,
             )  # fmt: skip
             return make_compilation(model.model, options)
+
+
+def _choose_minimal_filtering(
+    program: Program, _: Sequence[Rewrite], cost: KernelCost, max_error_growth: float
+) -> tuple[Program, tuple[Evaluation, ...]]:
+    """The last Winograd form of every convolution that has one; other alternatives are chosen as usual."""
+    forms = {a.before[-1].output: a for a in winograd_forms(program, max_error_growth)}
+    return choose(apply_alternatives(program, list(forms.values())), [dense_copies], cost, max_error_growth)

@@ -8,9 +8,13 @@ from onnx import helper
 from tests.driver.models import array, model, value
 from tests.graph.running import program_of, run_program
 
-from tilewright.expr.computation import Computation
-from tilewright.graph.densify_operands import densify_operands, strided_loads
+from tilewright.expr.computation import Axis, Computation, Reducer
+from tilewright.expr.dtype import float32
+from tilewright.expr.nodes import Buffer, Var, const
+from tilewright.graph.alternatives import apply_alternatives
+from tilewright.graph.densify_operands import dense_copies, strided_loads
 from tilewright.graph.partition import partition
+from tilewright.graph.program import Program
 
 
 def convolution(x, w, constant_weights=True, **attributes):
@@ -23,8 +27,16 @@ def convolution(x, w, constant_weights=True, **attributes):
     return model(nodes, inputs, [value("y", [f"d{k}" for k in range(len(x))])], {"w": w} if constant_weights else {})
 
 
+def densified(program):
+    """The program with copies of all strided operands."""
+    most = {}
+    for a in dense_copies(program, 1.0):
+        most[a.before[-1].output] = a  # all combinations of a sum's operands, the full one last
+    return apply_alternatives(program, list(most.values()))
+
+
 def copied(program):
-    result = densify_operands(program, lambda *_: True)
+    result = densified(program)
     assert result is not program
     return result
 
@@ -45,7 +57,7 @@ def test_densified_sums_are_equal(batch, sizes, strides, groups, constant_weight
     attributes = {"strides": strides, "pads": [pads] * 2 * len(sizes), "group": groups}
     source = convolution((batch, 3 * groups, *sizes), w, constant_weights, **attributes)
     program = program_of(source)
-    result = densify_operands(program, lambda *_: True)
+    result = densified(program)
     outputs = [(n + 2 * pads - 1) // s + 1 for n, s in zip(sizes, strides, strict=True)]
     skipping = any(s > 1 and n > 1 for s, n in zip(strides, outputs, strict=True))
     assert (result is not program) >= skipping
@@ -84,16 +96,32 @@ def test_symbolic_sizes():
 )
 def test_dense_operands_are_not_copied(weights, attributes):
     program = program_of(convolution((1, 8, 9, 9), weights, **attributes))
-    assert densify_operands(program, lambda *_: True) is program
+    assert not list(dense_copies(program, 1.0))
 
 
-def test_no_copy_where_it_does_not_pay():
+def test_alternatives_round_alike():
     program = program_of(convolution((1, 8, 9, 9), array(1, 4, 8, 1, 1), strides=[2, 2]))
-    asked = []
-    assert densify_operands(program, lambda one, others: bool(asked.append((one, others)))) is program
-    ((one, others),) = asked
-    assert one in program.steps
-    assert others[-1].output == one.output
+    (only,) = dense_copies(program, 1.0)
+    assert only.before[0] in program.steps
+    assert only.after[-1].output == only.before[0].output
+    assert (only.name, only.error_growth, only.label) == ("dense copy of x", 1.0, "conv (Conv)")
+
+
+def test_every_combination_of_operands_is_proposed():
+    i, j, r = Var("i"), Var("j"), Var("r")
+    x, v, y = (
+        Buffer(n, tuple(map(const, shape)), float32) for n, shape in (("x", (7, 4)), ("v", (4, 13)), ("y", (4, 5)))
+    )
+    axes = (Axis(i, const(4)), Axis(j, const(5)))
+    product = Computation(y, axes, (Axis(r, const(4)),), x[i * 2, r] * v[r, j * 3], Reducer.SUM, "product")
+    program = Program("two", (x, v), (("y", y),), {}, (product,), (), input_names=("x", "v"))
+    alternatives = list(dense_copies(program, 1.0))
+    assert [a.name for a in alternatives] == ["dense copy of x", "dense copy of v", "dense copy of x and v"]
+    feeds = {"x": array(1, 7, 4), "v": array(2, 4, 13)}
+    (expected,) = run_program(program, feeds)
+    for a in alternatives:
+        (actual,) = run_program(apply_alternatives(program, [a]), feeds)
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_two_sums_of_one_operand_get_two_copies():

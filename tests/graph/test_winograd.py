@@ -14,9 +14,10 @@ from tests.graph.running import program_of, run_program
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.verification import relative_error
 from tilewright.expr.computation import Computation, View
+from tilewright.graph.alternatives import apply_alternatives
 from tilewright.graph.partition import partition
 from tilewright.graph.program import Program
-from tilewright.graph.winograd.rewrite import with_winograd
+from tilewright.graph.winograd.rewrite import winograd_forms
 from tilewright.graph.winograd.transforms import POINTS, toom_cook
 
 EPSILON = float(np.finfo(np.float32).eps)
@@ -66,12 +67,16 @@ def test_invalid_points_are_refused():
 # programs
 
 
-def always(direct, ways):
-    return ways[0]
+def winograd(program: Program, tile: int, untiled: int = 0) -> Program:
+    """The program whose convolutions have the form of a tile size in all but the first `untiled` dimensions."""
+    per_convolution = {}
+    for form in winograd_forms(program, float("inf"), (tile,)):
+        per_convolution.setdefault(form.before[-1].output, []).append(form)
+    return apply_alternatives(program, [forms[-1 if untiled else 0] for forms in per_convolution.values()])
 
 
 def fast_program(program: Program, tile: int) -> Program:
-    result = with_winograd(program, (tile,), always)
+    result = winograd(program, tile)
     assert result is not program
     return result
 
@@ -148,32 +153,33 @@ def test_other_numbers_of_dimensions(spatial, taps):
 )
 def test_strided_dilated_and_grouped_convolutions_stay(w, attributes):
     program = program_of(convolution((1, 4, 9, 9), array(1, *w), **attributes))
-    assert with_winograd(program, (2,), always) is program
+    assert not list(winograd_forms(program, float("inf")))
 
 
 def test_non_constant_filters_and_other_types_stay():
     nodes = [helper.make_node("Conv", ["x", "w"], ["t"], name="conv")]
     proto = model(nodes, [value("x", [1, 4, 9, 9]), value("w", [4, 4, 3, 3])], [value("t", [1, 4, 7, 7])])
     program = program_of(proto)
-    assert with_winograd(program, (2,), always) is program
+    assert not list(winograd_forms(program, float("inf")))
     double = TensorProto.DOUBLE
     wide = model(
         nodes, [value("x", [1, 4, 9, 9], double)], [value("t", [1, 4, 7, 7], double)],
         {"w": array(1, 4, 4, 3, 3).astype(np.float64)},
     )  # fmt: skip
     program = program_of(wide)
-    assert with_winograd(program, (2,), always) is program
+    assert not list(winograd_forms(program, float("inf")))
 
 
-def test_declined_forms_change_nothing():
+def test_forms_replace_the_copy_that_pads():
     program = program_of(convolution((1, 4, 9, 9), array(1, 4, 4, 3, 3), pads=[1, 1, 1, 1]))
-    asked = []
-
-    def never(direct, ways):
-        asked.append((len(direct), [w.transforms[0].tile_size for w in ways]))
-
-    assert with_winograd(program, (2, 4), never) is program
-    assert asked == [(2, [2, 4])]  # the copy that pads goes with the direct sum
+    forms = list(winograd_forms(program, float("inf")))
+    assert [f.name for f in forms] == ["winograd F(2x2, 3x3)", "winograd F(4x4, 3x3)"]
+    copy, stage = (s for s in program.steps[:2] if isinstance(s, Computation))
+    assert all(f.before == (copy, stage) for f in forms)
+    assert all(f.after[-1].output == stage.output for f in forms)
+    assert forms[0].why == "2.25 times fewer multiplications; rounding errors up to 7.11 times as large"
+    assert forms[0].label == "conv (Conv)"
+    assert apply_alternatives(program, []) is program
 
 
 @pytest.mark.parametrize(
@@ -190,17 +196,11 @@ def test_only_forms_within_the_error_limit_are_offered(taps, limit, tiles):
     """A filter too long for the points is never offered, even without a limit; of three dimensions one may stay."""
     shape = (1, 4, *(14 for _ in taps))
     program = program_of(convolution(shape, array(1, 3, 4, *taps)))
-    offered = []
-
-    def never(direct, ways):
-        offered.extend(w.tile_sizes for w in ways)
-
-    assert with_winograd(program, (2, 4), never, limit) is program
-    assert offered == tiles
-
-
-def in_the_last_two(direct, ways):
-    return next(w for w in ways if w.tile_sizes[0] == 0)
+    forms = list(winograd_forms(program, limit))
+    assert all(f.error_growth < limit for f in forms)
+    tiled = [tuple(map(int, f.name.removeprefix("winograd F(").split(",")[0].split("x"))) for f in forms]
+    filtered = sum(t > 1 for t in taps)
+    assert [(0,) * (filtered - len(sizes)) + sizes for sizes in tiled] == tiles
 
 
 @settings(max_examples=25, deadline=None)
@@ -219,7 +219,7 @@ def test_volumes_are_tiled_in_two_dimensions(tile, batch, channels, outputs, siz
     w = array(seed, outputs, channels, *taps)
     x = array(seed + 1, batch, channels, *size)
     direct = program_of(convolution(x.shape, w, pads=pads))
-    result = with_winograd(direct, (tile,), in_the_last_two)
+    result = winograd(direct, tile, untiled=1)
     assert result is not direct
     (exact,) = evaluate_program(direct, {"x": x}).values()
     (actual,) = run_program(result, {"x": x})
@@ -234,7 +234,7 @@ def test_untiled_dimension_may_be_symbolic():
     w = array(1, 5, 3, 3, 3, 3, scale=0.3)
     source = convolution(("n", 3, "t", "h", 7), w, pads=[1, 1, 1, 1, 1, 1])
     direct = program_of(source, {"n": "1..4", "t": "1..9", "h": "1..9"})
-    result = with_winograd(direct, (2,), in_the_last_two)
+    result = winograd(direct, 2, untiled=1)
     for n, t, h in ((1, 1, 1), (2, 3, 5), (1, 6, 8)):
         x = array(n + h, n, 3, t, h, 7)
         (actual,) = run_program(result, {"x": x})

@@ -15,24 +15,27 @@ from tests.driver import models
 
 import tilewright
 from tilewright.errors import OptionError
-from tilewright.measure import engine_comparison, engine_process
-from tilewright.measure.engine_comparison import (
+from tilewright.measure import engine_comparison, engine_process, interleaved_blocks
+from tilewright.measure.engine_comparison import comparison_result
+from tilewright.measure.engine_process import read_feeds, serve, write_feeds
+from tilewright.measure.engines import PEERS, check_installed, onnxruntime_engine, openvino_engine
+from tilewright.measure.interleaved_blocks import (
+    CANARY,
+    CANARY_SECONDS,
+    MAX_ROUND_FACTOR,
     RunPlan,
     TimedBlock,
     best_canary,
-    comparison_result,
     run_in_turns,
     undisturbed_blocks,
 )
-from tilewright.measure.engine_process import CANARY, read_feeds, serve, write_feeds
-from tilewright.measure.engines import PEERS, check_installed, onnxruntime_engine, openvino_engine
 
 
 @pytest.fixture
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Pauses that were made, without making them."""
     durations: list[float] = []
-    monkeypatch.setattr(engine_comparison.time, "sleep", durations.append)
+    monkeypatch.setattr(interleaved_blocks.time, "sleep", durations.append)
     return durations
 
 
@@ -45,7 +48,7 @@ class Machine:
 
     def __call__(self, name: str, seconds: float) -> list[float]:
         if name == CANARY:
-            assert seconds == engine_comparison.CANARY_SECONDS
+            assert seconds == CANARY_SECONDS
             return [self.canary.pop(0) if len(self.canary) > 1 else self.canary[0]]
         self.order.append(name)
         return [self.times[name]] * 3
@@ -64,7 +67,7 @@ def test_disturbed_blocks_are_repeated(slept: list[float]) -> None:
     machine = Machine({"a": 1.0, "b": 2.0}, [0.1, 0.1, 0.1, 0.2, 0.1, 0.1])
     blocks = run_in_turns(("a", "b"), machine, RunPlan(2))
     assert [b.canary for b in blocks] == [0.1, 0.1, 0.2, 0.2, 0.1, 0.1]
-    assert [b.engine for b in undisturbed_blocks(blocks)] == ["a", "b", "a", "b"]
+    assert [b.name for b in undisturbed_blocks(blocks)] == ["a", "b", "a", "b"]
     comparison = comparison_result(("a", "b"), blocks, 0.5)
     assert (comparison.engines["a"].undisturbed, comparison.engines["a"].blocks, comparison.engines["a"].calls) == (
         2,
@@ -78,7 +81,7 @@ def test_repeated_rounds_are_limited(slept: list[float]) -> None:
     canary = [1.0] + [1.0, 9.0] * 50
     machine = Machine({"a": 1.0, "b": 2.0}, canary)
     blocks = run_in_turns(("a", "b"), machine, RunPlan(4))
-    assert len(blocks) == 2 * engine_comparison.MAX_ROUND_FACTOR * 4
+    assert len(blocks) == 2 * MAX_ROUND_FACTOR * 4
 
 
 def test_medians_of_medians_and_their_spread() -> None:

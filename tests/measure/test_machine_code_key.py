@@ -51,6 +51,8 @@ def test_every_figure_of_a_machine_counts() -> None:
     numbers = [f.name for f in fields(Machine) if isinstance(getattr(MACHINE, f.name), int | float)]
     assert len(numbers) >= 10
     changed = [replace(MACHINE, **{name: getattr(MACHINE, name) + 1}) for name in numbers]
+    costs = [f.name for f in fields(MACHINE.cost) if isinstance(getattr(MACHINE.cost, f.name), int | float)]
+    changed += [replace(MACHINE, cost=replace(MACHINE.cost, **{n: getattr(MACHINE.cost, n) + 1})) for n in costs]
     keys = {machine_code_key(TASK, m, TRACE) for m in changed}
     assert len(keys | {KEY}) == len(changed) + 1
 

@@ -25,7 +25,7 @@ from tilewright.cli.common import (
 )
 from tilewright.errors import OptionError
 from tilewright.machine.host import host
-from tilewright.measure import engine_comparison
+from tilewright.measure import engine_comparison, interleaved_blocks
 from tilewright.measure.engines import PEERS, check_installed, is_installed, version
 from tilewright.measure.system_load import governor
 from tilewright.version import __version__
@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> Result:
     executable = executable_of(options).prepare()
     feeds = feeds_of(options, executable.manifest, random_default=True)
     executable.run(feeds)  # what does not fit is an error of this process
-    plan = engine_comparison.RunPlan(options.rounds, options.seconds, options.pause)
+    plan = interleaved_blocks.RunPlan(options.rounds, options.seconds, options.pause)
 
     def timed(report_progress: Progress) -> engine_comparison.ComparisonResult:
         return engine_comparison.compare_engines(
@@ -109,7 +109,7 @@ def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
             for name, s in result.engines.items()
         },
         "canary": {"best_s": result.canary_best, "worst_s": result.canary_worst,
-                   "limit": engine_comparison.MAX_CANARY_SLOWDOWN},
+                   "limit": interleaved_blocks.MAX_CANARY_SLOWDOWN},
         "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": result.others},
     }  # fmt: skip
     best = result.best_peer()

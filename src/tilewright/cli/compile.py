@@ -62,6 +62,8 @@ def execute(options: argparse.Namespace) -> Result:
         "code_bytes": len(artifact.code),
         "seconds": round(seconds, 3),
         "functions": len(compilation.kernels),
+        "constructed_kernels": compilation.constructions.constructed,
+        "reused_kernels": compilation.constructions.reused,
         "target": str(compilation.target),
         "build": dataclasses.asdict(compilation.build.spec()),
         "inputs": {s.name: str(s) for s in artifact.manifest.inputs},

@@ -28,7 +28,19 @@ from tilewright.runtime.manifest import NativeStep
 if TYPE_CHECKING:
     from tilewright.driver.compilation import Compilation
 
-LEVELS = ("graph", "layouts", "expressions", "loops", "schedule", "construction", "cost", "llvm", "asm", "memory")
+LEVELS = (
+    "graph",
+    "layouts",
+    "alternatives",
+    "expressions",
+    "loops",
+    "schedule",
+    "construction",
+    "cost",
+    "llvm",
+    "asm",
+    "memory",
+)
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -41,6 +53,10 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels = parser.add_argument_group("levels")
     levels.add_argument("--graph", action="store_true", help="operators after the graph passes")
     levels.add_argument("--layouts", action="store_true", help="how tensors are stored, and conversions between them")
+    levels.add_argument(
+        "--alternatives", action="store_true",
+        help="equivalent algorithms that were considered (Winograd, dense copies): estimated times, choice and reason",
+    )  # fmt: skip
     levels.add_argument("--expressions", action="store_true", help="tensor expressions")
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
     levels.add_argument("--schedule", action="store_true", help="what the optimizer did, and the loops afterwards")
@@ -100,6 +116,7 @@ def execute(options: argparse.Namespace) -> Result:
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: show.graph(compilation),
         "layouts": lambda: show.layouts(compilation),
+        "alternatives": lambda: show.alternatives(compilation),
         "expressions": lambda: show.expressions(compilation),
         "loops": lambda: show.loops(compilation, options.kernel),
         "schedule": lambda: show.schedules(compilation, options.kernel),
@@ -158,6 +175,8 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
             ]
         case "llvm" | "asm":
             return text
+        case "alternatives":
+            return show.alternatives_data(compilation)
         case _:
             return text.splitlines()
 

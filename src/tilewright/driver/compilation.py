@@ -11,6 +11,7 @@ from tilewright.driver.build import Build
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
 from tilewright.driver.segments import PlannedSegment
+from tilewright.graph.alternatives import Evaluation
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan
 from tilewright.graph.layouts.propagate import Propagation
@@ -23,6 +24,19 @@ from tilewright.runtime.manifest import Manifest
 Array = np.ndarray[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class ConstructionCounts:
+    """How many kernels an optimizer worked on.
+
+    Attributes:
+        constructed: tasks, each once: those of the model's functions and of alternatives that were estimated.
+        reused: functions of the model whose program had been constructed for an estimate.
+    """
+
+    constructed: int
+    reused: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Compilation:
     """A model on every level, before object code.
@@ -32,11 +46,13 @@ class Compilation:
         lowered: tensor expressions as the operators define them.
         layout_plan: the layouts that the user chose.
         laid_out: tensor expressions over stored tensors; None without a layout plan.
+        alternatives: equivalent stages that were considered for parts of the program.
         program: tensor expressions after inlining, which the partition groups.
         partition: the program grouped into kernels.
         target: the target of the generated code.
         build: the optimizer and the machine that it constructs programs for.
         units: kernels bound to functions, views and fallbacks, in order of execution.
+        constructions: how many kernels the optimizer worked on.
         segments: native entries with their memory plans.
         manifest: the artifact's description of itself.
         weights: arrays of the artifact by name.
@@ -46,11 +62,13 @@ class Compilation:
     lowered: Program
     layout_plan: Plan
     laid_out: Propagation | None
+    alternatives: tuple[Evaluation, ...]
     program: Program
     partition: Partition
     target: Target
     build: Build
     units: tuple[BoundUnit, ...]
+    constructions: ConstructionCounts
     segments: tuple[PlannedSegment, ...]
     manifest: Manifest
     weights: Mapping[str, Array]

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.cost.caches import caches
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names, unused_name
 from tilewright.driver.build import Build, make_build
-from tilewright.driver.compilation import Compilation
-from tilewright.driver.conv_algorithm import (
-    choose_conv_algorithm,
-    make_stage_oracle,
-    select_dense_copies,
-    select_winograd,
-)
+from tilewright.driver.compilation import Compilation, ConstructionCounts
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import BoundUnit, compile_kernels
@@ -26,6 +20,7 @@ from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
+from tilewright.graph.alternatives import Evaluation, choose
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.graph.layouts.propagate import propagate
@@ -33,10 +28,14 @@ from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import Partition, Unit, partition
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Fallback, Program
+from tilewright.graph.rewrites import REWRITES
 from tilewright.graph.slice_kernels import slice_kernels
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
+from tilewright.optimize.constructions import Constructions
+from tilewright.optimize.cost_oracle import CostOracle
+from tilewright.optimize.kernel_task import TaskContext
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import (
     Manifest,
@@ -154,9 +153,8 @@ def make_compilation(
         hint = 'pass for example {"batch": "1..64"}'
         raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
     target = Target.of(options.target)
-    build = make_build(options, target)
     plan = _checked_layout_plan(options.layouts)
-    build = replace(build, convolutions=choose_conv_algorithm(options, build, bool(plan.choices)))
+    build = make_build(options, target, bool(plan.choices))
     report("model", 0, 4)
     graph = load_onnx(model, shapes)
     check_input_sizes(graph)
@@ -167,25 +165,30 @@ def make_compilation(
     check_tensor_sizes(lowered)
     report("model", 3, 4)
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    fused = partition(laid_out.program if laid_out else _rewrite_contractions(lowered, build, target))
+    constructions = Constructions(build.optimizer)
+    if laid_out is None:
+        chosen, evaluations = _choose_alternatives(lowered, build, _task_context(lowered, target), constructions)
+    else:
+        # a plan names values that alternatives replace
+        chosen, evaluations = laid_out.program, ()
+    fused = partition(chosen)
     program = _expose_intermediates(fused) if expose_intermediates else fused.program
     fused = replace(fused, units=_slice_units(fused, program, build, target))
     units = compile_kernels(
         fused.units,
         frozenset(program.constants),
-        _all_symbols(program),
-        target,
+        _task_context(program, target),
         build.machine_for(target),
-        build.optimizer,
+        constructions,
         lambda done, total: report("kernels", done, total),
-        implied_ranges(program),
     )
     names, pool = make_names(program), WeightPool()
     segments, steps = _plan_steps(program, units, names, pool, report)
     manifest = _manifest(program, names, steps, target, build)
     return Compilation(
-        graph, lowered, plan, laid_out, program, fused, target, build, units, segments, manifest, pool.arrays
-    )
+        graph, lowered, plan, laid_out, evaluations, program, fused, target, build, units,
+        ConstructionCounts(constructions.constructed, constructions.reused), segments, manifest, pool.arrays,
+    )  # fmt: skip
 
 
 def _plan_steps(
@@ -205,10 +208,19 @@ def _plan_steps(
     return tuple(segments), tuple(steps)
 
 
-def _rewrite_contractions(program: Program, build: Build, target: Target) -> Program:
-    """Applies the alternative algorithms of contractions whose estimates are faster."""
-    oracle = make_stage_oracle(program, build, target)
-    return select_dense_copies(select_winograd(program, build, oracle), oracle)
+def _task_context(program: Program, target: Target) -> TaskContext:
+    return TaskContext(_all_symbols(program), target, implied_ranges(program))
+
+
+def _choose_alternatives(
+    program: Program, build: Build, context: TaskContext, constructions: Constructions
+) -> tuple[Program, tuple[Evaluation, ...]]:
+    """The program with the alternatives that are estimated to be faster, and all that were considered; none without
+    a machine, as nothing estimates times then."""
+    if build.machine is None:
+        return program, ()
+    oracle = CostOracle(build.machine_for(context.target), context, constructions)
+    return choose(program, REWRITES, oracle, build.max_error_growth)
 
 
 def _slice_units(fused: Partition, program: Program, build: Build, target: Target) -> tuple[Unit, ...]:

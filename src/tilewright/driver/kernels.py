@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.cost.parallel_grains import parallel_grains
-from tilewright.errors import InternalError, ScheduleError, UnsupportedError, VerifyError
+from tilewright.errors import InternalError, ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
@@ -15,19 +15,15 @@ from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk
-from tilewright.loops.lowering import lower_to_loops
-from tilewright.lower.abstract_sizes import abstract_sizes
-from tilewright.lower.prepack_constants import drop_unused_symbols, prepack_constants
-from tilewright.machine import Target
+from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.machine.model import Machine
-from tilewright.optimize.interface import FALLBACK, Optimizer, optimizer_named
+from tilewright.optimize.constructions import Constructions
+from tilewright.optimize.interface import FALLBACK, optimizer_named
+from tilewright.optimize.kernel_task import LoweredKernel, TaskContext, lower_kernel
 from tilewright.optimize.task import Task, renamed_samples
 from tilewright.schedule.step import Trace
-from tilewright.tile.shape_samples import Ranges, ShapeSamples, used_by
+from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.verify.verifier import verify
-
-_LOWERED_NAME = "kernel"
-"""Name of untransformed functions before they get their own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,35 +89,16 @@ class BoundKernel:
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
-@dataclass(frozen=True, slots=True)
-class _LoweredKernel:
-    """A kernel as untransformed loops.
-
-    Attributes:
-        task: the loops and which parameters are constant, without samples.
-        key: the task's hash; kernels with one key share a function.
-        sizes: the values of the kernel's own symbols over the program's.
-        samples: sample sizes of its symbols.
-    """
-
-    task: Task
-    key: str
-    sizes: Mapping[Var, Expr]
-    samples: ShapeSamples
-
-
 BoundUnit = BoundKernel | View | Fallback
 
 
 def compile_kernels(
     units: Sequence[Unit],
     constants: frozenset[str],
-    symbols: Sequence[Var],
-    target: Target,
+    context: TaskContext,
     machine: Machine,
-    optimizer: Optimizer,
+    constructions: Constructions,
     progress: Callable[[int, int], None] | None = None,
-    ranges: Ranges | None = None,
 ) -> tuple[BoundUnit, ...]:
     """Binds every kernel to a function.
 
@@ -130,26 +107,24 @@ def compile_kernels(
     Args:
         units: the units of the partition in order of execution.
         constants: names of the program's buffers whose data is known at compile time.
-        symbols: the program's symbols, with those of fallbacks.
-        target: the target of the generated code.
+        context: what the tasks of the program have in common.
         machine: the machine whose fork/join cost decides which loops run in parallel.
-        optimizer: the preferred optimizer; kernels that it cannot schedule go to the rule.
+        constructions: those of the preferred optimizer; kernels that it cannot schedule go to the rule.
         progress: called with (done, total) before every kernel.
-        ranges: ranges of undeclared symbols that other sizes imply.
 
     Raises:
         InternalError: an optimizer's schedule is not legal.
     """
-    optimizers = [optimizer] if optimizer.name == FALLBACK else [optimizer, optimizer_named(FALLBACK)]
-    lowered = {k: _lower_kernel(u, symbols, constants, ranges, target) for k, u in _kernels(units)}
+    lowered = {k: lower_kernel(u, constants, context) for k, u in _kernels(units)}
     # the first of equal kernels gives the loops, the largest one the sizes
-    first: dict[str, _LoweredKernel] = {}
+    first: dict[str, LoweredKernel] = {}
     largest: dict[str, ShapeSamples] = {}
     for kernel in lowered.values():
         task = first.setdefault(kernel.key, kernel).task
         if kernel.key not in largest or _sample_volume(kernel.samples) > _sample_volume(largest[kernel.key]):
             largest[kernel.key] = renamed_samples(kernel.samples, kernel.task, task)
     compiled: dict[str, CompiledKernel] = {}
+    tasks: dict[str, Task] = {}
     bound: list[BoundUnit] = []
     for k, unit in enumerate(units):
         if not isinstance(unit, Kernel):
@@ -158,12 +133,11 @@ def compile_kernels(
         if progress is not None:
             progress(sum(isinstance(u, BoundKernel) for u in bound), len(lowered))
         key = lowered[k].key
-        task = first[key].task
         if key not in compiled:
-            name = _function_name(len(compiled), unit.label)
-            named = replace(task, func=replace(task.func, name=name), samples=largest[key])
-            compiled[key] = _compile_kernel(named, machine, optimizers, unit.label)
-        bound.append(_bind(unit, lowered[k], compiled[key], task))
+            task = constructions.representative(replace(first[key].task, samples=largest[key]))
+            named = replace(task, func=replace(task.func, name=_function_name(len(compiled), unit.label)))
+            tasks[key], compiled[key] = task, _compile_kernel(named, machine, constructions, unit.label)
+        bound.append(_bind(unit, lowered[k], compiled[key], tasks[key]))
     return tuple(bound)
 
 
@@ -171,23 +145,7 @@ def _kernels(units: Sequence[Unit]) -> Iterator[tuple[int, Kernel]]:
     return ((k, u) for k, u in enumerate(units) if isinstance(u, Kernel))
 
 
-def _lower_kernel(
-    unit: Kernel, symbols: Sequence[Var], constants: frozenset[str], ranges: Ranges | None, target: Target
-) -> _LoweredKernel:
-    constant_params = frozenset(p.name for p, b in zip(unit.params, unit.arguments, strict=True) if b.name in constants)
-    try:
-        origin, sizes = _lower_abstracted(unit, symbols)
-        task = Task(origin, constant_params, target, unit.fusion)
-        key = task.hash
-    except RecursionError as error:
-        what = "its expressions are nested too deep to be worked on"
-        raise UnsupportedError(what, where=f"node {unit.label}", hint="split the node into several") from error
-    values = {v: sizes.get(v, v) for v in origin.symbols}
-    samples = ShapeSamples.of(used_by(symbols, values.values()), ranges).mapped(values)
-    return _LoweredKernel(task, key, sizes, samples)
-
-
-def _bind(unit: Kernel, lowered: _LoweredKernel, compiled: CompiledKernel, task: Task) -> BoundKernel:
+def _bind(unit: Kernel, lowered: LoweredKernel, compiled: CompiledKernel, task: Task) -> BoundKernel:
     """A kernel with the function of an equal task, whose parameters and symbols may have other names."""
     form = lowered.task.form
     params = dict(zip(form.params, task.form.params, strict=True))
@@ -206,35 +164,14 @@ def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
     return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
 
 
-def _lower_abstracted(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Mapping[Var, Expr]]:
-    """The untransformed loops over abstract sizes, and the values of those.
-
-    Sizes stay as they are if abstraction loses a relation between them that the verifier needs.
-    """
-    abstracted = abstract_sizes(kernel.stages, kernel.params, symbols)
-    if abstracted.sizes:
-        func = drop_unused_symbols(
-            lower_to_loops(_LOWERED_NAME, abstracted.stages, abstracted.params, (*symbols, *abstracted.sizes))
-        )
-        if not abstracted.correlated or _is_legal(func):
-            return func, abstracted.sizes
-    return drop_unused_symbols(lower_to_loops(_LOWERED_NAME, kernel.stages, kernel.params, symbols)), {}
-
-
-def _is_legal(func: Func) -> bool:
-    try:
-        verify(func)
-    except VerifyError:
-        return False
-    return True
-
-
-def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer], label: str) -> CompiledKernel:
+def _compile_kernel(task: Task, machine: Machine, constructions: Constructions, label: str) -> CompiledKernel:
     origin, constants = task.func, task.constants
+    preferred, fallback = constructions.optimizer.name, optimizer_named(FALLBACK)
+    attempts = {preferred: constructions.schedule} | ({} if preferred == FALLBACK else {FALLBACK: fallback.optimize})
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
-    for optimizer in optimizers:
+    for optimizer, make_schedule in attempts.items():
         try:
-            schedule = optimizer.optimize(task)
+            schedule = make_schedule(task)
             if schedule is None:
                 continue
             verify(schedule.func)
@@ -242,14 +179,12 @@ def _compile_kernel(task: Task, machine: Machine, optimizers: Sequence[Optimizer
             if prepacked.func != schedule.func:
                 verify(prepacked.func)
         except (ScheduleError, VerifyError) as error:
-            raise InternalError(
-                f"optimizer {optimizer.name!r} made an illegal program: {error}", where=where
-            ) from error
+            raise InternalError(f"optimizer {optimizer!r} made an illegal program: {error}", where=where) from error
         return CompiledKernel(
             origin.name,
             origin,
             schedule.trace,
-            optimizer.name,
+            optimizer,
             schedule.func,
             prepacked.func,
             prepacked.prepacked,

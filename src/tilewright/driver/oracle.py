@@ -1,6 +1,5 @@
 """Differential check of a scheduled kernel against its untransformed loops, interpreted in NumPy, on random inputs."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +8,10 @@ import numpy as np
 
 from tilewright.driver.kernel_signature import KernelSignature
 from tilewright.errors import MismatchError, OptionError
-from tilewright.expr.dtype import DType
-from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.interpreter import interpret
-from tilewright.loops.ir import Func, IterKind, blocks
+from tilewright.loops.ir import Func
+from tilewright.measure.operand_data import random_array, relative_errors, reordering_tolerance
 
 Array = np.ndarray[Any, Any]
 RunKernel = Callable[[Mapping[str, Array], Mapping[str, int]], Sequence[Array]]
@@ -104,15 +102,8 @@ def random_inputs(
         if name not in names:
             raise OptionError(f"there is no input {name!r}", where="inputs", hint=f"there are {', '.join(names)}")
     shapes = {b: signature.shape(b, sizes) for b in signature.inputs if b.name not in fixed}
-    arrays = {b.name: _random_array(b, shape, rng) for b, shape in shapes.items()}
+    arrays = {b.name: random_array(b, shape, rng) for b, shape in shapes.items()}
     return {name: fixed[name] if name in fixed else arrays[name] for name in names}
-
-
-def _random_array(b: Buffer, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    if b.dtype.is_float:
-        return rng.standard_normal(shape).astype(b.dtype.numpy)
-    low, high = {"i": (-8, 9), "u": (0, 9), "b": (0, 2)}[b.dtype.kind]
-    return rng.integers(low, high, shape).astype(b.dtype.numpy)
 
 
 def sample_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict[str, int], ...]:
@@ -129,21 +120,6 @@ def sample_sizes(symbols: Sequence[Var], rng: np.random.Generator) -> tuple[dict
     )
 
 
-def reordering_tolerance(func: Func, dtype: DType, sizes: Mapping[str, int]) -> float:
-    """Error bound of sums in another order, relative to the largest value: eps * (16 + accumulation length)."""
-    if not dtype.is_float:
-        return 0.0
-    length = 0
-    for b in blocks(func.body):
-        points: Expr = const(1)
-        for i in b.iters:
-            points = points * i.extent if i.kind is IterKind.REDUCE else points
-        env = Environment({s: np.int64(sizes[s.name]) for s in func.symbols}, {})
-        length += int(evaluate_expr(points, env))
-    digits = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}[dtype.name]
-    return 2.0**-digits * (16 + length)
-
-
 def _max_error(b: Buffer, expected: Array, actual: Array, tolerance: float, sizes: Mapping[str, int]) -> float:
     """The largest error, relative to the largest reference value.
 
@@ -152,13 +128,7 @@ def _max_error(b: Buffer, expected: Array, actual: Array, tolerance: float, size
     """
     if not expected.size:
         return 0.0
-    reference, result = expected.astype(np.float64), actual.astype(np.float64)
-    finite = np.abs(reference[np.isfinite(reference)])
-    scale = float(finite.max()) if finite.size and finite.max() else 1.0
-    is_same = (reference == result) | (np.isnan(reference) & np.isnan(result))
-    with np.errstate(invalid="ignore"):
-        error = np.where(is_same, 0.0, np.abs(reference - result) / scale)
-    error = np.where(np.isnan(error), math.inf, error)
+    error = relative_errors(expected, actual)
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
     if error[worst] > tolerance:
         index = f"[{', '.join(str(int(i)) for i in worst)}]" if worst else "[]"

@@ -6,6 +6,7 @@ import numpy as np
 
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
+from tilewright.errors import pluralize
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import show as show_expr
@@ -52,6 +53,43 @@ def expressions(compilation: Compilation) -> str:
 def layouts(compilation: Compilation) -> str:
     """The layout of every tensor with its reason, and the conversions between layouts."""
     return "every tensor is stored row-major" if compilation.laid_out is None else str(compilation.laid_out)
+
+
+def alternatives(compilation: Compilation) -> str:
+    """Every alternative that was considered, as a table, and how many kernels were constructed."""
+    rows = [("node", "alternative", "before us", "after us", "", "why")]
+    for d in compilation.alternatives:
+        times = (_time_text(d.before), _time_text(d.after))
+        rows.append((d.alternative.label, d.alternative.name, *times, "chosen" if d.chosen else "-", d.reason))
+    node, name, before, after, verdict, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    lines = [
+        f"{r[0]:<{node}}  {r[1]:<{name}}  {r[2]:>{before}}  {r[3]:>{after}}  {r[4]:<{verdict}}  {r[5]}" for r in rows
+    ]
+    counts = compilation.constructions
+    reused = pluralize(counts.reused, "function")
+    what = f"constructed kernels: {counts.constructed}; {reused} of the model have programs that were estimated before"
+    return "\n".join([*(lines if compilation.alternatives else ["no alternatives were considered"]), what])
+
+
+def _time_text(nanoseconds: float | None) -> str:
+    return "unknown" if nanoseconds is None else f"{nanoseconds / 1e3:.1f}"
+
+
+def alternatives_data(compilation: Compilation) -> list[dict[str, object]]:
+    """Every alternative that was considered, for `--json`; times in nanoseconds."""
+    return [
+        {
+            "node": d.alternative.label,
+            "name": d.alternative.name,
+            "replaces": list(d.alternative.replaces),
+            "error_growth": d.alternative.error_growth,
+            "before_ns": d.before,
+            "after_ns": d.after,
+            "chosen": d.chosen,
+            "reason": d.reason,
+        }
+        for d in compilation.alternatives
+    ]
 
 
 def loops(compilation: Compilation, name: str | None = None) -> str:

@@ -8,12 +8,12 @@ becomes
     out[o, y, x] = sum(near[c, y, x] * weights[o, c] for c)
 
 A contraction reads its operand once for every tile of the other one; in the copy it reads whole cache lines, and
-adjacent dimensions can be coalesced again. Convolutions with strides and one tap are such contractions. A callback
-decides whether a copy pays.
+adjacent dimensions can be coalesced again. Convolutions with strides and one tap are such contractions.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain, combinations
 
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import substitute
@@ -21,37 +21,42 @@ from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.pattern import is_sum_of_products
 from tilewright.expr.traversal import free_vars, loads, replace_loads
+from tilewright.graph.alternatives import Alternative
 from tilewright.graph.program import Program, Step
 from tilewright.names import unique_name
 
-IsFaster = Callable[[Computation, Sequence[Computation]], bool]
-"""Given a contraction and the stages that may replace it, whether those are faster."""
 
-
-def densify_operands(program: Program, is_faster: IsFaster) -> Program:
-    """The program in which contractions read some of their operands from dense copies; the program itself where none
-    does.
+def dense_copies(program: Program, max_error_growth: float) -> Iterator[Alternative]:
+    """Contractions that read some of their operands, in every combination, from dense copies.
 
     Constants stay as they are: they are prepacked when the kernel is compiled.
 
     Args:
         program: as the graph was lowered.
-        is_faster: decides per operand.
+        max_error_growth: no limit, as the sums are the same ones.
     """
     taken = set(program.buffer_names)
-    steps: list[Step] = []
     for step in program.steps:
-        contraction = step
-        for load in strided_loads(step, program.constants):
-            name = unique_name(f"{load.buffer.name}_near", taken, separator="")
-            assert isinstance(contraction, Computation)
-            copy, dense = densify(contraction, load, name)
-            if is_faster(contraction, (copy, dense)):
-                taken.add(name)
-                steps.append(copy)
-                contraction = dense
-        steps.append(contraction)
-    return program if len(steps) == len(program.steps) else replace(program, steps=tuple(steps))
+        strided = strided_loads(step, program.constants)
+        names: dict[Load, str] = {}
+        for load in strided:
+            names[load] = unique_name(f"{load.buffer.name}_near", taken, separator="")
+            taken.add(names[load])
+        for copied in chain.from_iterable(combinations(strided, n + 1) for n in range(len(strided))):
+            assert isinstance(step, Computation)
+            yield _with_dense_copies(step, {load: names[load] for load in copied})
+
+
+def _with_dense_copies(stage: Computation, names: Mapping[Load, str]) -> Alternative:
+    """A contraction that reads dense copies of some loads, given the names of the copies."""
+    copies: list[Computation] = []
+    contraction = stage
+    for load, name in names.items():
+        copy, contraction = densify(contraction, load, name)
+        copies.append(copy)
+    what = " and ".join(load.buffer.name for load in names)
+    why = "tiles read whole cache lines of the copy"
+    return Alternative(f"dense copy of {what}", (stage,), (*copies, contraction), why)
 
 
 def strided_loads(stage: Step, constants: Container[str]) -> tuple[Load, ...]:

@@ -1,93 +1,35 @@
 """Compares engines: each in a process of its own, timed in blocks of calls, in turns, with pauses between them.
 
-Engines keep threads that spin for a while after a call, so two engines in one process compete for cores. Machines have
-slow phases, in which a hypervisor or a neighbour takes cores or the clock is low. So before and after every block a
-canary runs, a fixed matrix product. If it is clearly slower than at its best, the machine was disturbed and the block
-does not count; more rounds follow, up to a limit.
+Engines keep threads that spin for a while after a call, so two engines in one process compete for cores. The canary
+beside the blocks (`interleaved_blocks.py`) is a fixed matrix product in a process of its own.
 """
 
 import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median, quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from tilewright.errors import OptionError
-from tilewright.measure.engine_process import CANARY, OWN, write_feeds
+from tilewright.measure.engine_process import OWN, write_feeds
+from tilewright.measure.interleaved_blocks import (
+    CANARY,
+    BlockTimes,
+    RunPlan,
+    TimedBlock,
+    best_canary,
+    run_in_turns,
+    times_of,
+)
 from tilewright.measure.system_load import SystemLoad
 from tilewright.runtime import Executable
 
-CANARY_SECONDS = 0.03
-"""Length of the canary's blocks."""
-
-MAX_CANARY_SLOWDOWN = 1.12
-"""A block counts if the canary took at most so many times its best time before and after it."""
-
-BEST_CANARY_QUANTILE = 0.1
-"""Quantile of the canary's blocks that is taken as its best time; a single fast one may be luck."""
-
-MAX_ROUND_FACTOR = 3
-"""Maximum number of rounds, as a multiple of the planned ones, where blocks do not count."""
-
 _BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
-
-
-@dataclass(frozen=True, slots=True)
-class RunPlan:
-    """Duration of a comparison.
-
-    Attributes:
-        rounds: undisturbed blocks of every engine.
-        seconds: length of a block.
-        pause: seconds before each block.
-    """
-
-    rounds: int = 5
-    seconds: float = 0.3
-    pause: float = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class TimedBlock:
-    """One block of one engine: seconds of its calls, and of the canary before and after it."""
-
-    engine: str
-    calls: tuple[float, ...]
-    before: float
-    after: float
-
-    @property
-    def canary(self) -> float:
-        """Seconds of the slower of the canary runs before and after the block."""
-        return max(self.before, self.after)
-
-
-@dataclass(frozen=True, slots=True)
-class EngineTimes:
-    """Times of an engine, in seconds.
-
-    Attributes:
-        median: median over the blocks that count of their medians.
-        spread: distance between the quartiles of these medians, relative to `median`.
-        fastest: the fastest call of these blocks.
-        calls: number of calls in these blocks.
-        undisturbed: number of blocks that count. If there are none, all blocks count and this is 0.
-        blocks: number of all blocks.
-    """
-
-    median: float
-    spread: float
-    fastest: float
-    calls: int
-    undisturbed: int
-    blocks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +42,7 @@ class ComparisonResult:
         others: share of the machine's CPUs that other processes took meanwhile.
     """
 
-    engines: Mapping[str, EngineTimes]
+    engines: Mapping[str, BlockTimes]
     canary_best: float
     canary_worst: float
     others: float
@@ -109,10 +51,6 @@ class ComparisonResult:
         """The fastest engine other than this compiler; None if there is none."""
         peers = {name: s.median for name, s in self.engines.items() if name != OWN}
         return min(peers, key=lambda name: peers[name]) if peers else None
-
-
-RunBlock = Callable[[str, float], Sequence[float]]
-"""Runs a block of an engine (name, seconds) and returns the seconds of its calls."""
 
 
 def compare_engines(
@@ -153,63 +91,11 @@ def compare_engines(
     return comparison_result(names, blocks, others)
 
 
-def run_in_turns(
-    names: Sequence[str],
-    run_block: RunBlock,
-    plan: RunPlan,
-    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> list[TimedBlock]:
-    """Blocks of all engines in turns, every other round backwards, until enough of each count, for at most
-    `MAX_ROUND_FACTOR` times the planned rounds."""
-    blocks: list[TimedBlock] = []
-    time.sleep(plan.pause)
-    before = median(run_block(CANARY, CANARY_SECONDS))
-    for k in range(MAX_ROUND_FACTOR * plan.rounds):
-        for name in names[:: -1 if k % 2 else 1]:
-            time.sleep(plan.pause)
-            calls = tuple(run_block(name, plan.seconds))
-            time.sleep(plan.pause)
-            after = median(run_block(CANARY, CANARY_SECONDS))
-            blocks.append(TimedBlock(name, calls, before, after))
-            before = after
-        counting = undisturbed_blocks(blocks)
-        done = min(sum(b.engine == n for b in counting) for n in names)
-        tell("quiet rounds", min(done, plan.rounds), plan.rounds)
-        if done >= plan.rounds:
-            break
-    return blocks
-
-
-def best_canary(blocks: Sequence[TimedBlock]) -> float:
-    """The canary's time on the undisturbed machine."""
-    times = sorted(x for b in blocks for x in (b.before, b.after))
-    return times[int(BEST_CANARY_QUANTILE * len(times))]
-
-
-def undisturbed_blocks(blocks: Sequence[TimedBlock]) -> list[TimedBlock]:
-    """The blocks whose canary was at most `MAX_CANARY_SLOWDOWN` times its best time."""
-    limit = MAX_CANARY_SLOWDOWN * best_canary(blocks)
-    return [b for b in blocks if b.canary <= limit]
-
-
 def comparison_result(names: Sequence[str], blocks: Sequence[TimedBlock], others: float) -> ComparisonResult:
     """Summary of timed blocks, at least one per engine. Disturbed blocks of an engine count only where it has no
     undisturbed one."""
-    counting = undisturbed_blocks(blocks)
-    engines: dict[str, EngineTimes] = {}
-    for name in names:
-        engine_blocks = [b for b in blocks if b.engine == name]
-        undisturbed = [b for b in counting if b.engine == name]
-        engines[name] = _engine_times(undisturbed or engine_blocks, len(undisturbed), len(engine_blocks))
+    engines = {name: times_of(name, blocks) for name in names}
     return ComparisonResult(engines, best_canary(blocks), max(b.canary for b in blocks), others)
-
-
-def _engine_times(blocks: Sequence[TimedBlock], undisturbed: int, total: int) -> EngineTimes:
-    medians = [median(b.calls) for b in blocks]
-    middle = median(medians)
-    low, _, high = quantiles(medians, n=4, method="inclusive") if len(medians) > 1 else (middle,) * 3
-    least = min(min(b.calls) for b in blocks)
-    return EngineTimes(middle, (high - low) / middle, least, sum(len(b.calls) for b in blocks), undisturbed, total)
 
 
 class _EngineProcess:

@@ -17,11 +17,12 @@ import numpy as np
 
 from tilewright.errors import TilewrightError
 from tilewright.measure.engines import PEERS
+from tilewright.measure.interleaved_blocks import CANARY
 from tilewright.measure.timing import time_block
 from tilewright.runtime import load
 from tilewright.runtime.weights import numpy_dtype
 
-OWN, CANARY = "tilewright", "canary"
+OWN = "tilewright"
 
 CANARY_SIZE = 512
 """Rows and columns of the canary's matrices, float32."""

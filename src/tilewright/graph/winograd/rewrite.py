@@ -1,79 +1,63 @@
-"""Winograd rewrite: convolutions computed by minimal filtering where a callback chooses so."""
+"""Winograd forms: convolutions of stride 1 computed by minimal filtering, as alternatives of the direct sum."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from math import inf
+from functools import partial
+from math import prod
 
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.traversal import loads
+from tilewright.graph.alternatives import Alternative
 from tilewright.graph.inline_elementwise import inline_into
-from tilewright.graph.program import Program, Step, step_outputs
+from tilewright.graph.program import Program
 from tilewright.graph.winograd.match_convolution import Convolution, match_convolution
 from tilewright.graph.winograd.stages import WinogradForm, error_growth, make_winograd_form, transform_weights
 from tilewright.names import unique_name
 
-ChooseForm = Callable[[Sequence[Computation], Sequence[WinogradForm]], WinogradForm | None]
-"""Given the stages of the direct convolution and some Winograd forms, the form that is worth it; None for the direct
-one."""
+TILE_SIZES = (2, 4)
+"""Tile sizes that are proposed: m of F(m, r)."""
 
 
-def with_winograd(
-    program: Program, outputs: Sequence[int], choose: ChooseForm, max_error_growth: float = inf
-) -> Program:
-    """The program in which some convolutions of stride 1 are computed by minimal filtering; the program itself where
-    none is.
+def winograd_forms(
+    program: Program, max_error_growth: float, tile_sizes: Sequence[int] = TILE_SIZES
+) -> Iterator[Alternative]:
+    """The Winograd forms of all convolutions of stride 1, per convolution in the order of the tile sizes.
 
-    Convolutions with non-constant weights, groups, strides or dilations stay. One infinite element makes a whole tile
-    NaN; otherwise only rounding errors differ.
+    Convolutions with non-constant weights, groups, strides or dilations have none. One infinite element makes a whole
+    tile NaN; otherwise only rounding errors differ.
 
     Args:
         program: as the graph was lowered.
-        outputs: candidate tile sizes, m of F(m, r): used in all spatial dimensions and, with more than two of them,
-            also in the last two alone.
-        choose: chooses among the forms, per convolution.
         max_error_growth: rounding errors grow by less than this factor (`stages.error_growth`).
+        tile_sizes: m of F(m, r): used in all spatial dimensions and, with more than two of them, also in the last two
+            alone.
     """
     taken = set(program.buffer_names)
     private_copies = _private_copies(program)
-
-    constants = dict(program.constants)
-    steps: list[Step] = []
-    inlined_copies: set[Buffer] = set()
     for step in program.steps:
         convolution = match_convolution(step, program.constants)
-        form = None
-        if convolution is not None:
-            options = _tile_size_options(len(convolution.spatial), outputs)
-            allowed = [t for t in options if error_growth(convolution, t) < max_error_growth]
-            form = _choose_form(convolution, allowed, choose, private_copies.get(convolution.data.buffer), taken)
-        if convolution is None or form is None:
-            steps.append(step)
+        if convolution is None:
             continue
-        taken |= {s.output.name for s in form.stages} | {form.transformed_weights.name}
-        weights = program.constants[convolution.weights.buffer.name]
-        constants[form.transformed_weights.name] = transform_weights(convolution, form.tile_sizes, weights)
-        steps += form.stages
-        if convolution.data.buffer not in form.padded_input.inputs:
-            inlined_copies.add(convolution.data.buffer)
-    if len(constants) == len(program.constants):
-        return program
-    kept_steps = tuple(s for s in steps if not (isinstance(s, Computation) and s.output in inlined_copies))
-    read = {b.name for s in kept_steps for b in s.inputs} | {b.name for _, b in program.outputs}
-    live = read | {b.name for s in kept_steps for b in step_outputs(s)} | {b.name for b in program.inputs}
-    values = {name: b for name, b in program.values.items() if b.name in live}
-    return replace(
-        program, steps=kept_steps, constants={n: constants[n] for n in constants if n in read}, values=values
-    )
+        copy = private_copies.get(convolution.data.buffer)
+        options = _tile_size_options(len(convolution.spatial), tile_sizes)
+        forms = [
+            _winograd_form(program, convolution, sizes, copy, taken)
+            for sizes in options
+            if error_growth(convolution, sizes) < max_error_growth
+        ]
+        # forms of one convolution exclude each other, those of different ones do not
+        taken |= {b.name for form in forms for b in (*(s.output for s in form.after), *form.constants)}
+        yield from forms
 
 
-def _tile_size_options(dimensions: int, outputs: Sequence[int]) -> list[tuple[int, ...]]:
+def _tile_size_options(dimensions: int, tile_sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """Tile sizes per dimension, 0 for an untiled one: all dimensions are tiled or, of more than two, the last two.
 
     A third tiled dimension would multiply rounding errors and the size of intermediates once more.
     """
     untiled_counts = {0, max(dimensions - 2, 0)}
-    return [(0,) * k + (m,) * (dimensions - k) for m in outputs for k in sorted(untiled_counts)]
+    return [(0,) * k + (m,) * (dimensions - k) for m in tile_sizes for k in sorted(untiled_counts)]
 
 
 def _private_copies(program: Program) -> Mapping[Buffer, Computation]:
@@ -95,23 +79,37 @@ def _private_copies(program: Program) -> Mapping[Buffer, Computation]:
     }
 
 
-def _choose_form(
+def _winograd_form(
+    program: Program,
     convolution: Convolution,
-    tile_size_options: Sequence[tuple[int, ...]],
-    choose: ChooseForm,
+    tile_sizes: tuple[int, ...],
     copy: Computation | None,
     taken: set[str],
-) -> WinogradForm | None:
-    """The chosen form of one convolution; `copy` writes its input for it alone and is inlined into the form."""
+) -> Alternative:
+    """One form of one convolution; `copy` writes its input for it alone and is inlined into the form."""
 
     def name(what: str) -> str:
         return unique_name(f"{convolution.stage.output.name}_{what}", taken, separator="")
 
-    forms = [make_winograd_form(convolution, tile_sizes, name) for tile_sizes in tile_size_options]
-    if not forms:
-        return None
-    if copy is None:
-        return choose((convolution.stage,), forms)
-    return choose(
-        (copy, convolution.stage), [replace(form, padded_input=inline_into(copy, form.padded_input)) for form in forms]
+    form = make_winograd_form(convolution, tile_sizes, name)
+    before: tuple[Computation, ...] = (convolution.stage,)
+    if copy is not None:
+        form = replace(form, padded_input=inline_into(copy, form.padded_input))
+        before = (copy, convolution.stage)
+    weights = program.constants[convolution.weights.buffer.name]
+    growth = error_growth(convolution, tile_sizes)
+    fewer = prod(f.tile_size * f.taps / f.multiplications for f in form.transforms)
+    return Alternative(
+        _name(form),
+        before,
+        form.stages,
+        f"{fewer:.3g} times fewer multiplications; rounding errors up to {growth:.3g} times as large",
+        growth,
+        {form.transformed_weights: partial(transform_weights, convolution, tile_sizes, weights)},
     )
+
+
+def _name(form: WinogradForm) -> str:
+    """Such as "winograd F(2x2, 3x3)", of the tiled dimensions."""
+    sizes, taps = ("x".join(map(str, n)) for n in zip(*((f.tile_size, f.taps) for f in form.transforms), strict=True))
+    return f"winograd F({sizes}, {taps})"

@@ -69,6 +69,10 @@ class ConstructionResult:
     walk_batches: tuple[WalkBatch, ...] = ()
     searches: tuple[LocalSearch, ...] = ()
 
+    def without_search(self) -> "ConstructionResult":
+        """The programs and their times alone."""
+        return replace(self, paths=(), walk_batches=(), searches=())
+
     def trajectory(self) -> Trajectory | None:
         """The walk that reached the best program first, extended by the local search to it where there is one, or
         greedy growth and the local search from it; None for row-wise programs, or where greedy growth alone led
@@ -189,9 +193,13 @@ class Roller:
         candidates = [(sketch, sizes, mean_time(problem, sketch, sizes, machine)) for sketch, sizes in ends]
         return _construction(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
 
+    def schedule(self, construction: ConstructionResult | None, task: Task) -> Schedule | None:
+        """The schedule of the best program that can be lowered; None without one."""
+        return best_schedule(construction, task, self.machine)
+
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return best_schedule(self.construct(task), task, self.machine)
+        return self.schedule(self.construct(task), task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +258,13 @@ class Gensor:
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
 
+    def schedule(self, construction: ConstructionResult | None, task: Task) -> Schedule | None:
+        """The schedule of the best program that can be lowered; None without one."""
+        return best_schedule(construction, task, self.machine)
+
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return best_schedule(self.construct(task), task, self.machine)
+        return self.schedule(self.construct(task), task)
 
 
 def problem_for(task: Task) -> Problem | None:

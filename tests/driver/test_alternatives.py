@@ -1,4 +1,4 @@
-"""Choice of convolution algorithms through the pipeline: options, decisions, native code."""
+"""Alternatives through the pipeline: options, evaluations, native code, and no kernel constructed twice."""
 
 from dataclasses import replace
 
@@ -10,16 +10,17 @@ from tests.driver.models import array, model, residual_conv, value
 import tilewright
 import tilewright.driver.compile as pipeline
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.conv_algorithm import make_stage_oracle, select_winograd
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import relative_error
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation
+from tilewright.graph.alternatives import apply_alternatives
 from tilewright.graph.layouts.plan import Choice
-from tilewright.graph.winograd.rewrite import with_winograd
+from tilewright.graph.winograd.rewrite import winograd_forms
 from tilewright.layout.primitives import Reorder
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.optimizer import Gensor, Roller
 
 TARGET = "x86-64-v4"
 MACHINE = replace(machine_named("x86-64-v4"), cores=2)
@@ -51,9 +52,9 @@ def test_exact_and_layouts_exclude_winograd(options):
     assert tiles_in(compilation(residual_conv(128, 28), **options)) == []
 
 
-def test_exact_artifacts_equal_those_without_the_winograd_pass(monkeypatch):
+def test_exact_artifacts_equal_those_without_winograd_forms(monkeypatch):
     exact = compilation(residual_conv(64, 28), exact=True)
-    monkeypatch.setattr(pipeline, "select_winograd", lambda program, *_: program)
+    monkeypatch.setattr(pipeline, "REWRITES", ())
     plain = compilation(residual_conv(64, 28))
     assert exact.llvm() == plain.llvm()
     assert plain.manifest.build is not None
@@ -87,14 +88,19 @@ def test_invalid_winograd_options():
         make_compilation(source, CompileOptions(exact="yes"))
 
 
+def always(monkeypatch, tile, name):
+    """Computes every convolution by the form of this name."""
+
+    def form(program, *_):
+        (only,) = (a for a in winograd_forms(program, float("inf"), (tile,)) if a.name == name)
+        return apply_alternatives(program, [only]), ()
+
+    monkeypatch.setattr(pipeline, "_choose_alternatives", form)
+
+
 @pytest.mark.parametrize(("optimizer", "tile", "limit"), [("rule", 4, 6e-6), ("gensor", 2, 1e-6)])
 def test_winograd_is_accurate_on_every_size(monkeypatch, optimizer, tile, limit):
-    def always(program, *_):
-        compilation = with_winograd(program, (tile,), lambda direct, ways: ways[0])
-        assert compilation is not program
-        return compilation
-
-    monkeypatch.setattr(pipeline, "select_winograd", always)
+    always(monkeypatch, tile, f"winograd F({tile}x{tile}, 3x3)")
     source = residual_conv(19, 0, ["n", 19, "h", "w"])
     compilation = make_compilation(
         source, CompileOptions(shapes={"n": "1..4", "h": "1..40", "w": "1..40"}, optimizer=optimizer)
@@ -146,10 +152,7 @@ def test_video_convolutions_transform_only_spatial_axes_by_default(sizes, taps):
 
 
 def test_winograd_of_videos_is_accurate_on_every_size(monkeypatch):
-    def always(program, *_):
-        return with_winograd(program, (2,), lambda direct, ways: next(w for w in ways if w.tile_sizes == (0, 2, 2)))
-
-    monkeypatch.setattr(pipeline, "select_winograd", always)
+    always(monkeypatch, 2, "winograd F(2x2, 3x3)")
     source = video(19, ("t", "h", 9))
     compilation = make_compilation(source, CompileOptions(shapes={"t": "1..9", "h": "1..20"}, optimizer="gensor"))
     assert [s.output.rank for s in compilation.program.steps if isinstance(s, Computation) and s.is_reduction] == [7]
@@ -168,12 +171,11 @@ def test_intermediates_of_winograd_are_exposed():
     assert "y" in dict(compilation.program.outputs)
 
 
-def test_direct_algorithm_disables_the_winograd_pass():
+def test_direct_algorithm_excludes_winograd_forms():
     compiled_model = compilation(residual_conv(128, 28), exact=True)
-    times = make_stage_oracle(compiled_model.lowered, compiled_model.build, compiled_model.target)
-    assert select_winograd(compiled_model.lowered, compiled_model.build, times) is compiled_model.lowered
-    allowed = replace(compiled_model.build, convolutions="safe")
-    assert select_winograd(compiled_model.lowered, allowed, times) is not compiled_model.lowered
+    assert compiled_model.build.max_error_growth == 1.0
+    assert compiled_model.alternatives == ()
+    assert [a.name for a in winograd_forms(compiled_model.lowered, 8.0)] == ["winograd F(2x2, 3x3)"]
 
 
 def test_filter_without_taps_stays_direct():
@@ -208,3 +210,79 @@ def test_strided_operands_are_densified_where_the_estimate_is_faster():
         x = array(2, 1, 256, 28, 28)
         (exact,) = evaluate_program(compiled_model.lowered, {"x": x}).values()
         assert relative_error(tilewright.Executable(compiled_model.artifact(), 2)(x), exact) < 1e-6
+
+
+def residual_network():
+    """Two blocks of a ResNet: 3x3 convolutions of stride 1 and 2, a shortcut of one tap and stride 2, sums."""
+
+    def conv(x, name, **attributes):
+        return helper.make_node("Conv", [x, f"{name}_w", f"{name}_b"], [name], name=name, **attributes)
+
+    same = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        conv("x", "a", **same), helper.make_node("Relu", ["a"], ["ra"], name="ra"),
+        conv("ra", "b", **same), helper.make_node("Add", ["b", "x"], ["sb"], name="sb"),
+        helper.make_node("Relu", ["sb"], ["rb"], name="rb"),
+        conv("rb", "c", strides=[2, 2], **same), helper.make_node("Relu", ["c"], ["rc"], name="rc"),
+        conv("rc", "d", **same), conv("rb", "e", strides=[2, 2]),
+        helper.make_node("Add", ["d", "e"], ["sd"], name="sd"), helper.make_node("Relu", ["sd"], ["y"], name="y"),
+    ]  # fmt: skip
+    channels = {"a": (128, 128, 3), "b": (128, 128, 3), "c": (256, 128, 3), "d": (256, 256, 3), "e": (256, 128, 1)}
+    constants = {f"{n}_w": array(k, o, i, t, t, scale=0.05) for k, (n, (o, i, t)) in enumerate(channels.items())}
+    constants |= {f"{n}_b": array(9, o) for n, (o, _, _) in channels.items()}
+    return model(nodes, [value("x", [1, 128, 28, 28])], [value("y", [1, 256, 14, 14])], constants)
+
+
+@pytest.fixture
+def worked_on(monkeypatch):
+    """The canonical texts of the loops that are constructed."""
+    texts = []
+
+    def watch(optimizer):
+        construct = optimizer.construct
+
+        def spy(self, task):
+            texts.append((optimizer.__name__, task.form.text, task.identity["constants"]))
+            return construct(self, task)
+
+        monkeypatch.setattr(optimizer, "construct", spy)
+
+    watch(Gensor)
+    watch(Roller)
+    return texts
+
+
+MODELS = {
+    "residual network": (residual_network, {}, 3),
+    "winograd": (lambda: residual_conv(128, 28), {"winograd": "fast"}, 1),
+    "densified": (lambda: strided(256, 28, 512), {}, 1),
+    "direct": (lambda: residual_conv(8, 8), {}, 1),
+    "symbolic sizes": (
+        lambda: residual_conv(64, 0, ["n", 64, "h", "w"]), {"shapes": {"n": "1..4", "h": "8..64", "w": "8..64"}}, 1
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("optimizer", ["gensor", "roller"])
+def test_no_kernel_is_constructed_twice(worked_on, name, optimizer):
+    source, options, reused = MODELS[name]
+    compiled_model = make_compilation(
+        source(), CompileOptions(target=TARGET, optimizer=optimizer, machine=MACHINE, **options)
+    )
+    assert len(worked_on) == len(set(map(str, worked_on))) == compiled_model.constructions.constructed
+    assert compiled_model.constructions.reused >= reused
+
+
+def test_decisions_are_recorded(caplog):
+    caplog.set_level("INFO", logger="tilewright.alternatives")
+    compiled_model = compilation(residual_conv(128, 28), winograd="fast")
+    assert [(d.alternative.name, d.chosen) for d in compiled_model.alternatives] == [
+        ("winograd F(2x2, 3x3)", False), ("winograd F(4x4, 3x3)", True),
+    ]  # fmt: skip
+    small, large = compiled_model.alternatives
+    assert small.before == large.before
+    assert large.after < small.after < small.before
+    assert small.reason == "winograd F(4x4, 3x3) saves more"
+    assert large.reason.startswith("4 times fewer multiplications")
+    assert [record.message for record in caplog.records] == [str(d) for d in compiled_model.alternatives]

@@ -1,4 +1,4 @@
-"""Single-threaded times of functions: quick timing that gives up on slow programs, and timing in turns."""
+"""Single-threaded times of functions in this process: the fastest call, and medians of blocks in turns."""
 
 import ctypes
 import time
@@ -17,11 +17,8 @@ from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.linker import link_functions
 from tilewright.runtime.weights import align_array
 
-MAX_RATIO_FIRST_CALL, MAX_RATIO_SECOND_CALL, MAX_RATIO_FEW_CALLS = 8.0, 3.0, 1.3
-"""Ratios to the best time at which quick timing stops, after the first call, the second, and a few."""
-
-QUICK_TIMING_SECONDS = 0.006
 BLOCKS, BLOCK_SECONDS = 30, 0.02
+"""Number and length of the blocks that medians are taken of."""
 
 Array = np.ndarray
 Shapes = Mapping[str, tuple[int, ...]]
@@ -99,22 +96,6 @@ class FunctionTimer:
                   for n, shape in self._shapes[name].items()}  # fmt: skip
         self._calls[name](*map(address_of, arrays.values()), 1)
         return arrays[result]
-
-    def time_quickly(self, name: str, best: float) -> float:
-        """Nanoseconds of the fastest of several calls; fewer where it is clear that `best` is not reached."""
-        first = self.call(name)
-        if first > MAX_RATIO_FIRST_CALL * best:
-            return first
-        fastest = self.call(name)
-        if fastest > MAX_RATIO_SECOND_CALL * best:
-            return fastest
-        fastest = min(fastest, self.call(name), self.call(name))
-        if fastest > MAX_RATIO_FEW_CALLS * best:
-            return fastest
-        end = time.perf_counter() + QUICK_TIMING_SECONDS
-        while time.perf_counter() < end:
-            fastest = min(fastest, self.call(name))
-        return fastest
 
     def fastest_calls(self, rounds: int, seconds: float) -> dict[str, float]:
         """Nanoseconds of the fastest call of each; functions take turns."""

@@ -1,0 +1,143 @@
+"""Blocks of calls in turns beside a canary, by which disturbances of the machine are found.
+
+Machines have slow phases, in which a hypervisor or a neighbour takes cores or the clock is low. So what is compared
+runs in blocks of calls, in turns, and before and after every block a canary runs: fixed work. If it is clearly slower
+than at its best, the machine was disturbed and the block does not count; more rounds follow, up to a limit.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+CANARY = "canary"
+"""Name of the fixed work among those that take turns."""
+
+CANARY_SECONDS = 0.03
+"""Length of the canary's blocks."""
+
+MAX_CANARY_SLOWDOWN = 1.12
+"""A block counts if the canary took at most so many times its best time before and after it."""
+
+BEST_CANARY_QUANTILE = 0.1
+"""Quantile of the canary's blocks that is taken as its best time; a single fast one may be luck."""
+
+MAX_ROUND_FACTOR = 3
+"""Maximum number of rounds, as a multiple of the planned ones, where blocks do not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """Duration of a comparison.
+
+    Attributes:
+        rounds: undisturbed blocks of each.
+        seconds: length of a block.
+        pause: seconds before each block.
+        canary_seconds: length of the canary's blocks.
+    """
+
+    rounds: int = 5
+    seconds: float = 0.3
+    pause: float = 0.2
+    canary_seconds: float = CANARY_SECONDS
+
+
+@dataclass(frozen=True, slots=True)
+class TimedBlock:
+    """One block of one of those that take turns: seconds of its calls, and of the canary before and after it."""
+
+    name: str
+    calls: tuple[float, ...]
+    before: float
+    after: float
+
+    @property
+    def canary(self) -> float:
+        """The slower one of both canaries."""
+        return max(self.before, self.after)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTimes:
+    """Times of one of those that take turns, in seconds.
+
+    Attributes:
+        median: median over the blocks that count of their medians.
+        spread: distance between the quartiles of these medians, relative to `median`.
+        fastest: the fastest call of these blocks.
+        calls: number of calls in these blocks.
+        undisturbed: number of blocks that count. If there are none, all blocks count and this is 0.
+        blocks: number of all blocks.
+    """
+
+    median: float
+    spread: float
+    fastest: float
+    calls: int
+    undisturbed: int
+    blocks: int
+
+
+RunBlock = Callable[[str, float], Sequence[float]]
+"""Runs a block of what has this name for so many seconds and returns the seconds of its calls."""
+
+
+def run_in_turns(
+    names: Sequence[str],
+    run_block: RunBlock,
+    plan: RunPlan,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> list[TimedBlock]:
+    """Blocks of all names in turns, every other round backwards, until enough of each count, for at most
+    `MAX_ROUND_FACTOR` times the planned rounds."""
+    blocks: list[TimedBlock] = []
+    _pause(plan)
+    before = median(run_block(CANARY, plan.canary_seconds))
+    for k in range(MAX_ROUND_FACTOR * plan.rounds):
+        for name in names[:: -1 if k % 2 else 1]:
+            _pause(plan)
+            calls = tuple(run_block(name, plan.seconds))
+            _pause(plan)
+            after = median(run_block(CANARY, plan.canary_seconds))
+            blocks.append(TimedBlock(name, calls, before, after))
+            before = after
+        counting = undisturbed_blocks(blocks)
+        done = min(sum(b.name == n for b in counting) for n in names)
+        tell("quiet rounds", min(done, plan.rounds), plan.rounds)
+        if done >= plan.rounds:
+            break
+    return blocks
+
+
+def _pause(plan: RunPlan) -> None:
+    if plan.pause:  # a pause of no time would give the processor away
+        time.sleep(plan.pause)
+
+
+def best_canary(blocks: Sequence[TimedBlock]) -> float:
+    """The canary's time on the undisturbed machine."""
+    times = sorted(x for b in blocks for x in (b.before, b.after))
+    return times[int(BEST_CANARY_QUANTILE * len(times))]
+
+
+def undisturbed_blocks(blocks: Sequence[TimedBlock]) -> list[TimedBlock]:
+    """The blocks whose canary was at most `MAX_CANARY_SLOWDOWN` times its best time."""
+    limit = MAX_CANARY_SLOWDOWN * best_canary(blocks)
+    return [b for b in blocks if b.canary <= limit]
+
+
+def times_of(name: str, blocks: Sequence[TimedBlock]) -> BlockTimes:
+    """Summary of the blocks of one name, of which there is at least one. Disturbed blocks count only where it has no
+    undisturbed one."""
+    own = [b for b in blocks if b.name == name]
+    undisturbed = [b for b in undisturbed_blocks(blocks) if b.name == name]
+    return _summary(undisturbed or own, len(undisturbed), len(own))
+
+
+def _summary(blocks: Sequence[TimedBlock], undisturbed: int, total: int) -> BlockTimes:
+    medians = [median(b.calls) for b in blocks]
+    middle = median(medians)
+    low, _, high = quantiles(medians, n=4, method="inclusive") if len(medians) > 1 else (middle,) * 3
+    least = min(min(b.calls) for b in blocks)
+    return BlockTimes(middle, (high - low) / middle, least, sum(len(b.calls) for b in blocks), undisturbed, total)

@@ -1,0 +1,113 @@
+"""A process that builds or runs candidates on request: `python -m tilewright.measure.worker` (`worker_process.py`).
+
+The protocol is lines of JSON on standard input and output. The first line from the worker is {"ready": version}. Then
+every request is answered by {"value": ...} or {"failure": [kind, message]}:
+
+    {"do": "limit", "bytes": 4294967296}
+    {"do": "build", "task": {...}, "candidate": {...}, "cases": [{"n0": 8}, {"n0": 64}]}
+    {"do": "run", "candidate": {...}, "incumbent": null, "cases": [{...}], "options": [2, [3, 0.01, 0.0, 0.002], 3.0],
+     "limits": [10.0, 4294967296]}
+
+`limit` bounds the memory of builds, which run in the worker itself: its caches make the next one faster, and if it dies
+a new one is started. A run is forked, so that the worker outlives it. What is built is read without trust; the code
+that is run is restricted in time and memory alone.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from typing import Any, TextIO
+
+from tilewright.errors import ScheduleError, TaskError, TilewrightError, TraceError, VerifyError
+from tilewright.measure.build import build_candidate, decode_built, decode_candidate, encode_built
+from tilewright.measure.interleaved_blocks import RunPlan
+from tilewright.measure.isolation import IsolatedError, Limits, call_isolated, limit_memory
+from tilewright.measure.run import RunOptions, WrongAnswerError, check_and_time, read_case
+from tilewright.optimize import task_json
+from tilewright.optimize.measurer import FailureKind
+from tilewright.version import __version__
+
+Reply = dict[str, Any]
+
+ILLEGAL = (ScheduleError, VerifyError, TraceError, TaskError)
+"""Errors of what a candidate asks for; others are faults of code generation."""
+
+
+def answer_build(request: Mapping[str, Any]) -> Reply:
+    """Builds a candidate; the same in every process."""
+    try:
+        task = task_json.decode(request["task"])
+        built = build_candidate(task, decode_candidate(request["candidate"]), request["cases"])
+    except ILLEGAL as error:
+        return failed(FailureKind.ILLEGAL_PROGRAM, str(error))
+    except MemoryError as error:
+        return failed(FailureKind.OUT_OF_MEMORY, str(error) or "its loops or code take too much memory")
+    except (TilewrightError, RecursionError, ValueError, KeyError, TypeError) as error:
+        return failed(FailureKind.BUILD_ERROR, f"{type(error).__name__}: {error}")
+    return {"value": encode_built(built)}
+
+
+def answer_run(request: Mapping[str, Any]) -> Reply:
+    """Checks and times a built candidate in a process of its own."""
+    threads, plan, max_ratio = request["options"]
+    options = RunOptions(threads, RunPlan(*plan), max_ratio)
+
+    def run() -> Reply:
+        cases = [read_case(c) for c in request["cases"]]
+        incumbent = request["incumbent"]
+        try:
+            candidate = decode_built(request["candidate"])
+            return {"value": check_and_time(candidate, incumbent and decode_built(incumbent), cases, options)}
+        except WrongAnswerError as error:
+            return failed(FailureKind.WRONG_ANSWER, str(error))
+        except TilewrightError as error:
+            return failed(FailureKind.BUILD_ERROR, str(error))
+
+    try:
+        return call_isolated(run, Limits(*request["limits"]))
+    except IsolatedError as error:
+        return failed(error.kind, error.message)
+
+
+def answer_limit(request: Mapping[str, Any]) -> Reply:
+    """Limits the memory of what this process does from now on."""
+    limit_memory(request["bytes"])
+    return {"value": None}
+
+
+def failed(kind: FailureKind, message: str) -> Reply:
+    """The answer of a failure."""
+    return {"failure": [kind.value, message]}
+
+
+ANSWERS: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
+    "limit": answer_limit,
+    "build": answer_build,
+    "run": answer_run,
+}
+
+
+def serve(source: TextIO, answer: Callable[[Reply], None]) -> None:
+    """Answers the requests in the lines of `source`, which end with the parent."""
+    answer({"ready": __version__})
+    for line in source:
+        request = json.loads(line)
+        answer(ANSWERS[request["do"]](request))
+
+
+def main() -> None:
+    """Entry point of the process."""
+    # what is measured may print: standard output becomes standard error, and only answers go to the parent
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    try:
+        serve(sys.stdin, lambda data: print(json.dumps(data), file=answers, flush=True))
+    except Exception:
+        traceback.print_exc()
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Worker processes as their parent sees them: started, asked, stopped at a time limit, replaced where they die.
+
+They are started as programs and speak JSON, so they work wherever a program can be started: from Jupyter, from daemonic
+workers of `multiprocessing`, from scripts without a `__main__` guard, and after threads exist.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tilewright.errors import MeasureError
+from tilewright.measure.isolation import describe_status
+from tilewright.measure.worker import Reply, failed
+from tilewright.optimize.measurer import FailureKind
+
+MODULE = "tilewright.measure.worker"
+
+START_SECONDS = 60.0
+"""Longest time that a worker may take to start; imports take half a second on an idle machine."""
+
+MESSAGE_BYTES = 400
+"""What is shown of the last output of a worker that died."""
+
+_OUT_OF_MEMORY_WORDS = ("out of memory", "MemoryError", "bad_alloc", "Cannot allocate memory")
+_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class WorkerProcess:
+    """One worker.
+
+    Args:
+        memory_bytes: memory of what it does itself; None without a limit.
+
+    Raises:
+        MeasureError: it cannot be started.
+    """
+
+    def __init__(self, memory_bytes: int | None = None) -> None:
+        if not sys.executable:
+            raise _start_error("the path of the interpreter is not known")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+        self._received = b""
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=self._errors, env=_environment(), start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            self._errors.close()
+            raise _start_error(str(error)) from error
+        ready = self._answer(time.monotonic() + START_SECONDS)
+        if ready is None or "ready" not in ready:
+            reason = self._last_output() or "it gave no answer"
+            self.close()
+            raise _start_error(reason)
+        if memory_bytes is not None:
+            self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._process.poll() is None
+
+    def ask(self, request: Mapping[str, Any], seconds: float) -> Reply:
+        """Sends a request and waits for the answer; a worker that dies or takes too long gives a failure and ends."""
+        self.send(request)
+        return self.receive(time.monotonic() + seconds, seconds)
+
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Sends a request, which `receive` answers."""
+        stdin = self._process.stdin
+        if stdin is not None:
+            with suppress(OSError):  # of a worker that died: its answer says so
+                stdin.write(json.dumps(request).encode() + b"\n")
+                stdin.flush()
+
+    def receive(self, end: float, seconds: float) -> Reply:
+        """The answer, or a failure at the time `end` of the monotonic clock, `seconds` after the request."""
+        answer = self._answer(end)
+        if answer is not None:
+            return answer
+        if time.monotonic() >= end and self.is_alive:
+            self.close()
+            return failed(FailureKind.TIMEOUT, f"it was not done after {seconds:g} s")
+        status = self._process.wait()
+        output = self._last_output()
+        self.close()
+        if any(word in output for word in _OUT_OF_MEMORY_WORDS):
+            return failed(FailureKind.OUT_OF_MEMORY, output)
+        return failed(FailureKind.CRASH, f"{describe_status(status)}; {output}" if output else describe_status(status))
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when an answer comes."""
+        return self._process.stdout.fileno() if self._process.stdout is not None else -1
+
+    def _answer(self, end: float) -> Reply | None:
+        """The next line of the worker; None where it died or time ran out."""
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.fileno(), selectors.EVENT_READ)
+            while b"\n" not in self._received:
+                left = end - time.monotonic()
+                if left <= 0 or not selector.select(left):
+                    return None
+                part = os.read(self.fileno(), 1 << 20)
+                if not part:
+                    return None
+                self._received += part
+        line, _, self._received = self._received.partition(b"\n")
+        return json.loads(line)
+
+    def _last_output(self) -> str:
+        """The end of what the worker printed, on one line."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - MESSAGE_BYTES))
+        return " ".join(self._errors.read().decode(errors="replace").split())
+
+    def close(self) -> None:
+        """Ends the worker and what it started."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        self._process.wait()
+        self._errors.close()
+
+
+class WorkerPool:
+    """Workers that are started on need and replaced where they die; a context manager.
+
+    Args:
+        count: number of workers.
+        memory_bytes: memory of what each of them does itself; None without a limit.
+    """
+
+    def __init__(self, count: int, memory_bytes: int | None = None) -> None:
+        self._count, self._memory_bytes = count, memory_bytes
+        self._idle: list[WorkerProcess] = []
+        self._busy: dict[WorkerProcess, tuple[int, float]] = {}
+
+    def ask_all(self, requests: Sequence[Mapping[str, Any]], seconds: float) -> list[Reply]:
+        """The answers to requests, in their order; each may take so many seconds.
+
+        Raises:
+            MeasureError: no worker can be started.
+        """
+        answers: dict[int, Reply] = {}
+        waiting = list(enumerate(requests))[::-1]
+        try:
+            while waiting or self._busy:
+                while waiting and len(self._busy) < self._count:
+                    self._assign(*waiting.pop(), seconds)
+                for worker in self._ready():
+                    number, end = self._busy.pop(worker)
+                    answers[number] = worker.receive(end, seconds)
+                    if worker.is_alive:
+                        self._idle.append(worker)
+        finally:
+            # left over only where an error or an interrupt ended the loop
+            for worker in self._busy:
+                worker.close()
+            self._busy.clear()
+        return [answers[k] for k in range(len(requests))]
+
+    def _assign(self, number: int, request: Mapping[str, Any], seconds: float) -> None:
+        # one that died meanwhile must not look like a failure of this request
+        while self._idle and not self._idle[-1].is_alive:
+            self._idle.pop().close()
+        worker = self._idle.pop() if self._idle else WorkerProcess(self._memory_bytes)
+        worker.send(request)
+        self._busy[worker] = number, time.monotonic() + seconds
+
+    def _ready(self) -> Iterator[WorkerProcess]:
+        """The workers that answered, died, or ran out of time; waits until there is one."""
+        with selectors.DefaultSelector() as selector:
+            for worker in self._busy:
+                selector.register(worker.fileno(), selectors.EVENT_READ, worker)
+            end = min(end for _, end in self._busy.values())
+            answered = [key.data for key, _ in selector.select(max(0.0, end - time.monotonic()))]
+        now = time.monotonic()
+        late = [w for w, (_, end) in self._busy.items() if end <= now]
+        return iter(dict.fromkeys([*answered, *late]))
+
+    def close(self) -> None:
+        """Ends all workers."""
+        for worker in self._idle:
+            worker.close()
+        self._idle.clear()
+
+    def __enter__(self) -> "WorkerPool":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _environment() -> dict[str, str]:
+    """Workers find this package where this process does, and start no threads before they fork."""
+    root = str(Path(__file__).parents[2])
+    path = os.environ.get("PYTHONPATH")
+    single = dict.fromkeys(_THREAD_VARIABLES, "1")
+    return {**os.environ, **single, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+
+
+def _start_error(reason: str) -> MeasureError:
+    hint = "measuring runs programs in processes of their own; check that this one may start them"
+    return MeasureError(f"no worker process can be started: {reason}", where="measurer", hint=hint)

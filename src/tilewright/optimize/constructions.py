@@ -1,0 +1,86 @@
+"""Constructions of one compilation: what an optimizer has made of a task is kept, so that no task is constructed twice.
+
+Estimates (`cost_oracle.py`) and the compilation of kernels share them.
+"""
+
+from typing import Protocol, Self, TypeVar, runtime_checkable
+
+from tilewright.optimize.interface import Optimizer
+from tilewright.optimize.task import Task
+from tilewright.schedule.schedule import Schedule
+
+
+class Construction(Protocol):
+    """What an optimizer constructed for a task, before it is lowered."""
+
+    @property
+    def nanoseconds(self) -> tuple[float, ...]:
+        """Times of the programs by the cost model, best first."""
+        ...
+
+    def without_search(self) -> Self:
+        """The same without the states of the search, which take megabytes."""
+        ...
+
+
+C = TypeVar("C", bound=Construction)
+
+
+@runtime_checkable
+class ConstructingOptimizer(Optimizer, Protocol[C]):
+    """An optimizer that chooses programs by estimated time before it lowers one of them."""
+
+    def construct(self, task: Task) -> C | None:
+        """The best programs; None where the optimizer does not apply to the task."""
+        ...
+
+    def schedule(self, construction: C | None, task: Task) -> Schedule | None:
+        """The schedule of the best program that can be lowered; None where there is none."""
+        ...
+
+
+class Constructions:
+    """The constructions of an optimizer, by the hash of their task.
+
+    Attributes:
+        optimizer: the optimizer.
+        constructed: number of tasks that it has worked on, each once.
+        reused: number of schedules that were made from constructions of earlier estimates.
+    """
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.constructed = 0
+        self.reused = 0
+        self._known: dict[str, tuple[Task, Construction | None]] = {}
+
+    def representative(self, task: Task) -> Task:
+        """The first task of the same hash that was constructed, whose names may differ; the task itself where there
+        is none."""
+        return self._known.get(task.hash, (task, None))[0]
+
+    def estimate(self, task: Task) -> float | None:
+        """Nanoseconds of the best program; None where the optimizer constructs or estimates none."""
+        if not isinstance(self.optimizer, ConstructingOptimizer):
+            return None
+        construction = self._construct(self.optimizer, task)
+        return construction.nanoseconds[0] if construction is not None and construction.nanoseconds else None
+
+    def schedule(self, task: Task) -> Schedule | None:
+        """The schedule of a task, named as the task is; None where the optimizer does not apply.
+
+        Args:
+            task: one with the names of its `representative`.
+        """
+        if not isinstance(self.optimizer, ConstructingOptimizer):
+            self.constructed += 1
+            return self.optimizer.optimize(task)
+        self.reused += task.hash in self._known
+        return self.optimizer.schedule(self._construct(self.optimizer, task), task)
+
+    def _construct(self, optimizer: ConstructingOptimizer[C], task: Task) -> C | None:
+        if task.hash not in self._known:
+            self.constructed += 1
+            construction = optimizer.construct(task)
+            self._known[task.hash] = (task, None if construction is None else construction.without_search())
+        return self._known[task.hash][1]  # pyright: ignore[reportReturnType] - of the same optimizer

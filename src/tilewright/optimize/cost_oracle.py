@@ -1,0 +1,88 @@
+"""Estimated time of kernels, by which the alternatives of a program are chosen (`graph/alternatives.py`).
+
+The time of a kernel with a reduction is that of the program which the compilation's own optimizer constructs for it,
+and the construction is kept: a kernel of the program that is chosen is not constructed again. All other kernels are
+data movement: their operands and results travel to and from the shared cache, or memory where they do not fit it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tilewright.expr.computation import Computation
+from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars, loads
+from tilewright.graph.kernel import Kernel
+from tilewright.machine.model import Machine
+from tilewright.optimize.constructions import Constructions
+from tilewright.optimize.kernel_task import TaskContext, lower_kernel
+from tilewright.tile.shape_samples import Ranges, representative_size, value_of
+
+SHARED_CACHE_LEVEL = 2
+"""The cache level that keeps one stage's results for the next: several megabytes do not survive in a core's private
+caches. Weights are read from memory: the rest of the network passes through every cache between two uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class CostOracle:
+    """A function of a kernel, and of the names of the program's constants, to nanoseconds; None without an estimate.
+
+    Symbolic sizes count as the middle of their ranges (`tile.shape_samples.representative_size`).
+
+    Attributes:
+        machine: the machine that the kernels run on.
+        context: what all tasks of the program have in common.
+        constructions: those of the compilation's optimizer.
+    """
+
+    machine: Machine
+    context: TaskContext
+    constructions: Constructions
+
+    def __call__(self, kernel: Kernel, constants: frozenset[str]) -> float | None:
+        """Nanoseconds of a kernel on all cores, weights read from memory."""
+        ranges = self.context.ranges
+        if not any(s.is_reduction for s in kernel.stages):
+            return data_movement_time(kernel, self.machine, ranges)
+        time = self.constructions.estimate(lower_kernel(kernel, constants, self.context).sampled_task)
+        if time is None:
+            return None
+        read = sum(_bytes(b, ranges) for b in kernel.reads if b.name in constants)
+        return time + read / self.machine.levels[-1].gbs(self.machine.cores)
+
+
+def data_movement_time(kernel: Kernel, machine: Machine, ranges: Ranges | None = None) -> float:
+    """Nanoseconds of a kernel that only moves data, on all cores.
+
+    A written line is read first; a store whose lanes are not contiguous writes its elements one by one. The operands,
+    results of previous kernels, are still in the shared cache if they and this kernel's results fill at most half of
+    it: the previous kernel read operands, too.
+    """
+    read, written = (sum(_bytes(b, ranges) for b in buffers) for buffers in (kernel.inputs, kernel.outputs))
+    caches = (x for x in machine.levels[SHARED_CACHE_LEVEL:-1] if x.bytes >= 2 * (read + written))
+    source = next(caches, machine.levels[-1])
+    bytes_moved = read + 2 * written
+    scattered = sum(_elements(s.output, ranges) for s in kernel.stages if _is_transpose(s))
+    scatter_time = scattered * machine.cost.scatter_cycles / (machine.ghz * machine.cores)
+    return bytes_moved / source.gbs(machine.cores) + machine.sync_us * 1e3 + scatter_time
+
+
+def _is_transpose(stage: Computation) -> bool:
+    """Whether the last axis of the results is not the last index of an operand."""
+    last = stage.axes[-1].var if stage.axes else None
+    return last is not None and any(x.indices and last not in free_vars(x.indices[-1]) for x in loads(stage.body))
+
+
+def _bytes(b: Buffer, ranges: Ranges | None = None) -> float:
+    return _elements(b, ranges) * b.dtype.bytes
+
+
+def _elements(b: Buffer, ranges: Ranges | None) -> float:
+    return _volume(b.shape, ranges)
+
+
+def _volume(extents: Sequence[Expr], ranges: Ranges | None) -> float:
+    symbols: dict[Var, int] = {v: representative_size(v, ranges) for n in extents for v in free_vars(n)}
+    total = 1.0
+    for n in extents:
+        total *= value_of(n, symbols)
+    return total
