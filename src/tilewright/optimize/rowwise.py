@@ -85,7 +85,7 @@ def rowwise_tree(task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | Non
     Raises:
         ScheduleError: windows stand before the last stage.
     """
-    stages, rank = _stages(task, plan), task.fusion.outer_rank
+    stages, rank = _split_stages(task, plan), task.fusion.outer_rank
     if any(x.is_register_reduction for x in stages[:-1]):
         raise ScheduleError("a window stage is not the last one", where=f"func {task.func.name!r}")
     last = stages[-1]
@@ -127,7 +127,7 @@ def _rows_per_block(stages: Sequence[_Stage], extents: Sequence[Expr]) -> int:
     return max((k for k in range(1, max_rows + 1) if rows % k == 0), default=1)
 
 
-def _stages(task: Task, plan: RowwisePlan) -> list[_Stage]:
+def _split_stages(task: Task, plan: RowwisePlan) -> list[_Stage]:
     """The stages in order. Reductions with many results per row, and those that write the final result, accumulate in
     registers: their element-wise reader, if need be an inserted copy, joins their stage."""
     func_blocks, names = blocks(task.func.body), axis_names(task.func)
@@ -165,7 +165,7 @@ def _stage_nest(
     inner_rows = [Loop(stage.axes[rank - 1], 1, ())] if rank and rows_per_block > 1 else []
     spatial = [(k, i.extent) for k, i in enumerate(stage.final.iters) if i.kind is IterKind.SPATIAL and k >= rank]
     if is_last:
-        axes = RowAxes(stage.axes, dict(spatial))
+        axes = RowAxes(stage.axes, dict(spatial), rank > 0)
         if not stage.is_register_reduction:
             return nest(inner_rows, *elementwise_stage(node, axes, store, target, tile))
         if spatial:

@@ -48,10 +48,12 @@ class RowAxes:
     Attributes:
         names: of all axes of the block that stores them.
         points: of those that have loops within a block of rows.
+        is_enclosed: whether there are loops over rows around the stage.
     """
 
     names: tuple[str, ...]
     points: Mapping[int, Expr]
+    is_enclosed: bool = True
 
 
 def elementwise_stage(
@@ -109,8 +111,11 @@ def window_stage(
         row = over_tiles.pop()
         tile_rows = [Loop(row.axis, 1, (), LoopKind.UNROLLED)]
         over_tiles += [] if is_literal(points[others[-1]], tile.rows) else [Loop(row.axis, tile.rows, ())]
+    if not (axes.is_enclosed or over_tiles or over_vectors):
+        # accumulators belong to an iteration of a loop
+        over_vectors = [Loop(axes.names[tile.lane], literal_or_large(points[tile.lane]), ())]
     accumulated = [others[-1]] if tile_rows and tile.rows > 1 else []
-    body = _accumulation(total, accumulated, tile)
+    body = _accumulation_nest(total, accumulated, tile)
     return nest([*over_tiles, *over_vectors], *body, *nest([*tile_rows, lanes], store))
 
 
@@ -127,7 +132,7 @@ def _default_window_tile(node: Block, final: Block, axes: RowAxes, target: Targe
     return StageTile(lane, vectors, height, taps <= MAX_UNROLLED_TAPS)
 
 
-def _accumulation(total: BlockedSum, rows: Sequence[int], tile: StageTile) -> tuple[Node, ...]:
+def _accumulation_nest(total: BlockedSum, rows: Sequence[int], tile: StageTile) -> tuple[Node, ...]:
     """Accumulators in registers: window loops outside, rows unrolled, lanes innermost."""
     kind = LoopKind.UNROLLED if tile.unrolled else LoopKind.SERIAL
     window = [Loop(x.axis, x.step, (), kind) for x in total.loops()]

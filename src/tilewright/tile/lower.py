@@ -14,7 +14,7 @@ from tilewright.tile.remainder import remainder_parts
 from tilewright.tile.tree import Compute, Loop, TileTree, nest
 
 
-def program_tree(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> TileTree:
+def tile_program_tree(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> TileTree:
     """The tree of a program.
 
     Args:
@@ -33,12 +33,12 @@ def program_tree(program: TileProgram, func: Func, parallel: bool = True, cores:
 
 
 def lower_program(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> Schedule:
-    """The schedule of a program; arguments as of `program_tree`.
+    """The schedule of a program; arguments as of `tile_program_tree`.
 
     Raises:
         ScheduleError: the program is not legal, or one of its steps is not legal for these loops.
     """
-    return lower_tree(program_tree(program, func, parallel, cores), func)
+    return lower_tree(tile_program_tree(program, func, parallel, cores), func)
 
 
 def _elementwise_tree(program: TileProgram, func: Func, parallel: bool) -> TileTree:

@@ -87,7 +87,7 @@ def _extents(func: Func, statements: Statements) -> Mapping[str, Expr]:
     return {a.axis: i.extent for a, i in pairs}
 
 
-def _points(tree: TileTree, extents: Mapping[str, Expr]) -> Mapping[int, Expr]:
+def _points(tree: TileTree, extents: Mapping[str, Expr]) -> dict[int, Expr]:
     """The points that every loop over one of the kernel's axes covers, by its identity."""
     points: dict[int, Expr] = {}
     for node, enclosing in walk_tree(tree.body):
@@ -111,14 +111,14 @@ class TreeLowering:
 
     Attributes:
         s: the schedule.
-        points: points that a loop covers, by the loop's identity: those of its axis, or of a tile of the loop over the
-            axis around it.
+        points: points that a loop covers, by the loop's identity: those of its axis that are needed at its place, or of
+            a tile of the loop over the axis around it.
         placed: names of the loops that have their place.
         parallel: names of the loops that will be parallel.
     """
 
     s: Schedule
-    points: Mapping[int, Expr]
+    points: dict[int, Expr]
     placed: set[str] = field(default_factory=set[str])
     parallel: list[str] = field(default_factory=list[str])
 
@@ -138,14 +138,22 @@ class TreeLowering:
         last = statements[computes(node)[-1].statement]
         if enclosing is not None and not is_placed:
             self.s.do("compute_at", last.block, enclosing)
+        loops = self._needed_loops(last, spine.loops)
         if isinstance(spine.end, Compute):
             self.store(last, spine.end)
-            names = self.lower_nest(last, spine.loops, statements)
+            names = self.lower_nest(last, loops, statements)
         else:
-            names = self._place_loops(last, spine.loops, spine.end)
+            names = self._place_loops(last, loops, spine.end)
             self._lower_parts(spine.end, statements, names[-1] if names else enclosing)
-        self.lower_producers(spine.loops, names, statements)
-        self._peel_tails(last, spine.loops, names, statements)
+        self.lower_producers(loops, names, statements)
+        self._peel_tails(last, loops, names, statements)
+
+    def _needed_loops(self, statement: Statement, loops: Sequence[Loop]) -> list[Loop]:
+        """The loops of a nest without those around a single node over axes of which one point is needed at its place:
+        the statement has no loop over these."""
+        own_loops = self._own_loops(statement)
+        positions = [statement.position(x.axis, x.step) for x in loops]
+        return [x for x, k in zip(loops, positions, strict=True) if k is None or k in own_loops or len(x.body) > 1]
 
     def lower_nest(self, statement: Statement, loops: Sequence[Loop], statements: Statements) -> list[str]:
         """Places, initialises and marks the loops of a statement that has its place; returns their names."""
@@ -187,6 +195,9 @@ class TreeLowering:
         names: dict[int, str] = {}
         for position, tiles in steps.items():
             unit = statement.axes[position].unit
+            if unit == 1:
+                # fewer than those of the axis where its readers need fewer
+                self.points[id(tiles[0])] = loop_extent(self.s, own_loops[position])
             is_open = partition is not None and tiles[-1].step > unit
             split_names = self._split(own_loops.pop(position), tiles, unit, is_open)
             if is_open:
