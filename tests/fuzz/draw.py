@@ -121,6 +121,8 @@ class Draw:
     def _near(self, block: Block | None, other: Block) -> bool:
         if block is None:
             return False
+        if self.primitive == "compute_with":
+            return other is not block
         if self.primitive in PRODUCERS:
             return other is not block and block.body.buffer in read_buffers(other)
         if self.primitive in CONSUMERS or self.primitive == "rolling_update":

@@ -134,6 +134,7 @@ class Builder(Options):
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: dict[str, tuple[tuple[Dim, ...], str]] = {}
+        self.further: dict[str, str] = {}
         self.opset, self.smooth, self.added = OPSET, False, False
         self.whole = self.flag("whole", 0.6)
 
@@ -179,6 +180,17 @@ class Builder(Options):
         self.nodes.append(helper.make_node(op, list(inputs), [out], name=name, **attributes))
         return out
 
+    def node_with_results(self, op: str, dtypes: Sequence[str], *inputs: str, **attributes: object) -> str:
+        """The name of the first result of a new node with several; the others are results of the model.
+
+        Types are those of the results but the first.
+        """
+        out = self.node(op, *inputs, **attributes)
+        names = [f"{out}_{k}" for k in range(len(dtypes))]
+        self.nodes[-1].output.extend(names)
+        self.further |= dict(zip(names, dtypes, strict=True))
+        return out
+
     def epilogue(self, result: str, dtype: str, channels: int | None = None, place: int = -1) -> str:
         """The result, or what element-wise nodes behind the operator make of it.
 
@@ -219,13 +231,14 @@ class Builder(Options):
         return tuple(d for d in dims if d) if is_complete and None not in dims else None
 
     def model(self, result: str, dtype: str) -> ModelProto:
-        """What there is so far as a model with that result."""
+        """What there is so far as a model with that result, and further results of nodes that have several."""
         inputs = [
             helper.make_tensor_value_info(n, TYPES[t], [d.name or d.size for d in dims])
             for n, (dims, t) in self.inputs.items()
         ]
-        output = helper.make_tensor_value_info(result, TYPES[dtype], None)
-        graph = helper.make_graph(self.nodes, "operator", inputs, [output], self.constants)
+        results = {result: dtype, **self.further}
+        outputs = [helper.make_tensor_value_info(name, TYPES[t], None) for name, t in results.items()]
+        graph = helper.make_graph(self.nodes, "operator", inputs, outputs, self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=10)
 
     def finished(self, result: str, dtype: str, rounding: Rounding) -> RandomModel:

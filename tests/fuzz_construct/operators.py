@@ -12,6 +12,7 @@ from tests.fuzz_construct.rows import (
     reduction,
     root_mean_square_norm,
     softmax,
+    statistics,
 )  # fmt: skip
 from tests.fuzz_construct.windows import convolution, pooling, transposed_convolution
 
@@ -20,7 +21,7 @@ KINDS: Mapping[str, Callable[[Builder], RandomModel]] = {
     for f in (
         gemm, matmul, einsum, integer_product, convolution, transposed_convolution, pooling, reduction,
         place_of_extreme, softmax, attention, layer_norm, root_mean_square_norm, image_norm, transpose, moved, chain,
-        resize,
+        resize, statistics,
     )
 }  # fmt: skip
 """Every kind of operator by name."""

@@ -29,6 +29,20 @@ def reduction(b: Builder) -> RandomModel:
     return b.finished(b.epilogue(y, t), t, rounding)
 
 
+def statistics(b: Builder) -> RandomModel:
+    """Several reductions of one tensor over the same axis, and perhaps what is above the mean."""
+    t = b.choice("dtype", FLOATS)
+    rank = b.number("rank", 1, 3)
+    dims = [b.dim(f"n{k}", (300, 130, 33)[rank - 1]) for k in range(rank)]
+    x, axis = b.feed("X", dims, t), b.number("axis", 0, rank - 1)
+    over = b.constant("axes", np.array([axis], np.int64))
+    for k in range(b.number("count", 1, 3)):
+        b.further[b.node(b.choice(f"op {k}", tuple(REDUCERS)), x, over, keepdims=int(b.flag(f"kept {k}")))] = t
+    mean = b.node("ReduceMean", x, over, keepdims=1)
+    b.further |= {mean: t} if b.flag("mean") else {}
+    return b.finished(b.node("Sub", x, mean), t, Rounding.SMOOTH)
+
+
 def place_of_extreme(b: Builder) -> RandomModel:
     """ArgMax and ArgMin: where the first or the last of the largest or smallest elements is."""
     t = b.choice("dtype", (*FLOATS, "int32", "int8"))
@@ -60,7 +74,9 @@ def layer_norm(b: Builder) -> RandomModel:
     operands = [b.weights("scale", (columns.size,), t)]
     operands += [b.weights("shift", (columns.size,), t)] if b.flag("shifted") else []
     # a large epsilon: rows whose elements are all but equal would only tell rounding errors apart
-    y = b.node("LayerNormalization", x, *operands, axis=-1, epsilon=0.1)
+    # statistics are computed in float32
+    statistics = ("float32", "float32") if b.flag("statistics", 0.4) else ()
+    y = b.node_with_results("LayerNormalization", statistics, x, *operands, axis=-1, epsilon=0.1)
     return b.finished(b.epilogue(y, t), t, Rounding.SMOOTH)
 
 

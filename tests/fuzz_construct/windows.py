@@ -87,5 +87,6 @@ def pooling(b: Builder) -> RandomModel:
         attributes = {}
     rest = {"count_include_pad": int(b.flag("padding counts"))} if op == "AveragePool" else {}
     rest |= {} if op.startswith("Global") else {"ceil_mode": int(b.flag("rounded up", 0.2))}
-    y = b.node(op, x, **attributes, **rest)
+    places = ("int64",) if op == "MaxPool" and b.flag("places", 0.4) else ()
+    y = b.node_with_results(op, places, x, **attributes, **rest)
     return b.finished(b.epilogue(y, t), t, Rounding.NONE if "Max" in op else Rounding.LINEAR)

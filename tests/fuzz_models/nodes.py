@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tests.fuzz_models import control, data, elements, moves, windows
+from tests.fuzz_models import control, data, elements, moves, several, windows
 from tests.fuzz_models.builder import Builder, UnfitError
 
 Kind = Callable[[Builder, str], None]
@@ -15,13 +15,15 @@ KINDS: Mapping[str, Kind] = {
         elements.doubled, windows.convolution, windows.pooling, windows.whole_pooling, moves.transpose, moves.flat,
         moves.computed, moves.unit, moves.slice_, moves.split, moves.gather, moves.pad, moves.expand, moves.tile,
         moves.counting, data.top_k, data.compress, data.non_zero, data.unique, data.suppression, control.conditional,
-        control.loop, control.sequence,
+        control.loop, control.sequence, several.statistics, several.deviation, several.softmax_in_parts,
+        several.layer_norm_with_statistics,
     )
 }  # fmt: skip
 """Every kind of node by name."""
 
 OFTEN = (*KINDS, "unary", "binary", "binary", "binary", "top_k", "compress", "non_zero", "unique", "convolution",
-         "pooling", "pooling", "matmul", "reduction")  # fmt: skip
+         "pooling", "pooling", "matmul", "reduction", "statistics", "deviation", "softmax_in_parts",
+         "layer_norm_with_statistics")  # fmt: skip
 """From which kinds are drawn."""
 
 MOST_NODES = 12

@@ -31,9 +31,10 @@ def _dims(x: Value, channels: str, attrs: dict[str, object], shape: tuple[int, .
 
 
 def _emit(
-    b: Builder, op: str, inputs: list[str], x: Value, channels: str, attrs: dict[str, object], exact: bool
-) -> None:
-    """A node whose literal sizes are known when it has run.
+    b: Builder, op: str, inputs: list[str], x: Value, channels: str, attrs: dict[str, object], exact: bool,
+    outputs: int = 1,
+) -> None:  # fmt: skip
+    """A node whose literal sizes are known when it has run; all outputs have one shape.
 
     A window that does not fit is an error, unless sizes are rounded up. ONNX Runtime rounds (1 - 2) / 2 up in any case.
     """
@@ -47,10 +48,11 @@ def _emit(
         if any((kernel[k] - 1) * dilations[k] >= sizes[k] + pads[k] + pads[space + k] for k in range(space)):
             raise UnfitError
     unknown = [x.dims[0], channels, *("?" * (x.rank - 2))]
-    (y,) = b.emit(op, inputs, [unknown], exact, **attrs)
-    if not y.array.size:
+    values = b.emit(op, inputs, [unknown] * outputs, exact, **attrs)
+    if not values[0].array.size:
         raise UnfitError
-    b.values[-1] = Value(y.name, y.array, tuple(_dims(x, channels, attrs, y.array.shape)), y.exact)
+    dims = tuple(_dims(x, channels, attrs, values[0].array.shape))
+    b.values[-outputs:] = [Value(y.name, y.array, dims, y.exact) for y in values]
 
 
 def convolution(b: Builder, n: str) -> None:
@@ -79,7 +81,9 @@ def pooling(b: Builder, n: str) -> None:
         attrs["ceil_mode"] = 1
     if op == "AveragePool" and b.opset >= 7 and b.flag(f"{n} counted", 0.3):
         attrs["count_include_pad"] = 1
-    _emit(b, op, [x.name], x, x.dims[1], attrs, x.exact and op == "MaxPool")
+    # of values that rounding makes equal or not, the places may differ
+    places = op == "MaxPool" and x.exact and b.opset >= 8 and b.flag(f"{n} places", 0.4)
+    _emit(b, op, [x.name], x, x.dims[1], attrs, x.exact and op == "MaxPool", 2 if places else 1)
 
 
 def whole_pooling(b: Builder, n: str) -> None:

@@ -61,7 +61,7 @@ def test_an_epilogue_of_a_result_that_others_read_too_is_a_stage_of_a_row() -> N
     x, t = buffer("x", N, 5, 4), buffer("t", N, 5)
     stages = [reduced(t, "ij", axes("r", [4]), x[i, j, r]), pointwise(buffer("y", N, 5), "ij", t[i, j] + 1.0)]
     kernel = make_kernel(stages, [s.output for s in stages])
-    assert kernel.fusion == Fusion(FusionPattern.ROWWISE, 1, (register_reduction(), ELEMENTWISE))
+    assert kernel.fusion == Fusion(FusionPattern.ROWWISE, 1, (ROW_REDUCTION, ELEMENTWISE))
     assert [b.name for b in kernel.outputs] == ["out0", "out1"]
 
 

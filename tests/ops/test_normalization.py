@@ -66,9 +66,18 @@ def test_batch_normalization_rejects(lengths, message):
         define(NodeCase("BatchNormalization", [normal(2, 3, 4), *(normal(n) for n in lengths)]), constants=())
 
 
-def test_batch_normalization_in_training_mode_falls_back():
-    with pytest.raises(UnsupportedError, match="training mode is not supported"):
-        define(NodeCase("BatchNormalization", [normal(2, 3, 4), *statistics(3)], {"training_mode": 1}, outputs=3))
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (5, 3, 4, 2), (1, 3, 7)])
+@pytest.mark.parametrize("attributes", [{}, {"momentum": 0.75, "epsilon": 1e-3}])
+def test_batch_normalization_in_training_mode(shape, attributes):
+    inputs = [normal(*shape), *statistics(3)]
+    for outputs in (1, 3):
+        case = NodeCase("BatchNormalization", inputs, {"training_mode": 1, **attributes}, outputs=outputs)
+        check(case, tolerance=Tolerance(1e-5, 1e-6))
+
+
+def test_batch_normalization_in_training_mode_of_old_models_falls_back():
+    with pytest.raises(UnsupportedError, match="training mode before opset 14 is not supported"):
+        define(NodeCase("BatchNormalization", [normal(2, 3, 4), *statistics(3)], outputs=5, opset=9))
 
 
 def test_batch_normalization_with_statistics_per_element():

@@ -5,7 +5,7 @@ from tests.optimize import programs
 from tests.optimize.programs import Program, axes, buffer
 
 from tilewright.expr.computation import Computation, Reducer
-from tilewright.expr.dtype import int8, int32
+from tilewright.expr.dtype import int8, int32, int64
 from tilewright.expr.nodes import Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select
 
@@ -141,3 +141,21 @@ KERNELS = {
     "row_sums": Program([row_sums(M, 100)], {M: 7}),
     "column_maxima": Program([column_maxima(M, 40)], {M: 9}),
 }
+
+
+def maxima_with_places(
+    channels: Expr | int, size: tuple[int, int], taps: tuple[int, int], stride: int
+) -> list[Computation]:
+    """The maximum of every window, and the first place in the plane where it is."""
+    h, w = size
+    outs = (channels, (h - taps[0]) // stride + 1, (w - taps[1]) // stride + 1)
+    a, b, c, p, q = (Var(n) for n in "abcpq")
+    x, best, first = buffer("x", (channels, h, w)), buffer("best", outs), buffer("first", outs, int64)
+    index = (a, b * stride + p, c * stride + q)
+    place = select(x[index].equals(best[a, b, c]), index[1] * w + index[2], const(h * w))
+    grid, window = axes("abc", outs), axes("pq", taps)
+    return [
+        Computation(best, grid, window, x[index], Reducer.MAX),
+        Computation(first, grid, window, place, Reducer.MIN),
+        Computation(buffer("y", outs, int64), grid, (), first[a, b, c] + a * (h * w)),
+    ]

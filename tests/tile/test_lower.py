@@ -17,6 +17,7 @@ from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
+from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine.shipped import machine_named
@@ -218,3 +219,15 @@ def test_a_program_prints_its_tile_sizes() -> None:
     assert str(tiled) == (
         "v_i0 28: 24 > 12 > 6; v_i1| 64: 64 > 32 > 32; v_r0+ 48: 48 > 48 > 1; order v_i0 v_i1; packed a1"
     )
+
+
+def test_threads_share_the_rows_of_packed_panels() -> None:
+    """Three panels of 64 columns on two threads would be two rounds."""
+    program, computed = a_product(((6, 64, 1), (6, 64, 48), (6, 64, 48)))
+    sketch = replace(program.sketch, packed=((1, 1),))
+    variable = replace(program.problem, operands=tuple(replace(o, constant=False) for o in program.problem.operands))
+    task = task_of(computed, "x86-64-v4")
+    func = lower_program(replace(program, problem=variable, sketch=sketch), task.func, True, 2).func
+    copy = next(s for s, _ in walk(func.body) if isinstance(s, For))
+    assert isinstance(copy.body, For)
+    assert [copy.kind, copy.body.kind] == [LoopKind.PARALLEL, LoopKind.PARALLEL]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tilewright.expr.computation import Computation, iteration_space_size
-from tilewright.expr.nodes import Const, Expr
+from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.expr.pattern import reads_elementwise
-from tilewright.expr.traversal import loads
+from tilewright.expr.traversal import free_vars, loads
 from tilewright.ops.definition import is_one
 
 MAX_INTERMEDIATE_BYTES = 192 << 10
@@ -19,11 +19,15 @@ MAX_INTERMEDIATE_BYTES = 192 << 10
 the stack (`loops.stack_size.MAX_STACK_BYTES`) is for partial sums and copies of results."""
 
 
+MIN_ROW_RESULTS = 32
+"""Results of a row that are worth vectors of their own: a few vectors of any target."""
+
+
 class FusionPattern(StrEnum):
     """How the computations of a kernel belong together."""
 
     ELEMENTWISE = "element-wise"
-    """One computation without a reduction."""
+    """Computations without reductions over one iteration space, each of which is a result of the kernel."""
 
     REDUCTION = "reduction"
     """One reduction, alone or with an element-wise epilogue."""
@@ -42,10 +46,10 @@ class StageRole(StrEnum):
     """It reduces nothing."""
 
     ROW_REDUCTION = "row reduction"
-    """It reduces a row to one value, which is an intermediate."""
+    """It reduces a row to one value: an intermediate, or one of several results of the kernel."""
 
     REGISTER_REDUCTION = "register reduction"
-    """It reduces to several values per row, or to results of the kernel, and accumulates in registers."""
+    """It reduces to several values per row, or to the only result of the kernel, and accumulates in registers."""
 
     EPILOGUE = "epilogue"
     """Element-wise, and the only reader of a register reduction, which it stores the results of."""
@@ -86,13 +90,15 @@ def fusion_of(stages: Sequence[Computation], outputs: Collection[str]) -> Fusion
         stages: in order of execution.
         outputs: names of the buffers that the kernel writes for others; all other results are intermediates.
     """
-    rank = shared_outer_axes(stages)
+    rank = row_rank(stages, [s.output for s in stages if s.output.name in outputs])
     return Fusion(_pattern(stages, outputs, rank), rank, _roles(stages, outputs, rank))
 
 
 def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> FusionPattern:
     if len(stages) == 1:
         return FusionPattern.REDUCTION if stages[0].is_reduction else FusionPattern.ELEMENTWISE
+    if share_iteration_space(stages) and all(s.output.name in outputs for s in stages):
+        return FusionPattern.ELEMENTWISE
     if len(stages) == 2 and stages[0].output.name not in outputs and has_elementwise_epilogue(stages):
         return FusionPattern.REDUCTION
     bytes_ = intermediate_bytes([s for s in stages if s.output.name not in outputs], rank)
@@ -108,8 +114,8 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
             result.append(FusedStage(StageRole.EPILOGUE))
         elif not s.is_reduction:
             result.append(FusedStage(StageRole.ELEMENTWISE))
-        elif len(s.axes) > rank or s.output.name in outputs:
-            epilogue = None if s.output.name in outputs else _epilogue(stages, k)
+        elif len(s.axes) > rank or (s.output.name in outputs and len(outputs) == 1):
+            epilogue = None if s.output.name in outputs else epilogue_of(stages, k)
             epilogues |= set() if epilogue is None else {epilogue}
             result.append(FusedStage(StageRole.REGISTER_REDUCTION, epilogue))
         else:
@@ -117,7 +123,7 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
     return tuple(result)
 
 
-def _epilogue(stages: Sequence[Computation], reduction: int) -> int | None:
+def epilogue_of(stages: Sequence[Computation], reduction: int) -> int | None:
     """Position of the only reader of a reduction's results, if it reads them element by element."""
     output = stages[reduction].output
     readers = [k for k, s in enumerate(stages) if output in s.inputs]
@@ -132,6 +138,45 @@ def _is_elementwise_reader(reader: Computation, producer: Computation) -> bool:
 def has_elementwise_epilogue(stages: Sequence[Computation]) -> bool:
     """Whether the last stage reads the results of the reduction before it at its own indices."""
     return len(stages) > 1 and stages[-2].is_reduction and _is_elementwise_reader(stages[-1], stages[-2])
+
+
+def share_iteration_space(stages: Sequence[Computation]) -> bool:
+    """Whether stages without reductions have the same axes, and read each other's results at their own indices."""
+    rank = len(stages[0].axes)
+    is_elementwise = all(len(s.axes) == rank and not s.is_reduction for s in stages)
+    return is_elementwise and shared_outer_axes(stages) == rank
+
+
+def row_rank(stages: Sequence[Computation], outputs: Collection[Buffer]) -> int:
+    """The number of leading axes that are rows.
+
+    All shared ones, unless every stage of a kernel with several outputs would have one result per row and its operands
+    are not contiguous along the reductions, as those of windows: then rows are long enough for vectors of results, and
+    0 where there are no such rows.
+
+    Args:
+        stages: in order of execution.
+        outputs: the results that are stored.
+    """
+    rank = shared_outer_axes(stages)
+    if len(outputs) < 2 or not all(is_one(row_size(s, rank)) for s in stages):
+        return rank
+    if all(_is_contiguous_reduction(s) for s in stages if s.is_reduction):
+        return rank
+    while rank > 0 and _is_below(row_size(stages[-1], rank), MIN_ROW_RESULTS):
+        rank -= 1
+    return rank
+
+
+def _is_contiguous_reduction(s: Computation) -> bool:
+    """Whether the last index of a load moves along the reduction alone."""
+    axes, reduced = ({a.var for a in group} for group in (s.axes, s.reduce_axes))
+    used = [free_vars(x.indices[-1]) for x in loads(s.body) if x.indices]
+    return any(v & reduced and not v & axes for v in used)
+
+
+def _is_below(size: Expr, limit: int) -> bool:
+    return isinstance(size, Const) and size.value < limit
 
 
 def shared_outer_axes(stages: Sequence[Computation]) -> int:

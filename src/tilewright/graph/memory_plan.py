@@ -200,7 +200,7 @@ def _live_ranges(
 def _assign_slots(live_ranges: Sequence[_LiveRange]) -> tuple[Slot, ...]:
     """The live ranges in slots: the largest first, each in the smallest slot that is free during its whole range."""
     sizes = [r.buffer.size * r.buffer.dtype.bytes for r in live_ranges]
-    representative = {size: _representative_size(size) for size in dict.fromkeys(sizes)}
+    representative = {size: representative_size(size) for size in dict.fromkeys(sizes)}
     order = sorted(range(len(live_ranges)), key=lambda k: (-representative[sizes[k]], k))
     slots: list[_OpenSlot] = []
     for k in order:
@@ -218,8 +218,8 @@ def _assign_slots(live_ranges: Sequence[_LiveRange]) -> tuple[Slot, ...]:
     return tuple(result)
 
 
-def _representative_size(size: Expr) -> int:
-    """A size at representative values of its symbols."""
+def representative_size(size: Expr) -> int:
+    """A size at representative values of its symbols, for comparisons of buffers."""
     values = {v: _representative_value(v) for v in free_vars(size)}
     return int(evaluate_expr(size, Environment(values, {})))
 

@@ -4,8 +4,10 @@ A kernel is a reduction with its element-wise epilogue, an element-wise computat
 row by row (`fuse_rowwise.py`).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tilewright.errors import InternalError
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.pattern import is_same_element, product_operands
@@ -14,7 +16,8 @@ from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.graph.fuse_rowwise import fuse_rowwise
 from tilewright.graph.inline_elementwise import inline_elementwise, inline_scalars
 from tilewright.graph.kernel import Kernel
-from tilewright.graph.program import Fallback, Program
+from tilewright.graph.program import Fallback, Program, step_outputs
+from tilewright.graph.read_through_views import read_through_views
 
 Unit = Kernel | View | Fallback
 
@@ -29,7 +32,7 @@ class Partition:
 
 def partition(program: Program) -> Partition:
     """Groups the computations of a program into kernels, after the inlining of element-wise producers."""
-    program = inline_elementwise(inline_scalars(program))
+    program = inline_elementwise(inline_scalars(read_through_views(program)))
     pinned = {buffer.name for _, buffer in program.outputs}
     uses = _use_counts(program)
     writers = {s.output: s for s in program.steps if isinstance(s, Computation)}
@@ -42,14 +45,40 @@ def partition(program: Program) -> Partition:
     fused = {c.output for c in absorbed.values()}
     remaining = [s for s in program.steps if isinstance(s, Computation) and s.output not in fused]
     groups = fuse_rowwise([(absorbed[s.output], s) if s.output in absorbed else (s,) for s in remaining], program)
-    group_of = {group[-1].output: group for group in groups}
+    group_of = {group.stages[-1].output: group for group in groups}
     units: list[Unit] = []
     for step in program.steps:
         if not isinstance(step, Computation):
             units.append(step)
         elif step.output in group_of:
-            units.append(make_kernel(group_of[step.output]))
-    return Partition(program, tuple(units))
+            group = group_of[step.output]
+            units.append(make_kernel(group.stages, group.outputs))
+    return Partition(program, _in_order_of_execution(units))
+
+
+def _in_order_of_execution(units: Sequence[Unit]) -> tuple[Unit, ...]:
+    """The units, each as early as its place allows: those that read a result of a later kernel wait for it."""
+    missing = {b.name for u in units for b in _writes(u)}
+    ordered: list[Unit] = []
+    waiting: list[Unit] = []
+    for unit in units:
+        waiting.append(unit)
+        while ready := next((u for u in waiting if missing.isdisjoint(b.name for b in _reads(u))), None):
+            waiting.remove(ready)
+            ordered.append(ready)
+            missing.difference_update(b.name for b in _writes(ready))
+    if waiting:
+        names = ", ".join(b.name for u in waiting for b in _writes(u))
+        raise InternalError(f"the computations of {names} need each other's results", where="partition")
+    return tuple(ordered)
+
+
+def _reads(unit: Unit) -> tuple[Buffer, ...]:
+    return unit.reads if isinstance(unit, Kernel) else unit.inputs
+
+
+def _writes(unit: Unit) -> tuple[Buffer, ...]:
+    return unit.writes if isinstance(unit, Kernel) else step_outputs(unit)
 
 
 def _use_counts(program: Program) -> dict[Buffer, int]:

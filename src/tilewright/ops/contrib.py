@@ -6,7 +6,7 @@ from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import elementwise, float_function, two_inputs_of_one_type
 from tilewright.ops.layernorm import inverse_stddev, normalize
-from tilewright.ops.reduce import mean_over
+from tilewright.ops.reduce import keep_dims, mean_over
 
 _DOMAIN = "com.microsoft"
 
@@ -36,14 +36,9 @@ def bias_gelu(d: Definition) -> OpValue:
 
 
 @operator("SkipLayerNormalization", domain=_DOMAIN)
-def skip_layer_normalization(d: Definition) -> OpValue:
-    """LayerNormalization of x + skip (+ bias) over the last dimension: inputs x, skip, gamma, beta, bias.
-
-    Raises:
-        UnsupportedError: the node uses the mean or the sum as further results.
-    """
-    if d.num_outputs > 1:
-        raise d.unsupported("more than one output is not supported")
+def skip_layer_normalization(d: Definition) -> OpValue | tuple[OpValue, ...]:
+    """LayerNormalization of x + skip (+ bias) over the last dimension: inputs x, skip, gamma, beta, bias; optional
+    results: mean, 1 / standard deviation, and the sum."""
     x, skip = two_inputs_of_one_type(d)
     bias = d.optional(4)
     if bias is None:
@@ -53,4 +48,8 @@ def skip_layer_normalization(d: Definition) -> OpValue:
     axes = (total.rank - 1,)
     mean = mean_over(d, total, axes, accumulator_dtype(x.dtype))
     inverse = inverse_stddev(d, total, mean, axes, d.attr_float("epsilon", 1e-12))
-    return normalize(d, total, mean, inverse, axes, d.input(2), d.optional(3))
+    result = normalize(d, total, mean, inverse, axes, d.input(2), d.optional(3))
+    if d.num_outputs == 1:
+        return result
+    statistics = (keep_dims(d, s, total, axes) for s in (mean, inverse))
+    return (result, *statistics, total)[: d.num_outputs]

@@ -6,6 +6,7 @@ Normalizations over the last dimensions are in `layernorm.py`.
 from collections.abc import Callable, Sequence
 
 from tilewright.errors import ShapeError
+from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, float32, float64
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import binary, cast, select, unary
@@ -14,6 +15,7 @@ from tilewright.ops.checks import expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, sum_over
 from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 from tilewright.ops.pool import power, root
+from tilewright.ops.reduce import reduce_dims
 
 
 def _num_channels(d: Definition, x: OpValue) -> Expr:
@@ -39,7 +41,7 @@ def _statistics_dtype(*dtypes: DType) -> DType:
 
 
 @operator("BatchNormalization", ignores=("momentum",))
-def batch_normalization(d: Definition) -> OpValue:
+def batch_normalization(d: Definition) -> OpValue | tuple[OpValue, ...]:
     """Y = X * factor[c] + shift[c], factor = scale / sqrt(var + epsilon), shift = B - mean * factor
 
     Before opset 9, `spatial=0` means statistics per element of an image instead of per channel. Factor and shift are
@@ -47,8 +49,10 @@ def batch_normalization(d: Definition) -> OpValue:
     """
     x = d.input(0)
     channels = _num_channels(d, x)
-    if d.num_outputs > 1 or d.attr_int("training_mode", 0):
-        raise d.unsupported("training mode is not supported")
+    if d.attr_int("training_mode", 0):
+        return _batch_normalization_in_training(d, x, channels)
+    if d.num_outputs > 1:
+        raise d.unsupported("training mode before opset 14 is not supported")
     size = (channels,) if d.attr_int("spatial", 1) else x.shape[1:]
     scale, bias, mean, var = (
         _statistics_operand(d, k + 1, size, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
@@ -61,6 +65,39 @@ def batch_normalization(d: Definition) -> OpValue:
     factor = d.compute(size, lambda *c: cast(wide, exact[c]))
     end = 1 + len(size)
     return d.compute(x.shape, lambda *i: cast(x.dtype, cast(wide, x[i]) * factor[i[1:end]] + shift[i[1:end]]), x.dtype)
+
+
+def _batch_normalization_in_training(d: Definition, x: OpValue, channels: Expr) -> tuple[OpValue, ...]:
+    """Y with the batch's own statistics per channel; running mean and variance: the given ones, moved towards them."""
+    scale, bias, mean, var = (
+        _channel_operand(d, k + 1, channels, name) for k, name in enumerate(("scale", "B", "input_mean", "input_var"))
+    )
+    wide, momentum = _statistics_dtype(x.dtype, scale.dtype, mean.dtype), d.attr_float("momentum", 0.9)
+    axes = (0, *range(2, x.rank))
+    count = cast(wide, num_elements([x.shape[k] for k in axes]))
+    total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: cast(wide, x[i]))
+    batch_mean = d.compute((channels,), lambda c: total[c] / count)
+
+    def square(i: tuple[Expr, ...]) -> Expr:
+        deviation = cast(wide, x[i]) - batch_mean[i[1]]
+        return deviation * deviation
+
+    squares = reduce_dims(d, x, axes, Reducer.SUM, square)
+    batch_var = d.compute((channels,), lambda c: squares[c] / count)
+    epsilon = d.attr_float("epsilon", 1e-5)
+    factor = d.compute((channels,), lambda c: cast(wide, scale[c]) / unary("sqrt", batch_var[c] + epsilon))
+
+    def normalized(*i: Expr) -> Expr:
+        c = i[1]
+        return cast(x.dtype, (cast(wide, x[i]) - batch_mean[c]) * factor[c] + cast(wide, bias[c]))
+
+    def running(old: OpValue, new: OpValue) -> OpValue:
+        return d.compute(
+            (channels,), lambda c: cast(old.dtype, cast(wide, old[c]) * momentum + new[c] * (1.0 - momentum))
+        )
+
+    results = (d.compute(x.shape, normalized, x.dtype), running(mean, batch_mean), running(var, batch_var))
+    return results[: d.num_outputs]
 
 
 def _standardize(d: Definition, x: OpValue, leading: int, epsilon: float, dtype: DType) -> OpValue:

@@ -1,5 +1,7 @@
 """Trees of element-wise work and data movement: lanes along the axis along which most accesses are contiguous."""
 
+from collections.abc import Sequence
+
 from tilewright.expr.nodes import Const
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, LoopKind
@@ -9,14 +11,35 @@ from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
 from tilewright.schedule.rewrite_tree import spatial_vars
-from tilewright.tile.tree import Compute, Loop, TileTree, nest
+from tilewright.tile.statements import axis_names
+from tilewright.tile.tree import Compute, Loop, Node, TileTree, nest
 
 
-def elementwise_tree(node: Block, task: Task) -> TileTree:
-    """Vectorizes the axis along which most accesses are contiguous; the other loops are parallel."""
-    if not node.iters:
+def elementwise_tree(nodes: Sequence[Block], task: Task) -> TileTree:
+    """The tree of element-wise blocks over one iteration space.
+
+    Several blocks are in one nest, so that common operands are loaded once: each stores a vector in every iteration.
+    Where they suit different lanes, every block has a nest of its own.
+    """
+    last, width = nodes[-1], task.target.lanes(32)
+    if not last.iters:
         return TileTree(())
-    names, extents = [i.var.name for i in node.iters], [i.extent for i in node.iters]
+    lane = _best_lane_axis(last, task)
+    is_plain = not any(select_axes(n) or _transposed_axis(n, lane, task) is not None for n in nodes)
+    is_short = len(last.iters) == 1 and isinstance(last.iters[0].extent, Const) and last.iters[0].extent.value <= width
+    if len(nodes) == 1 or not is_plain or is_short:
+        return TileTree(tuple(x for n in nodes for x in _block_nest(n, task)))
+    names, extents = axis_names(task.func), [i.extent for i in last.iters]
+    *over_vectors, _ = lane_loops(names[last.name][lane], extents[lane], width)
+    outer = [*(k for k in range(len(extents)) if k != lane), *([lane] * len(over_vectors))]
+    loops = [*(Loop(names[last.name][k], 1, ()) for k in outer if k != lane), *over_vectors]
+    inner = (nest([Loop(names[n.name][lane], 1, (), LoopKind.VECTORIZED)], Compute(n.name)) for n in nodes)
+    return TileTree(nest(parallelize(task.func, loops, [extents[k] for k in outer]), *(x for n in inner for x in n)))
+
+
+def _block_nest(node: Block, task: Task) -> tuple[Node, ...]:
+    """Vectorizes the axis along which most accesses are contiguous; the other loops are parallel."""
+    names, extents = axis_names(task.func)[node.name], [i.extent for i in node.iters]
     width, lane = task.target.lanes(32), _best_lane_axis(node, task)
     *over_vectors, lanes = lane_loops(names[lane], extents[lane], width)
     cases = [k for k in select_axes(node) if k != lane]
@@ -32,7 +55,7 @@ def elementwise_tree(node: Block, task: Task) -> TileTree:
     # all cases of a vector next to each other: their common subexpressions are computed once
     inner = [Loop(names[k], 1, (), LoopKind.UNROLLED) for k in cases]
     inner += [] if across is None else [Loop(names[across], 1, ())]
-    return TileTree(nest([*loops, *inner, lanes], Compute(node.name)))
+    return nest([*loops, *inner, lanes], Compute(node.name))
 
 
 def _transposed_axis(node: Block, lane: int, task: Task) -> int | None:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Const, Expr, MemoryScope, const
 from tilewright.graph.fusion import StageRole
 from tilewright.loops.ir import Block, IterKind, LoopKind, blocks
@@ -35,27 +34,30 @@ MIN_ROW_ITERATIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Stage:
-    """One stage of a row.
+    """One stage of a row: a block, a register reduction with its epilogue, or the copy of a result.
 
     Attributes:
         total: its main block, a reduction or element-wise.
         final: the block that stores its results: the main block, or the epilogue of a register reduction.
         axes: names of that block's axes.
         store: the statement that stores them, a copy where a register reduction has no epilogue.
-        is_register_reduction: whether the main block accumulates in registers.
+        role: what it is.
+        is_result: whether it writes a result of the kernel.
+        staging: the statements that it adds.
     """
 
     total: BlockedSum
     final: Block
     axes: tuple[str, ...]
     store: str
-    is_register_reduction: bool = False
+    role: StageRole
+    is_result: bool
+    staging: tuple[Staging, ...] = ()
 
     @property
-    def staging(self) -> tuple[Staging, ...]:
-        """The statements that the stage adds."""
-        is_copied = self.is_register_reduction and self.final is self.total.node
-        return (*((CacheWrite(self.total.node.name, self.store),) if is_copied else ()), *self.total.staging)
+    def is_register_reduction(self) -> bool:
+        """Whether the main block accumulates in registers."""
+        return self.role is StageRole.REGISTER_REDUCTION
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +83,8 @@ def rowwise_tree(task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | Non
         task: the kernel.
         plan: the choices.
         parallel: whether threads share the rows; by default where there is enough work.
-
-    Raises:
-        ScheduleError: windows stand before the last stage.
     """
     stages, rank = _split_stages(task, plan), task.fusion.outer_rank
-    if any(x.is_register_reduction for x in stages[:-1]):
-        raise ScheduleError("a window stage is not the last one", where=f"func {task.func.name!r}")
     last = stages[-1]
     extents = [i.extent for i in last.final.iters[:rank]]
     count = plan.rows_per_block
@@ -133,20 +130,27 @@ def _split_stages(task: Task, plan: RowwisePlan) -> list[_Stage]:
     func_blocks, names = blocks(task.func.body), axis_names(task.func)
     stages: list[_Stage] = []
     for b, stage in zip(func_blocks, task.fusion.stages, strict=True):
-        total = BlockedSum(b, names[b.name])
+        total, copy = BlockedSum(b, names[b.name]), f"{b.name}.store"
+        is_result = b.body.buffer in task.func.outputs
         match stage.role:
             case StageRole.EPILOGUE:
                 pass
+            case StageRole.REGISTER_REDUCTION if stage.epilogue is not None:
+                final = func_blocks[stage.epilogue]
+                is_result = final.body.buffer in task.func.outputs
+                stages.append(_Stage(total, final, names[final.name], final.name, stage.role, is_result))
             case StageRole.REGISTER_REDUCTION:
-                final = b if stage.epilogue is None else func_blocks[stage.epilogue]
-                store = f"{b.name}.store" if final is b else final.name
-                stages.append(_Stage(total, final, names[final.name], store, True))
+                staging = (CacheWrite(b.name, copy),)
+                stages.append(_Stage(total, b, names[b.name], copy, stage.role, is_result, staging))
             case StageRole.ROW_REDUCTION:
                 lanes = _reduction_vectors(plan, b.name) * task.target.lanes(32)
-                total = replace(total, k_block=choose_k_block(b, K_BLOCK_LIMITS, lanes))
-                stages.append(_Stage(total, b, names[b.name], b.name))
+                blocked = replace(total, k_block=choose_k_block(b, K_BLOCK_LIMITS, lanes))
+                staging = (*((CacheWrite(b.name, copy),) if is_result else ()), *blocked.staging)
+                stages.append(_Stage(blocked, b, names[b.name], b.name, stage.role, False, staging))
+                if is_result:
+                    stages.append(_Stage(total, b, names[b.name], copy, StageRole.ELEMENTWISE, True))
             case StageRole.ELEMENTWISE:
-                stages.append(_Stage(total, b, names[b.name], b.name))
+                stages.append(_Stage(total, b, names[b.name], b.name, stage.role, is_result))
     return stages
 
 
@@ -161,19 +165,19 @@ def _stage_nest(
     node, target = stage.total.node, task.target
     tile = plan.tiles.get(node.name)
     lanes = _reduction_vectors(plan, node.name) * target.lanes(32)
-    store = Compute(stage.store, None if is_last else MemoryScope.STACK)
+    store = Compute(stage.store, None if stage.is_result else MemoryScope.STACK)
     inner_rows = [Loop(stage.axes[rank - 1], 1, ())] if rank and rows_per_block > 1 else []
-    spatial = [(k, i.extent) for k, i in enumerate(stage.final.iters) if i.kind is IterKind.SPATIAL and k >= rank]
-    if is_last:
-        axes = RowAxes(stage.axes, dict(spatial), rank > 0)
-        if not stage.is_register_reduction:
-            return nest(inner_rows, *elementwise_stage(node, axes, store, target, tile))
-        if spatial:
-            return nest(inner_rows, *window_stage(stage.total, stage.final, axes, store, target, tile))
-        return nest(inner_rows, *stage.total.to_one_value(lanes), store)
-    if node.init is not None:
+    points = {k: i.extent for k, i in enumerate(stage.final.iters) if i.kind is IterKind.SPATIAL and k >= rank}
+    if not stage.is_result:
+        # what an iteration needs a single point of has no loop
+        points = {k: n for k, n in points.items() if not is_literal(n, 1)}
+    if stage.role is StageRole.ROW_REDUCTION:
         return nest(inner_rows, *stage.total.to_one_value(lanes))
-    # what an iteration needs a single point of has no loop
-    points = {k: n for k, n in spatial if not is_literal(n, 1)}
-    points = {rank - 1: const(rows_per_block), **points} if inner_rows else points
-    return elementwise_stage(node, RowAxes(stage.axes, points), store, target, tile)
+    if inner_rows and not is_last and not (stage.is_result and stage.is_register_reduction):
+        points, inner_rows = {rank - 1: const(rows_per_block), **points}, []
+    axes = RowAxes(stage.axes, points, rank > 0)
+    if not stage.is_register_reduction:
+        return nest(inner_rows, *elementwise_stage(node, axes, store, target, tile))
+    if points:
+        return nest(inner_rows, *window_stage(stage.total, stage.final, axes, store, target, tile))
+    return nest(inner_rows, *stage.total.to_one_value(lanes), store)

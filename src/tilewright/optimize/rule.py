@@ -30,8 +30,7 @@ class Rule:
     def optimize(self, task: Task) -> Schedule | None:
         """The rule's schedule; never None.
 
-        The untransformed loops of row-wise kernels remain where windows stand before the last stage, or the regions of
-        a row are not known without data.
+        The untransformed loops of row-wise kernels remain where the regions of a row are not known without data.
         """
         if task.fusion.pattern is not FusionPattern.ROWWISE:
             return lower_tree(rule_tree(task), task.func)
@@ -44,11 +43,7 @@ class Rule:
 
 
 def rule_tree(task: Task) -> TileTree:
-    """The rule's tree for a kernel.
-
-    Raises:
-        ScheduleError: a row-wise kernel has windows before its last stage.
-    """
+    """The rule's tree for a kernel."""
     func_blocks = blocks(task.func.body)
     match task.fusion.pattern:
         case FusionPattern.SEQUENCE:
@@ -58,7 +53,7 @@ def rule_tree(task: Task) -> TileTree:
         case FusionPattern.ELEMENTWISE | FusionPattern.REDUCTION:
             reduction = next((b for b in func_blocks if b.init is not None), None)
             if reduction is None:
-                tree = elementwise_tree(func_blocks[-1], task)
+                tree = elementwise_tree(func_blocks, task)
             else:
                 epilogue = next((b for b in func_blocks if b is not reduction), None)
                 tree = _reduction_tree(reduction, epilogue, task)

@@ -190,6 +190,11 @@ class Primitives(ABC):
         `schedule.compute_at.compute_at`."""
         return self._apply("compute_at", block, loop, names).loops
 
+    def compute_with(self, block: str, loop: str) -> None:
+        """Lets a block share a loop of a later nest, and the loops around it. See
+        `schedule.compute_with.compute_with`."""
+        self.do("compute_with", block, loop)
+
     def reverse_compute_at(self, block: str, loop: str, names: Sequence[str] | None = None) -> tuple[str, ...]:
         """Moves a consumer to the end of a loop of its producers. Returns the block's new loops. See
         `schedule.reverse_compute_at.reverse_compute_at`."""

@@ -19,6 +19,7 @@ from tilewright.schedule import (
     annotate,
     cache,
     compute_at,
+    compute_with,
     hoist,
     inline,
     loop_transforms,
@@ -47,7 +48,8 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
         staging.set_scope, staging.clone_producer, staging.pad_storage, cache.cache_read, cache.cache_write, cache.pack,
         transform_layout.transform_layout, prefetch.prefetch, hoist.hoist,
         reduction.decompose_reduction, reduction.rfactor, rolling_update.rolling_update, compute_at.compute_at,
-        reverse_compute_at.reverse_compute_at, store_at.store_at, inline.inline, reverse_inline.reverse_inline,
+        compute_with.compute_with, reverse_compute_at.reverse_compute_at, store_at.store_at, inline.inline,
+        reverse_inline.reverse_inline,
     )
 }  # fmt: skip
 """Every primitive by name; each takes the function first."""

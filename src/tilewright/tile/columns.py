@@ -20,10 +20,11 @@ MIN_BYTES = 4
 def column_axis(problem: Problem, sketch: Sketch, position: int) -> int | None:
     """The axis along which the columns of an operand lie, at the operand's position; None where it is not transposed.
 
-    A distance that depends on symbols is known at run time only; then elements are loaded one by one.
+    A distance that depends on symbols is known at run time only; then elements are loaded one by one, and so are those
+    that a select may leave out, as in a border of zeros.
     """
     operand = problem.operands[position]
-    if problem.reduce or operand.written or operand.element_bytes < MIN_BYTES:
+    if problem.reduce or operand.written or operand.conditional or operand.element_bytes < MIN_BYTES:
         return None
     distances = {p.operands[position].strides[sketch.lane] for p in (problem, *problem.samples)}
     if len(distances) > 1 or abs(operand.strides[sketch.lane]) < MIN_STRIDE:

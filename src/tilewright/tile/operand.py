@@ -1,12 +1,12 @@
 """Affine accesses of a block as plain numbers: which elements of a buffer each point of the iteration space touches."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
 from tilewright.expr.algebra.polynomial import polynomial
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import TRUE, Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block
@@ -25,6 +25,7 @@ class Operand:
         index: per dimension of the buffer the coefficient of every axis.
         written: whether it is stored to.
         private: whether the buffer is internal to the kernel, on the stack of a thread.
+        conditional: whether a select decides if it is read.
     """
 
     buffer: str
@@ -34,6 +35,7 @@ class Operand:
     index: tuple[tuple[int, ...], ...]
     written: bool
     private: bool = False
+    conditional: bool = False
 
     # cached: the cost model reads these thousands of times per problem
 
@@ -100,7 +102,7 @@ def extract_operands(
         operand = extract_operand(a.buffer, a.indices, variables, constants, sizes, a.is_write)
         if operand is None:
             return None
-        operands[a.buffer.name, a.indices, a.is_write] = operand
+        operands[a.buffer.name, a.indices, a.is_write] = replace(operand, conditional=a.condition is not TRUE)
     return tuple(operands.values())
 
 

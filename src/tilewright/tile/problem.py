@@ -102,7 +102,8 @@ def extract_problem(func: Func, constants: frozenset[str], samples: ShapeSamples
     """The problem of a kernel at its representative shape, with the problems at sampled shapes; None where it has none.
 
     Args:
-        func: untransformed loops: a reduction with at most one epilogue block, or one block of elementwise work.
+        func: untransformed loops with one output: a reduction with at most one epilogue block, or one block of
+            elementwise work.
         constants: names of parameters whose data is known at compile time.
         samples: shapes of the kernel's symbols; by default drawn from their ranges.
     """
@@ -117,6 +118,8 @@ def extract_problem(func: Func, constants: frozenset[str], samples: ShapeSamples
 def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int]) -> Problem | None:
     """The problem at one shape."""
     all_blocks = blocks(func.body)
+    if len(func.outputs) > 1:
+        return None
     reduction = next((b for b in all_blocks if b.init is not None), None)
     main = all_blocks[-1] if reduction is None else reduction
     if len(all_blocks) > (1 if reduction is None else 2) or all_blocks[0] is not main:

@@ -96,7 +96,8 @@ def rowwise_problem(task: Task) -> RowwiseProblem | None:
             if k == last:
                 return None
             continue
-        if stage.role is StageRole.REGISTER_REDUCTION and last not in (k, stage.epilogue):
+        written = func_blocks[k if stage.epilogue is None else stage.epilogue].body.buffer
+        if stage.role is StageRole.REGISTER_REDUCTION and written in func.allocs:
             return None
         names = {b.name} if stage.epilogue is None else {b.name, func_blocks[stage.epilogue].name}
         statements = [x for x in top_statements(func) if blocks(x)[0].name in names]
