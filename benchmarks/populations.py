@@ -15,10 +15,9 @@ from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.gensor import Annealing, run_walks
-from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import RankedProgram, problem_for, search_spaces
+from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel
 from tilewright.optimize.construct.rowwise_programs import (
-    lower_rowwise,
     rows_per_block_options,
     rowwise_problem,
     scored_stages,
@@ -26,7 +25,6 @@ from tilewright.optimize.construct.rowwise_programs import (
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, NUM_EDGES, AxisLattice
 from tilewright.optimize.interface import Task
-from tilewright.tile.lower import lower_program
 from tilewright.tile.program import Sketch, TileProgram, is_legal
 from tilewright.tile.rowwise import RowwiseProgram
 
@@ -49,12 +47,7 @@ def lowered_func(program: KernelProgram, task: Task) -> Func:
     Raises:
         ScheduleError: it can't be lowered.
     """
-    s = (
-        lower_rowwise(program, task, False)
-        if isinstance(program, RowwiseProgram)
-        else lower_program(program, task.func, False)
-    )
-    return prepack_constants(s.func, task.constants).func
+    return prepack_constants(lower_kernel(program, task, False).func, task.constants).func
 
 
 def sample_uniformly(task: Task, count: int) -> list[RankedProgram]:

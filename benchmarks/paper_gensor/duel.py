@@ -21,13 +21,9 @@ from tilewright.measure.function_timer import BLOCKS, FunctionTimer
 from tilewright.measure.search import fastest_programs, timed_entries
 from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.gensor import Annealing, Reading
-from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor, Roller
-from tilewright.optimize.construct.rowwise_programs import lower_rowwise
+from tilewright.optimize.construct.program_tree import lower_kernel
 from tilewright.optimize.rule import Rule
-from tilewright.schedule.schedule import Schedule
-from tilewright.tile.lower import lower_program
-from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify
 
 FINALISTS = 6
@@ -109,7 +105,7 @@ def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
         answer = way.construct(programs.task)
         for program in answer.programs if answer else ():
             try:
-                schedule = _lower_program(programs, program)
+                schedule = lower_kernel(program, programs.task, parallel=False)
             except ScheduleError:
                 continue
             predicted = predicted_time(program, machine)
@@ -119,12 +115,6 @@ def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
     if schedule is not None:
         entrants["rule"] = Entrant("", None, programs.prepack(schedule.func))
     return entrants
-
-
-def _lower_program(programs: ProgramSpace, program: KernelProgram) -> Schedule:
-    if isinstance(program, RowwiseProgram):
-        return lower_rowwise(program, programs.task, parallel=False)
-    return lower_program(program, programs.task.func, parallel=False)
 
 
 def finalists(programs: ProgramSpace, log: SearchLog) -> dict[str, Entrant]:

@@ -19,7 +19,7 @@ from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constant
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.measure.search_log import SearchLog
-from tilewright.optimize.construct.lower_programs import KernelProgram
+from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.interface import Task
 from tilewright.schedule.schedule import Schedule

@@ -9,9 +9,9 @@ from benchmarks.paper_gensor.batching import evaluate_by_group
 from benchmarks.paper_gensor.tile_programs import Genes
 from tilewright.cost.rowwise import rowwise_times
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.program_tree import lower_kernel
 from tilewright.optimize.construct.rowwise_programs import (
     RowwiseProblem,
-    lower_rowwise,
     rows_per_block_options,
     rowwise_problem,
     scored_stages,
@@ -95,4 +95,4 @@ class RowwisePrograms:
 
     def schedule(self, genes: Genes) -> Schedule:
         """Its loops on one thread; raises ScheduleError where a step of it is not legal."""
-        return lower_rowwise(self.program(genes), self.task, parallel=False)
+        return lower_kernel(self.program(genes), self.task, parallel=False)

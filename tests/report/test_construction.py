@@ -20,8 +20,8 @@ from tilewright.errors import OptionError, ScheduleError
 from tilewright.machine.choice import choose_machine
 from tilewright.optimize.construct import lower_programs
 from tilewright.optimize.construct.gensor import Annealing
-from tilewright.optimize.construct.lower_programs import KernelProgram
 from tilewright.optimize.construct.optimizer import Gensor
+from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.report.construction import constructions, data, node_names, picture, text
 from tilewright.report.state_graph import StateGraph, graph_of_growth, graph_of_trajectory
 from tilewright.schedule.schedule import Schedule

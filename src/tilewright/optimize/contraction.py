@@ -1,32 +1,25 @@
-"""Schedules of contractions: register tiles of rows by lanes, accumulated in registers over the whole reduction.
+"""Trees of contractions: register tiles of rows by lanes, accumulated in registers over the whole reduction.
 
 The *lane operand* is read as vectors, and packed where its layout is free or its lanes are not contiguous; the elements
 of the *row operand* are broadcast. Every pair of lane and row axis is scored by lane utilization and access strides.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.prover import can_prove_non_negative
-from tilewright.expr.nodes import Const, Expr, Load, MemoryScope, Var
+from tilewright.expr.nodes import Const, Expr, Load, Var, const
+from tilewright.expr.operations import ceildiv
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
 from tilewright.optimize.interface import Task
-from tilewright.optimize.parallelize import parallelize
-from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, reduction_extent
+from tilewright.optimize.parallelize import count_parallel_loops
+from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
-from tilewright.schedule.rewrite_tree import find_block, spatial_vars
-from tilewright.schedule.schedule import Schedule
-from tilewright.tile.k_blocks import peel_last_k_block
-from tilewright.tile.schedule_helpers import (
-    BlockLoops,
-    apply_and_get_blocks,
-    axis_loops,
-    buffer_of,
-    loop_extent,
-    make_lanes_contiguous,
-)
+from tilewright.schedule.rewrite_tree import spatial_vars
+from tilewright.tile.reduction_tree import TiledPart, TiledReduction, reduction_tree
+from tilewright.tile.tree import Pack, TileTree
 
 SYMBOLIC_TILE_ROWS = (8,)
 """Tile heights for a symbolic number of rows, tried in turn; single rows cover the remainder."""
@@ -66,27 +59,31 @@ class ContractionPlan:
     score: float
 
 
-def schedule_contraction(s: Schedule, block: str, final: str, task: Task) -> bool:
-    """Schedules a contraction; returns False and changes nothing where no axis suits lanes."""
-    node = find_block(s.func, block)[0]
-    plan = best_plan(node, find_block(s.func, final)[0], task)
+def contraction_tree(node: Block, epilogue: Block | None, task: Task) -> TileTree | None:
+    """The tree of a contraction: parallel tiles, the reduction per tile in registers, then the epilogue; None where no
+    axis suits lanes."""
+    plan = best_plan(node, epilogue or node, task)
     if plan is None:
-        return False
+        return None
+    k_block, order = choose_k_block(node, K_BLOCK_LIMITS), _loop_order(node, plan)
     lanes = plan.vectors * task.target.lanes(node.body.buffer.dtype.bits)
-    lane_major = _is_lane_loop_outer(node, plan)
-    k_block = choose_k_block(node, K_BLOCK_LIMITS)
-    partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", block, *k_block)))
+    reduce = [k for k, i in enumerate(node.iters) if i.kind is IterKind.REDUCE]
+    tiles = _row_tiles(None if plan.row_axis is None else node.iters[plan.row_axis].extent, plan.tile_rows)
+    tiling = TiledReduction(
+        node,
+        None if epilogue is None else epilogue.name,
+        plan.lane_axis,
+        order,
+        tuple(_tiled_part(node, plan, order, rows, extent, lanes, task) for rows, extent in tiles),
+        None if k_block is None else (reduce[k_block[0]], k_block[1]),
+        (plan.row_axis,) if plan.transposed and plan.row_axis is not None else (),
+        plan.row_axis if len(tiles) > 1 else None,
+    )
     if plan.pack_dim is not None:
-        s.pack(partial or block, plan.lane_operand.buffer.name, plan.pack_dim, lanes)
-    parts = _split_remainders(s, block, final, plan)
-    partials = [partial]
-    for producer, _, _ in parts[1:]:
-        partials.append(None if partial is None else s.clone_producer(partial, producer))
-    for (producer, consumer, rows), partial_block in zip(parts, partials, strict=True):
-        _schedule_loop_part(s, producer, partial_block, consumer, plan, rows, lanes, lane_major)
-        if k_block is not None and partial_block is not None:
-            peel_last_k_block(s, producer, partial_block, k_block[0], reduction_extent(node, k_block[0]), k_block[1])
-    return True
+        operand = plan.lane_operand.buffer.name
+        pack = Pack(tiling.summed, f"{operand}.pack", operand, plan.pack_dim, lanes)
+        tiling = replace(tiling, packs=(pack,))
+    return reduction_tree(tiling)
 
 
 def best_plan(node: Block, final: Block, task: Task) -> ContractionPlan | None:
@@ -205,6 +202,13 @@ def _best_tile_rows(total: int, limit: int, vectors: int) -> int:
     return min(range(limit, 0, -1), key=cycles)
 
 
+def _loop_order(node: Block, plan: ContractionPlan) -> tuple[int, ...]:
+    """The spatial axes, the outermost loop first: those over tiles innermost."""
+    tiles = (plan.lane_axis, plan.row_axis) if _is_lane_loop_outer(node, plan) else (plan.row_axis, plan.lane_axis)
+    others = (k for k in range(len(spatial_vars(node))) if k not in tiles)
+    return (*others, *(k for k in tiles if k is not None))
+
+
 def _is_lane_loop_outer(node: Block, plan: ContractionPlan) -> bool:
     """Whether the loop over lane tiles encloses that over row tiles: the smaller operand is streamed repeatedly."""
     pair = contraction_operands(node)
@@ -220,122 +224,29 @@ def _is_lane_loop_outer(node: Block, plan: ContractionPlan) -> bool:
     return sizes[0] >= sizes[1]
 
 
-def _split_remainders(s: Schedule, block: str, final: str, plan: ContractionPlan) -> list[tuple[str, str, int]]:
-    """(producer, consumer, tile rows) of the main loop and the remainders of the row axis."""
-    parts: list[tuple[str, str, int]] = []
-    if plan.row_axis is None:
-        return [(block, final, 1)]
-    for rows in plan.tile_rows:
-        axes = axis_loops(s, final)
-        loop = axes[plan.row_axis]
-        extent = loop_extent(s, loop)
-        if is_literal(extent % rows, 0):
-            return [*parts, (block, final, rows)]
-        covered = extent // rows * rows
+def _row_tiles(extent: Expr | None, tile_rows: tuple[int, ...]) -> list[tuple[int, Expr]]:
+    """(tile rows, rows covered) of the main loop and the remainders of the row axis; without one a single row."""
+    tiles: list[tuple[int, Expr]] = []
+    rest = const(1) if extent is None else extent
+    for rows in tile_rows if extent is not None else ():
+        if is_literal(rest % rows, 0):
+            return [*tiles, (rows, rest)]
+        covered = rest // rows * rows
         if is_literal(covered, 0) or (
-            parts and not (can_prove_non_negative(covered) and can_prove_non_negative(extent - covered))
+            tiles and not (can_prove_non_negative(covered) and can_prove_non_negative(rest - covered))
         ):
             # Fewer rows than a tile, or the prover cannot bound a remainder of a remainder: single rows cover them.
             continue
-        if s.loops(final)[0] != loop:
-            s.do("reorder", (loop, *(x for x in s.loops(final) if x != loop)))
-        (remainder,) = apply_and_get_blocks(s, "peel", loop, covered)
-        clone = s.clone_producer(block, remainder)
-        parts.append((block, final, rows))
-        block, final = clone, remainder
-    return [*parts, (block, final, 1)]
+        tiles.append((rows, covered))
+        rest = rest - covered
+    return [*tiles, (1, rest)]
 
 
-def _schedule_loop_part(
-    s: Schedule,
-    producer: str,
-    partial: str | None,
-    consumer: str,
-    plan: ContractionPlan,
-    tile_rows: int,
-    lanes: int,
-    lane_major: bool,
-) -> None:
-    """Schedules the main loop or a remainder: parallel tiles, the reduction per tile in registers, then the epilogue.
-
-    `partial` is the block that computes the K-blocks' partial sums; None without K-blocking.
-    """
-    axes = axis_loops(s, consumer)
-    lane = axes[plan.lane_axis]
-    row = None if plan.row_axis is None else axes[plan.row_axis]
-    lane_outer, lane_inner = s.split(lane, lanes)
-    row_outer, row_inner = (row, None) if row is None or tile_rows == 1 else s.split(row, tile_rows)
-    outer = [x for k, x in enumerate(axes) if k not in (plan.lane_axis, plan.row_axis)]
-    tiles = [x for x in ((lane_outer, row_outer) if lane_major else (row_outer, lane_outer)) if x is not None]
-    inner = [x for x in ((lane_inner, row_inner) if plan.transposed else (row_inner, lane_inner)) if x is not None]
-    s.do("reorder", (*outer, *tiles, *inner))
-    if partial is not None:
-        _schedule_k_blocked_tile(s, producer, partial, tiles[-1], plan)
-        _vectorize_epilogue(s, lane_inner, row_inner, plan)
-    elif plan.transposed and row_inner is not None:
-        (copy,) = apply_and_get_blocks(s, "cache_write", producer)
-        _schedule_transposed_tile(s, producer, copy, tiles[-1], plan)
-        s.do("vectorize", row_inner)
-    else:
-        s.do("compute_at", producer, tiles[-1])
-        _schedule_register_tile(s, producer, plan)
-        _vectorize_epilogue(s, lane_inner, row_inner, plan)
-    parallelize(s, [*outer, *tiles])
-
-
-def _vectorize_epilogue(s: Schedule, lane: str, row: str | None, plan: ContractionPlan) -> None:
-    """Vectorizes the epilogue along the axis in which the output is contiguous."""
-    if plan.transposed and row is not None:
-        s.do("vectorize", row)
-        return
-    s.do("vectorize", lane)
-    if row is not None:
-        s.do("unroll", row)
-
-
-def _schedule_k_blocked_tile(s: Schedule, producer: str, partial: str, at: str, plan: ContractionPlan) -> None:
-    """Keeps the tile's totals on the stack; each K-block adds its partial sums from registers to them."""
-    s.do("compute_at", producer, at)
-    s.do("set_scope", buffer_of(s, producer), MemoryScope.STACK)
-    make_lanes_contiguous(s, producer, plan.lane_axis)
-    loops = BlockLoops.of(s, producer)
-    s.do("reorder", (*loops.reduce, *loops.spatial))
-    init = s.decompose_reduction(producer, loops.reduce[0])
-    _vectorize_lane_axis(s, producer, plan)
-    _vectorize_lane_axis(s, init, plan)
-    s.do("compute_at", partial, loops.reduce[0])
-    _schedule_register_tile(s, partial, plan)
-
-
-def _schedule_transposed_tile(s: Schedule, producer: str, copy: str, at: str, plan: ContractionPlan) -> None:
-    """Accumulates in registers and copies to a stack tile, which the epilogue reads transposed."""
-    s.do("compute_at", copy, at)
-    s.do("set_scope", buffer_of(s, copy), MemoryScope.STACK)
-    make_lanes_contiguous(s, copy, plan.lane_axis)
-    s.do("compute_at", producer, at)
-    _schedule_register_tile(s, producer, plan)
-    _vectorize_lane_axis(s, copy, plan)
-
-
-def _schedule_register_tile(s: Schedule, producer: str, plan: ContractionPlan) -> None:
-    """The producer's register tile: reduction loops outside, rows unrolled, lanes vectorized."""
-    s.do("set_scope", buffer_of(s, producer), MemoryScope.REGISTER)
-    make_lanes_contiguous(s, producer, plan.lane_axis)
-    loops = BlockLoops.of(s, producer)
-    s.do("reorder", (*loops.reduce, *loops.spatial))
-    init = s.decompose_reduction(producer, loops.reduce[0])
-    _vectorize_lane_axis(s, producer, plan)
-    _vectorize_lane_axis(s, init, plan)
-
-
-def _vectorize_lane_axis(s: Schedule, block: str, plan: ContractionPlan) -> None:
-    """Moves the block's lane loop innermost and vectorizes it; its other spatial loops are unrolled."""
-    node = find_block(s.func, block)[0]
-    loops = BlockLoops.of(s, block).spatial
-    lane = next((x for x in loops if Var(x) in free_vars(node.iters[plan.lane_axis].binding)), loops[-1])
-    ordered = (*(x for x in loops if x != lane), lane)
-    if ordered != loops:
-        s.do("reorder", ordered)
-    for x in ordered[:-1]:
-        s.do("unroll", x)
-    s.do("vectorize", lane)
+def _tiled_part(
+    node: Block, plan: ContractionPlan, order: tuple[int, ...], rows: int, row_extent: Expr, lanes: int, task: Task
+) -> TiledPart:
+    """The main loop or a remainder: register tiles of `rows` by `lanes`, which are the tiles of all levels."""
+    sizes = tuple({plan.lane_axis: lanes, plan.row_axis: rows}.get(k, 1) for k in range(len(node.iters)))
+    extents = (row_extent if k == plan.row_axis else node.iters[k].extent for k in order)
+    iterations = [ceildiv(n, const(sizes[k])) for k, n in zip(order, extents, strict=True)]
+    return TiledPart((sizes, sizes, sizes), count_parallel_loops(task.func, iterations))

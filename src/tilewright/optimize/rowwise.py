@@ -5,32 +5,21 @@ own: element-wise work and reductions to one value along their contiguous operan
 register tiles.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
-from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Const, MemoryScope
+from tilewright.expr.nodes import Const, Expr, MemoryScope, const
 from tilewright.graph.fusion import StageRole
-from tilewright.loops.ir import IterKind, blocks
+from tilewright.loops.ir import Block, IterKind, LoopKind, blocks
 from tilewright.optimize.interface import Task
+from tilewright.optimize.lane_loops import K_BLOCK_LIMITS, REDUCTION_VECTORS, BlockedSum, with_outer_loops
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import choose_k_block
-from tilewright.optimize.rowwise_stage import (
-    K_BLOCK_LIMITS,
-    REDUCTION_VECTORS,
-    StageTile,
-    literal_or_large,
-    schedule_elementwise_stage,
-    schedule_window_stage,
-    vectorize_reduction,
-)
-from tilewright.schedule.rewrite_tree import find_block
-from tilewright.schedule.schedule import Schedule
-from tilewright.tile.schedule_helpers import BlockLoops, apply_and_get_blocks, buffer_of, loop_extent, spatial_loops
-
-_log = logging.getLogger("tilewright.construct")
+from tilewright.optimize.rowwise_stage import RowAxes, StageTile, elementwise_stage, literal_or_large, window_stage
+from tilewright.optimize.strides import is_literal
+from tilewright.tile.statements import axis_names
+from tilewright.tile.tree import CacheWrite, Compute, Loop, Node, Staging, TileTree, nest
 
 STORE_BUFFER_BYTES = 8 << 10
 """Bytes after whose writing the first ones have reached the cache; twice the size of store buffers."""
@@ -44,23 +33,36 @@ MIN_ROW_ITERATIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class StageBlocks:
-    """The blocks of one stage of a row.
+class _Stage:
+    """One stage of a row: a block, a register reduction with its epilogue, or the copy of a result.
 
     Attributes:
-        block: the block that writes the intermediate or the result.
-        reduction: the reduction in registers whose results it copies; None for other stages.
-        partial: the block of the K-blocks' partial sums; None without K-blocking.
+        total: its main block, a reduction or element-wise.
+        final: the block that stores its results: the main block, or the epilogue of a register reduction.
+        axes: names of that block's axes.
+        store: the statement that stores them, a copy where a register reduction has no epilogue.
+        role: what it is.
+        is_result: whether it writes a result of the kernel.
+        staging: the statements that it adds.
     """
 
-    block: str
-    reduction: str | None = None
-    partial: str | None = None
+    total: BlockedSum
+    final: Block
+    axes: tuple[str, ...]
+    store: str
+    role: StageRole
+    is_result: bool
+    staging: tuple[Staging, ...] = ()
+
+    @property
+    def is_register_reduction(self) -> bool:
+        """Whether the main block accumulates in registers."""
+        return self.role is StageRole.REGISTER_REDUCTION
 
 
 @dataclass(frozen=True, slots=True)
 class RowwisePlan:
-    """The choices of a row-wise schedule; the rule makes those that are left open.
+    """The choices for a row-wise kernel; the rule makes those that are left open.
 
     Attributes:
         rows_per_block: rows per iteration of the fused loop, a divisor of their number; None leaves it open.
@@ -74,95 +76,47 @@ class RowwisePlan:
 RULE_PLAN = RowwisePlan()
 
 
-def schedule_rowwise(task: Task) -> Schedule:
-    """The schedule of a row-wise kernel. The untransformed loops remain where windows stand before the last stage, or
-    the regions of a row are not known without data."""
-    s = Schedule(task.func)
-    try:
-        schedule_stages(s, task)
-    except ScheduleError as error:
-        _log.info("%s: row-wise fusion is not legal, the loops stay untransformed: %s", task.func.name, error)
-        return Schedule(task.func)
-    return s
-
-
-def schedule_stages(s: Schedule, task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | None = None) -> None:
-    """Fuses blocks over their rows and schedules each stage.
+def rowwise_tree(task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | None = None) -> TileTree:
+    """The tree of a row-wise kernel: one loop over blocks of rows around the loops of every stage.
 
     Args:
-        s: schedule of the untransformed function.
         task: the kernel.
         plan: the choices.
         parallel: whether threads share the rows; by default where there is enough work.
-
-    Raises:
-        ScheduleError: see `schedule_rowwise`.
     """
-    rank = task.fusion.outer_rank
-    stages = _split_stages(s, task, plan)
+    stages, rank = _split_stages(task, plan), task.fusion.outer_rank
     last = stages[-1]
-    rows = list(s.loops(last.block)[:rank])
-    rows_per_block = plan.rows_per_block
-    if rows_per_block is None:
-        rows_per_block = _row_interleave(s, rows) if last.reduction is None else _rows_per_block(s, stages, rank)
-    inner_rows: list[str] = []
-    if rows and rows_per_block > 1:
-        outer, inner = s.split(rows[-1], rows_per_block)
-        rows, inner_rows = [*rows[:-1], outer], [inner]
-    _schedule_stage(s, last, [*rows, *inner_rows], task, plan)
-    row_loops = {x.block: _move_into_rows(s, x, rows, rows_per_block, task, plan) for x in reversed(stages[:-1])}
-    for stage in (x for x in stages[:-1] if x.partial is None and x.reduction is None):
-        _schedule_stage(s, stage, row_loops[stage.block], task, plan)
+    extents = [i.extent for i in last.final.iters[:rank]]
+    count = plan.rows_per_block
+    if count is None:
+        count = _rows_per_block(stages, extents) if last.is_register_reduction else _row_interleave(extents)
+    steps = [1] * (rank - 1) + [count] * (rank > 0)
+    rows = [Loop(name, step, ()) for name, step in zip(last.axes, steps, strict=False)]
     if parallel is None:
-        parallelize(s, rows)
-    for x in rows if parallel else ():
-        s.do("parallel", x)
+        rows = parallelize(task.func, rows, extents)
+    elif parallel:
+        rows = [replace(x, kind=LoopKind.PARALLEL) for x in rows]
+    body: list[Node] = []
+    for stage in stages:
+        body += _stage_nest(stage, rank, count, stage is last, task, plan)
+    tree = TileTree(nest(rows, *body), tuple(x for stage in stages for x in stage.staging))
+    return with_outer_loops(tree, task.func)
 
 
-def _move_into_rows(
-    s: Schedule, stage: StageBlocks, rows: list[str], rows_per_block: int, task: Task, plan: RowwisePlan
-) -> list[str]:
-    """Moves a stage before the last into the loops over rows; returns its loops over rows there.
-
-    The results of the kernel share these loops, intermediates are computed there as far as they are read. K-blocks and
-    windows are placed at once, before the stages that they read: those can only move to where all their readers are.
-    """
-    row_loops = rows
-    if find_block(s.func, stage.block)[0].body.buffer in s.func.outputs:
-        own = list(s.loops(stage.block)[: len(rows)])
-        if rows and rows_per_block > 1:
-            inner = s.split(own[-1], rows_per_block)[1]
-            row_loops = [*rows, inner]
-        if rows:
-            s.do("compute_with", stage.block, rows[-1])
-        row_loops = row_loops if stage.reduction is not None else rows
-    else:
-        if rows:
-            s.do("compute_at", stage.block, rows[-1])
-        s.do("set_scope", buffer_of(s, stage.block), MemoryScope.STACK)
-    if stage.partial is not None or stage.reduction is not None:
-        _schedule_stage(s, stage, row_loops, task, plan)
-    return row_loops
-
-
-def _row_interleave(s: Schedule, rows: Sequence[str]) -> int:
+def _row_interleave(extents: Sequence[Expr]) -> int:
     """Rows without windows that are interleaved: two where their number is even and many iterations remain."""
-    count = loop_extent(s, rows[-1]) if rows else None
-    max_rows = int(count.value) // MIN_ROW_ITERATIONS if isinstance(count, Const) else 1
-    return (
-        ROW_INTERLEAVE
-        if max_rows >= ROW_INTERLEAVE and isinstance(count, Const) and count.value % ROW_INTERLEAVE == 0
-        else 1
-    )
+    count = extents[-1] if extents else None
+    n = int(count.value) if isinstance(count, Const) else 0
+    return ROW_INTERLEAVE if n // MIN_ROW_ITERATIONS >= ROW_INTERLEAVE and n % ROW_INTERLEAVE == 0 else 1
 
 
-def _rows_per_block(s: Schedule, stages: Sequence[StageBlocks], rank: int) -> int:
+def _rows_per_block(stages: Sequence[_Stage], extents: Sequence[Expr]) -> int:
     """Short rows per block, so that intermediates have left the store buffer when windows read them: a load that
     spans several stores waits until all have reached the cache. A divisor of the number of rows that leaves many
     iterations."""
-    intermediates = [find_block(s.func, x.block)[0].body.buffer for x in stages[:-1]]
-    row_bytes = sum(prod(literal_or_large(n) for n in b.shape[rank:]) * b.dtype.bytes for b in intermediates)
-    count = loop_extent(s, s.loops(stages[-1].block)[rank - 1]) if rank else None
+    intermediates = [x.final.body.buffer for x in stages[:-1]]
+    row_bytes = sum(prod(literal_or_large(n) for n in b.shape[len(extents) :]) * b.dtype.bytes for b in intermediates)
+    count = extents[-1] if extents else None
     if not isinstance(count, Const) or not row_bytes:
         return 1
     rows = int(count.value)
@@ -170,30 +124,33 @@ def _rows_per_block(s: Schedule, stages: Sequence[StageBlocks], rank: int) -> in
     return max((k for k in range(1, max_rows + 1) if rows % k == 0), default=1)
 
 
-def _split_stages(s: Schedule, task: Task, plan: RowwisePlan) -> list[StageBlocks]:
+def _split_stages(task: Task, plan: RowwisePlan) -> list[_Stage]:
     """The stages in order. Reductions with many results per row, and those that write the final result, accumulate in
     registers: their element-wise reader, if need be an inserted copy, joins their stage."""
-    func_blocks = blocks(s.func.body)
-    epilogue_of: dict[int, str] = {}
-    stages: list[StageBlocks] = []
-    for k, (b, stage) in enumerate(zip(func_blocks, task.fusion.stages, strict=True)):
+    func_blocks, names = blocks(task.func.body), axis_names(task.func)
+    stages: list[_Stage] = []
+    for b, stage in zip(func_blocks, task.fusion.stages, strict=True):
+        total, copy = BlockedSum(b, names[b.name]), f"{b.name}.store"
+        is_result = b.body.buffer in task.func.outputs
         match stage.role:
             case StageRole.EPILOGUE:
-                stages.append(StageBlocks(b.name, epilogue_of[k]))
+                pass
             case StageRole.REGISTER_REDUCTION if stage.epilogue is not None:
-                epilogue_of[stage.epilogue] = b.name
+                final = func_blocks[stage.epilogue]
+                is_result = final.body.buffer in task.func.outputs
+                stages.append(_Stage(total, final, names[final.name], final.name, stage.role, is_result))
             case StageRole.REGISTER_REDUCTION:
-                stages.append(StageBlocks(next(iter(apply_and_get_blocks(s, "cache_write", b.name))), b.name))
+                staging = (CacheWrite(b.name, copy),)
+                stages.append(_Stage(total, b, names[b.name], copy, stage.role, is_result, staging))
             case StageRole.ROW_REDUCTION:
-                copy = b.body.buffer in s.func.outputs and next(iter(apply_and_get_blocks(s, "cache_write", b.name)))
                 lanes = _reduction_vectors(plan, b.name) * task.target.lanes(32)
-                k_block = choose_k_block(b, K_BLOCK_LIMITS, lanes)
-                partial = None if k_block is None else next(iter(apply_and_get_blocks(s, "rfactor", b.name, *k_block)))
-                stages.append(StageBlocks(b.name, None, partial))
-                if copy:
-                    stages.append(StageBlocks(copy))
+                blocked = replace(total, k_block=choose_k_block(b, K_BLOCK_LIMITS, lanes))
+                staging = (*((CacheWrite(b.name, copy),) if is_result else ()), *blocked.staging)
+                stages.append(_Stage(blocked, b, names[b.name], b.name, stage.role, False, staging))
+                if is_result:
+                    stages.append(_Stage(total, b, names[b.name], copy, StageRole.ELEMENTWISE, True))
             case StageRole.ELEMENTWISE:
-                stages.append(StageBlocks(b.name))
+                stages.append(_Stage(total, b, names[b.name], b.name, stage.role, is_result))
     return stages
 
 
@@ -201,26 +158,26 @@ def _reduction_vectors(plan: RowwisePlan, block: str) -> int:
     return plan.tiles[block].vectors if block in plan.tiles else REDUCTION_VECTORS
 
 
-def _schedule_stage(s: Schedule, stage: StageBlocks, row_loops: list[str], task: Task, plan: RowwisePlan) -> None:
-    """Schedules one stage within a row."""
-    name = stage.reduction or stage.block
-    tile, vectors = plan.tiles.get(name), _reduction_vectors(plan, name)
-    node = find_block(s.func, stage.block)[0]
-    loops = {k: x for k, x in spatial_loops(s, stage.block).items() if x not in row_loops}
-    if stage.reduction is not None and loops:
-        schedule_window_stage(s, stage.block, stage.reduction, row_loops, loops, task, tile)
-    elif stage.reduction is not None:
-        if row_loops:
-            s.do("compute_at", stage.reduction, row_loops[-1])
-        s.do("set_scope", buffer_of(s, stage.reduction), MemoryScope.STACK)
-        vectorize_reduction(s, stage.reduction, task, vectors)
-    elif stage.partial is not None:
-        block_loops = BlockLoops.of(s, stage.block)
-        s.do("decompose_reduction", stage.block, block_loops.reduce[0])
-        s.do("compute_at", stage.partial, block_loops.reduce[0])
-        s.do("set_scope", buffer_of(s, stage.partial), MemoryScope.STACK)
-        vectorize_reduction(s, stage.partial, task, vectors)
-    elif any(i.kind is IterKind.REDUCE for i in node.iters):
-        vectorize_reduction(s, stage.block, task, vectors)
-    elif loops:
-        schedule_elementwise_stage(s, stage.block, loops, task, tile)
+def _stage_nest(
+    stage: _Stage, rank: int, rows_per_block: int, is_last: bool, task: Task, plan: RowwisePlan
+) -> tuple[Node, ...]:
+    """The loops of one stage within a block of rows."""
+    node, target = stage.total.node, task.target
+    tile = plan.tiles.get(node.name)
+    lanes = _reduction_vectors(plan, node.name) * target.lanes(32)
+    store = Compute(stage.store, None if stage.is_result else MemoryScope.STACK)
+    inner_rows = [Loop(stage.axes[rank - 1], 1, ())] if rank and rows_per_block > 1 else []
+    points = {k: i.extent for k, i in enumerate(stage.final.iters) if i.kind is IterKind.SPATIAL and k >= rank}
+    if not stage.is_result:
+        # what an iteration needs a single point of has no loop
+        points = {k: n for k, n in points.items() if not is_literal(n, 1)}
+    if stage.role is StageRole.ROW_REDUCTION:
+        return nest(inner_rows, *stage.total.to_one_value(lanes))
+    if inner_rows and not is_last and not (stage.is_result and stage.is_register_reduction):
+        points, inner_rows = {rank - 1: const(rows_per_block), **points}, []
+    axes = RowAxes(stage.axes, points, rank > 0)
+    if not stage.is_register_reduction:
+        return nest(inner_rows, *elementwise_stage(node, axes, store, target, tile))
+    if points:
+        return nest(inner_rows, *window_stage(stage.total, stage.final, axes, store, target, tile))
+    return nest(inner_rows, *stage.total.to_one_value(lanes), store)

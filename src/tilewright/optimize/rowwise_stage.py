@@ -1,27 +1,21 @@
-"""Schedules of single stages within a row: element-wise work, reductions to one value, windows.
+"""Loops of single stages within a row: element-wise work, windows in register tiles.
 
 A `StageTile` says what a stage computes at once; the rule chooses one by strides and extents.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
-from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.ir import Block, IterKind, blocks
-from tilewright.optimize.interface import Task
-from tilewright.optimize.reduction_blocking import KBlockLimits
+from tilewright.expr.nodes import Const, Expr, MemoryScope
+from tilewright.expr.traversal import loads
+from tilewright.loops.ir import Block, IterKind, LoopKind
+from tilewright.machine import Target
+from tilewright.optimize.lane_loops import BlockedSum, lane_loops
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
-from tilewright.schedule.rewrite_tree import find_block, find_loop
-from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.tails import Tail
 from tilewright.tile.program import MIN_FULL_VECTORS
-from tilewright.tile.schedule_helpers import BlockLoops, buffer_of, loop_extent, split_for_lanes
-
-K_BLOCK_LIMITS = KBlockLimits(max_unblocked=64, root_multiple=1, min_size=1, max_size=1 << 40, slack=4)
-"""K-blocks of sums along a row; the additions wait for loads, so more blocks cost little."""
-
-REDUCTION_VECTORS = 4
-"""Vectors per step of a sum along a row: this many independent dependency chains hide the latency of an addition."""
+from tilewright.tile.tree import Compute, Loop, Node, nest
 
 MAX_UNROLLED_TAPS = 64
 """Points of a window up to which it is fully unrolled."""
@@ -47,36 +41,43 @@ class StageTile:
     unrolled: bool = True
 
 
-def schedule_elementwise_stage(
-    s: Schedule, block: str, loops: dict[int, str], task: Task, tile: StageTile | None = None
-) -> None:
+@dataclass(frozen=True, slots=True)
+class RowAxes:
+    """The axes of a stage's results within a block of rows, by position.
+
+    Attributes:
+        names: of all axes of the block that stores them.
+        points: of those that have loops within a block of rows.
+        is_enclosed: whether there are loops over rows around the stage.
+    """
+
+    names: tuple[str, ...]
+    points: Mapping[int, Expr]
+    is_enclosed: bool = True
+
+
+def elementwise_stage(
+    node: Block, axes: RowAxes, store: Compute, target: Target, tile: StageTile | None
+) -> tuple[Node, ...]:
     """Vectorizes one axis of a row, moved innermost; by default the one along which most accesses are contiguous."""
-    node = find_block(s.func, block)[0]
-    if tile is None or tile.lane not in loops:  # axes with a single point have no loop left
-        tile = StageTile(max(loops, key=lambda k: (_contiguity_score(node, k), k)))
-    other_loops = [x for k, x in loops.items() if k != tile.lane]
-    width = tile.vectors * task.target.lanes(32)
-    outer, inner = split_for_lanes(s, loops[tile.lane], width)
-    order = [*other_loops, *(x for x in (outer, inner) if x is not None)]
-    if len(order) > 1:
-        s.do("reorder", tuple(order))
-    full = _full_vectors(node.iters[tile.lane].extent, width)
-    if outer is not None and full:
+    points = axes.points
+    if not points:
+        return (store,)
+    if tile is None or tile.lane not in points:  # axes with a single point have no loop
+        tile = StageTile(max(points, key=lambda k: (_contiguity_score(node, k), k)))
+    width = tile.vectors * target.lanes(32)
+    *over_vectors, lanes = lane_loops(axes.names[tile.lane], points[tile.lane], width)
+    if over_vectors and _has_full_vectors(points[tile.lane], width):
         # otherwise the last vector's mask would slow down all of them
-        s.do("vectorize", s.loops(_peel_first(s, outer, full))[-1])
-    s.do("vectorize", inner)
+        over_vectors = [Loop(over_vectors[0].axis, width, (), tail=Tail.REMAINDER)]
+    others = [Loop(axes.names[k], 1, ()) for k in points if k != tile.lane]
+    return nest([*others, *over_vectors, lanes], store)
 
 
-def _full_vectors(extent: Expr, lanes: int) -> int:
-    """Vectors that need no mask where a masked one follows; 0 where a mask costs nothing or all need one."""
+def _has_full_vectors(extent: Expr, lanes: int) -> bool:
+    """Whether many vectors need no mask where a masked one follows; a mask costs nothing where all need one."""
     n = int(extent.value) if isinstance(extent, Const) else 0
-    return n // lanes if n % lanes and n // lanes >= MIN_FULL_VECTORS else 0
-
-
-def _peel_first(s: Schedule, loop: str, first: int) -> str:
-    """Peels a loop's first iterations; returns the block of the remaining ones."""
-    remainder = s.peel(loop, first)
-    return blocks(find_loop(s.func, remainder)[0])[0].name
+    return n % lanes > 0 and n // lanes >= MIN_FULL_VECTORS
 
 
 def _contiguity_score(node: Block, axis: int) -> float:
@@ -87,103 +88,65 @@ def _contiguity_score(node: Block, axis: int) -> float:
     )
 
 
-def vectorize_reduction(s: Schedule, block: str, task: Task, vectors: int = REDUCTION_VECTORS) -> None:
-    """Vectorizes the reduction loop along which loads are contiguous, several vectors per step."""
-    loops = BlockLoops.of(s, block)
-    s.do("decompose_reduction", block, loops.reduce[0])
-    node = find_block(s.func, block)[0]
-    reductions = [i for i in node.iters if i.kind is IterKind.REDUCE]
-    for name, i in zip(loops.reduce, reductions, strict=True):
-        if _is_contiguous_along(node, i.var) and not _is_below(loop_extent(s, name), 4):
-            outer, inner = split_for_lanes(s, name, vectors * task.target.lanes(32))
-            other_loops = [x for x in loops.reduce if x != name]
-            if other_loops:
-                s.do("reorder", (*other_loops, *(x for x in (outer, inner) if x is not None)))
-            s.do("vectorize", inner)
-            return
+def window_stage(
+    total: BlockedSum, final: Block, axes: RowAxes, store: Compute, target: Target, tile: StageTile | None
+) -> tuple[Node, ...]:
+    """Computes windows in register tiles: vectors along one axis, tile rows along the last of the others.
+
+    Args:
+        total: the reduction over the window.
+        final: the block that stores its results.
+        axes: of the results.
+        store: the statement that stores them.
+        target: the target.
+        tile: the register tile; None leaves the choice to the rule.
+    """
+    tile, points = tile or _default_window_tile(total.node, final, axes, target), axes.points
+    width = tile.vectors * target.lanes(final.body.buffer.dtype.bits)
+    *over_vectors, lanes = lane_loops(axes.names[tile.lane], points[tile.lane], width)
+    others = [k for k in points if k != tile.lane]
+    over_tiles = [Loop(axes.names[k], 1, ()) for k in others]
+    tile_rows: list[Loop] = []
+    if others and (tile.rows > 1 or is_literal(points[others[-1]], 1)):
+        row = over_tiles.pop()
+        tile_rows = [Loop(row.axis, 1, (), LoopKind.UNROLLED)]
+        over_tiles += [] if is_literal(points[others[-1]], tile.rows) else [Loop(row.axis, tile.rows, ())]
+    if not (axes.is_enclosed or over_tiles or over_vectors):
+        # accumulators belong to an iteration of a loop
+        over_vectors = [Loop(axes.names[tile.lane], literal_or_large(points[tile.lane]), ())]
+    accumulated = [others[-1]] if tile_rows and tile.rows > 1 else []
+    body = _accumulation_nest(total, accumulated, tile)
+    return nest([*over_tiles, *over_vectors], *body, *nest([*tile_rows, lanes], store))
 
 
-def vectorizable_reduction_axis(node: Block) -> int | None:
-    """Position of the reduction variable that `vectorize_reduction` vectorizes; None where there is none."""
-    return next((k for k, i in enumerate(node.iters)
-                 if i.kind is IterKind.REDUCE and _is_contiguous_along(node, i.var) and not _is_below(i.extent, 4)),
-                 None)  # fmt: skip
-
-
-def _is_contiguous_along(node: Block, var: Var) -> bool:
-    """Whether a load is contiguous along a variable."""
-    strides = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
-    return any(is_literal(stride, 1) for stride in strides)
-
-
-def schedule_window_stage(
-    s: Schedule,
-    block: str,
-    reduction: str,
-    row_loops: list[str],
-    loops: dict[int, str],
-    task: Task,
-    tile: StageTile | None = None,
-) -> None:
-    """Computes windows in register tiles: vectors along one axis, tile rows along the last of the others."""
-    tile = tile or _default_window_tile(s, block, reduction, loops, task)
-    width = task.target.lanes(find_block(s.func, block)[0].body.buffer.dtype.bits)
-    lane_outer, lane_inner = split_for_lanes(s, loops[tile.lane], tile.vectors * width)
-    tile_loops = [x for x in (lane_outer, lane_inner) if x is not None and x != lane_inner]
-    other_loops = [x for k, x in loops.items() if k != tile.lane]
-    tile_rows: list[str] = []
-    if other_loops and is_literal(loop_extent(s, other_loops[-1]), tile.rows):
-        tile_rows = [other_loops.pop()]
-    elif other_loops and tile.rows > 1:
-        outer, inner = s.split(other_loops.pop(), tile.rows)
-        other_loops, tile_rows = [*other_loops, outer], [inner]
-    order = [*other_loops, *tile_loops, *tile_rows, lane_inner]
-    if len(order) > 1:
-        s.do("reorder", tuple(order))
-    outer_loops = [*row_loops, *other_loops, *tile_loops]
-    if outer_loops:
-        s.do("compute_at", reduction, outer_loops[-1])
-    _schedule_accumulation(s, reduction, tile.unrolled)
-    for x in tile_rows:
-        s.do("unroll", x)
-    s.do("vectorize", lane_inner)
-
-
-def _default_window_tile(s: Schedule, block: str, reduction: str, loops: dict[int, str], task: Task) -> StageTile:
+def _default_window_tile(node: Block, final: Block, axes: RowAxes, target: Target) -> StageTile:
     """The rule's tile: vectors along the contiguous axis, as many rows as fit, short windows unrolled."""
-    node = find_block(s.func, block)[0]
-    lane = max(loops, key=lambda k: (is_literal(store_stride(node, node.iters[k].var), 1), k))
-    register_limit = task.target.vector_registers // 2
-    width = task.target.lanes(node.body.buffer.dtype.bits)
-    vectors = min(_vector_count(loop_extent(s, loops[lane]), width), register_limit, 4)
-    other_loops = [x for k, x in loops.items() if k != lane]
-    height = _best_tile_rows(loop_extent(s, other_loops[-1]), register_limit // vectors) if other_loops else 1
-    taps = prod(literal_or_large(i.extent) for i in find_block(s.func, reduction)[0].iters if i.kind is IterKind.REDUCE)
+    points = axes.points
+    lane = max(points, key=lambda k: (is_literal(store_stride(final, final.iters[k].var), 1), k))
+    register_limit = target.vector_registers // 2
+    width = target.lanes(final.body.buffer.dtype.bits)
+    vectors = min(_vector_count(points[lane], width), register_limit, 4)
+    others = [k for k in points if k != lane]
+    height = _best_tile_rows(points[others[-1]], register_limit // vectors) if others else 1
+    taps = prod(literal_or_large(i.extent) for i in node.iters if i.kind is IterKind.REDUCE)
     return StageTile(lane, vectors, height, taps <= MAX_UNROLLED_TAPS)
 
 
-def _schedule_accumulation(s: Schedule, block: str, unrolled: bool) -> None:
+def _accumulation_nest(total: BlockedSum, rows: Sequence[int], tile: StageTile) -> tuple[Node, ...]:
     """Accumulators in registers: window loops outside, rows unrolled, lanes innermost."""
-    s.do("set_scope", buffer_of(s, block), MemoryScope.REGISTER)
-    loops = BlockLoops.of(s, block)
-    s.do("reorder", (*loops.reduce, *loops.spatial))
-    init = s.decompose_reduction(block, loops.reduce[0])
-    *row_loops, lanes = loops.spatial
-    if unrolled and row_loops and _is_strided_along(s, block, lanes):
-        # vectors shuffled out of an input row stay in registers until the next row of results has used them
-        s.do("reorder", (*row_loops, *loops.reduce, lanes))
-    for x in loops.reduce if unrolled else ():
-        s.do("unroll", x)
-    for block_loops in (loops.spatial, BlockLoops.of(s, init).spatial):
-        for x in block_loops[:-1]:
-            s.do("unroll", x)
-        s.do("vectorize", block_loops[-1])
+    kind = LoopKind.UNROLLED if tile.unrolled else LoopKind.SERIAL
+    window = [Loop(x.axis, x.step, (), kind) for x in total.loops()]
+    tile_rows = [Loop(total.names[k], 1, (), LoopKind.UNROLLED) for k in rows]
+    lanes = Loop(total.names[tile.lane], 1, (), LoopKind.VECTORIZED)
+    # vectors shuffled out of an input row stay in registers until the next row of results has used them
+    is_row_major = tile.unrolled and _is_strided_along(total.node, tile.lane)
+    loops = [*tile_rows, *window] if is_row_major else [*window, *tile_rows]
+    return nest([*loops, lanes], Compute(total.node.name, MemoryScope.REGISTER))
 
 
-def _is_strided_along(s: Schedule, block: str, lanes: str) -> bool:
+def _is_strided_along(node: Block, lane: int) -> bool:
     """Whether lanes read every second element or fewer, so that vectors are shuffled out of loaded ones."""
-    node = find_block(s.func, block)[0]
-    var = next(i.var for i in node.iters if Var(lanes) in free_vars(i.binding))
+    var = node.iters[lane].var
     strides = [load_stride(x, var) for x in loads(node.body.value) if x.buffer != node.body.buffer]
     return any(isinstance(stride, Const) and int(stride.value) > 1 for stride in strides)
 
@@ -202,7 +165,3 @@ def _best_tile_rows(extent: Expr, limit: int) -> int:
     n = literal_or_large(extent)
     best = max(k for k in range(1, max(1, min(n, limit, MAX_TILE_ROWS)) + 1) if n % k == 0)
     return best if 2 * best >= min(n, limit, MAX_TILE_ROWS) else max(1, min(n, limit, MAX_TILE_ROWS) // 2)
-
-
-def _is_below(extent: Expr, size: int) -> bool:
-    return isinstance(extent, Const) and extent.value < size

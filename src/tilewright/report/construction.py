@@ -18,8 +18,9 @@ from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.graph.ir import Graph
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.lower_programs import KernelProgram, lower_first_legal
+from tilewright.optimize.construct.lower_programs import lower_first_legal
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, Roller
+from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.roller import GrowthPath
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.interface import Task

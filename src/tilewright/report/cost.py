@@ -11,7 +11,7 @@ from tilewright.cost.breakdown import CostBreakdown, CostPart, LevelTerms, Terms
 from tilewright.cost.rowwise_breakdown import rowwise_breakdown
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.lower_programs import KernelProgram
+from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.rowwise_programs import programs_at_samples, rowwise_problem
 from tilewright.optimize.interface import Task
 from tilewright.report.construction import Construction

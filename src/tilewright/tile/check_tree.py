@@ -3,7 +3,7 @@
 What remains (regions, races, online sums) is checked by the primitives that lowering uses, and by the verifier.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 
 from tilewright.errors import Defect, TreeError
@@ -52,8 +52,9 @@ def tree_problems(tree: TileTree, func: Func) -> list[tuple[str, str]]:
     for stage in tree.staging:
         names = _names_after(stage, names)
     problems += _sequence_problems(tree.body, tree.staging, names)
+    k_blocks = {(x.axis, x.size) for x in tree.staging if isinstance(x, RFactor) and not x.lanes}
     for node, enclosing in walk_tree(tree.body):
-        problems += _node_problems(node, enclosing)
+        problems += _node_problems(node, enclosing, k_blocks)
     return [*problems, *_order_problems(tree, func)]
 
 
@@ -139,8 +140,11 @@ def _originals(part: LoopPart) -> set[str]:
     return {c.statement for c in computes(*part.body)} - added
 
 
-def _node_problems(node: Node, enclosing: Sequence[Node]) -> Iterator[tuple[str, str]]:
-    """Loops must have bodies, steps that nest, and kinds that their place allows."""
+def _node_problems(
+    node: Node, enclosing: Sequence[Node], k_blocks: Collection[tuple[str, int]]
+) -> Iterator[tuple[str, str]]:
+    """Loops must have bodies, steps that nest, and kinds that their place allows; the last step in a K-block, given as
+    (axis, points), may be partial."""
     if not isinstance(node, Loop):
         if isinstance(node, Partition) and any(not p.body for p in node.parts):
             yield f"partition of {node.axis!r}", "a part is empty"
@@ -153,7 +157,7 @@ def _node_problems(node: Node, enclosing: Sequence[Node]) -> Iterator[tuple[str,
     outer = next((x for x in reversed(enclosing) if isinstance(x, Loop) and x.axis == node.axis), None)
     if outer is not None and outer.step <= node.step:
         yield where, f"the loop around it has steps of {outer.step} points, expected larger ones"
-    elif outer is not None and node.step > 0 and outer.step % node.step:
+    elif outer is not None and (outer.axis, outer.step) not in k_blocks and node.step > 0 and outer.step % node.step:
         yield where, f"the loop around it has steps of {outer.step} points, which is no multiple"
     yield from _kind_problems(node, enclosing)
     if node.tail not in (Tail.GUARD, Tail.REMAINDER):

@@ -4,11 +4,12 @@ Statements are placed from the last to the first, since a producer's loops follo
 
 - The last statement of a nest keeps its own loops: they are split by the steps of the tree and reordered (`split`,
   `reorder`).
-- Every other statement is moved into the innermost loop around it that is there already (`compute_at`); what is left of
-  its loops is split and reordered in turn.
+- Every other statement is moved into the innermost loop around it that is there already (`compute_at`, results of the
+  kernel by `compute_with`); what is left of its loops is split and reordered in turn.
 - Where an axis is partitioned, the last statement's loop is cut (`peel`), and every part gets copies of the statements
   inside of it (`clone_producer`).
-- Reductions are initialised in front of the outermost of their loops (`decompose_reduction`).
+- Reductions are initialised in front of the outermost of their loops (`decompose_reduction`); where all of these are
+  unrolled, in front of the unrolled loops around them, too.
 - Loops become parallel when everything has its place.
 """
 
@@ -86,7 +87,7 @@ def _extents(func: Func, statements: Statements) -> Mapping[str, Expr]:
     return {a.axis: i.extent for a, i in pairs}
 
 
-def _points(tree: TileTree, extents: Mapping[str, Expr]) -> Mapping[int, Expr]:
+def _points(tree: TileTree, extents: Mapping[str, Expr]) -> dict[int, Expr]:
     """The points that every loop over one of the kernel's axes covers, by its identity."""
     points: dict[int, Expr] = {}
     for node, enclosing in walk_tree(tree.body):
@@ -110,15 +111,17 @@ class TreeLowering:
 
     Attributes:
         s: the schedule.
-        points: points that a loop covers, by the loop's identity: those of its axis, or of a tile of the loop over the
-            axis around it.
+        points: points that a loop covers, by the loop's identity: those of its axis that are needed at its place, or of
+            a tile of the loop over the axis around it.
         placed: names of the loops that have their place.
+        nests: the tree's loops down to a loop, by the loop's name.
         parallel: names of the loops that will be parallel.
     """
 
     s: Schedule
-    points: Mapping[int, Expr]
+    points: dict[int, Expr]
     placed: set[str] = field(default_factory=set[str])
+    nests: dict[str, tuple[Loop, ...]] = field(default_factory=dict[str, tuple[Loop, ...]])
     parallel: list[str] = field(default_factory=list[str])
 
     def lower(self, node: Node, statements: Statements, enclosing: str | None, is_placed: bool = False) -> None:
@@ -136,15 +139,36 @@ class TreeLowering:
         spine = _spine(node)
         last = statements[computes(node)[-1].statement]
         if enclosing is not None and not is_placed:
-            self.s.do("compute_at", last.block, enclosing)
+            self._move(last, enclosing)
+        loops = self._needed_loops(last, spine.loops)
         if isinstance(spine.end, Compute):
             self.store(last, spine.end)
-            names = self.lower_nest(last, spine.loops, statements)
+            names = self.lower_nest(last, loops, statements)
         else:
-            names = self._place_loops(last, spine.loops, spine.end)
+            names = self._place_loops(last, loops, spine.end)
             self._lower_parts(spine.end, statements, names[-1] if names else enclosing)
-        self.lower_producers(spine.loops, names, statements)
-        self._peel_tails(last, spine.loops, names, statements)
+        outer = () if enclosing is None else self.nests.get(enclosing, ())
+        self.nests |= {name: (*outer, *loops[: k + 1]) for k, name in enumerate(names)}
+        self.lower_producers(loops, names, statements)
+        self._peel_tails(last, loops, names, statements)
+
+    def _move(self, statement: Statement, loop: str) -> None:
+        """Moves a statement into a loop: an intermediate is computed there as far as the loop needs it, a result of the
+        kernel shares the loop and those around it."""
+        if find_block(self.s.func, statement.block)[0].body.buffer not in self.s.func.outputs:
+            self.s.do("compute_at", statement.block, loop)
+            return
+        own_loops = self._own_loops(statement)
+        names = self._split_loops(statement, self.nests.get(loop, ()), own_loops, is_open=True)
+        self._reorder(statement, [*names, *own_loops.values()])
+        self.s.do("compute_with", statement.block, loop)
+
+    def _needed_loops(self, statement: Statement, loops: Sequence[Loop]) -> list[Loop]:
+        """The loops of a nest without those around a single node over axes of which one point is needed at its place:
+        the statement has no loop over these."""
+        own_loops = self._own_loops(statement)
+        positions = [statement.position(x.axis, x.step) for x in loops]
+        return [x for x, k in zip(loops, positions, strict=True) if k is None or k in own_loops or len(x.body) > 1]
 
     def lower_nest(self, statement: Statement, loops: Sequence[Loop], statements: Statements) -> list[str]:
         """Places, initialises and marks the loops of a statement that has its place; returns their names."""
@@ -177,6 +201,17 @@ class TreeLowering:
         Loops inside of a partition are left for its parts.
         """
         own_loops = self._own_loops(statement)
+        placed = self._split_loops(statement, loops, own_loops, is_open=partition is not None)
+        self._reorder(statement, [*placed, *_left_to_parts(statement, own_loops, partition)])
+        self.placed |= set(placed)
+        self.parallel += [n for x, n in zip(loops, placed, strict=True) if x.kind is LoopKind.PARALLEL]
+        return placed
+
+    def _split_loops(
+        self, statement: Statement, loops: Sequence[Loop], own_loops: dict[int, str], is_open: bool
+    ) -> list[str]:
+        """Splits a statement's own loops by the steps of the tree; returns the names of the tree's loops. What is left
+        remains in `own_loops`: loops that the tree does not name, and the points of a tile where it is open."""
         steps: dict[int, list[Loop]] = {}
         for loop in loops:
             position = statement.position(loop.axis, loop.step)
@@ -186,16 +221,15 @@ class TreeLowering:
         names: dict[int, str] = {}
         for position, tiles in steps.items():
             unit = statement.axes[position].unit
-            is_open = partition is not None and tiles[-1].step > unit
-            split_names = self._split(own_loops.pop(position), tiles, unit, is_open)
-            if is_open:
+            if unit == 1:
+                # fewer than those of the axis where its readers need fewer
+                self.points[id(tiles[0])] = loop_extent(self.s, own_loops[position])
+            has_points = is_open and tiles[-1].step > unit
+            split_names = self._split(own_loops.pop(position), tiles, unit, has_points)
+            if has_points:
                 own_loops[position] = split_names.pop()
             names |= {id(loop): n for loop, n in zip(tiles, split_names, strict=True)}
-        placed = [names[id(loop)] for loop in loops]
-        self._reorder(statement, [*placed, *_left_to_parts(statement, own_loops, partition)])
-        self.placed |= set(placed)
-        self.parallel += [n for x, n in zip(loops, placed, strict=True) if x.kind is LoopKind.PARALLEL]
-        return placed
+        return [names[id(loop)] for loop in loops]
 
     def _own_loops(self, statement: Statement) -> dict[int, str]:
         """The loop of every iteration variable of a statement that has one that is not placed yet."""
@@ -242,8 +276,12 @@ class TreeLowering:
         reduce = [k for k, (x, _) in enumerate(loops) if statement.reduces(x.axis, x.step)]
         init_loops: list[tuple[Loop, str]] = []
         if reduce and find_block(self.s.func, statement.block)[0].init is not None:
-            init = self.s.decompose_reduction(statement.block, loops[reduce[0]][1])
-            spatial = [x for k, (x, _) in enumerate(loops) if k > reduce[0] and k not in reduce]
+            first = reduce[0]
+            if all(loops[k][0].kind is LoopKind.UNROLLED for k in reduce):
+                while first and loops[first - 1][0].kind is LoopKind.UNROLLED:
+                    first -= 1
+            init = self.s.decompose_reduction(statement.block, loops[first][1])
+            spatial = [x for k, (x, _) in enumerate(loops) if k >= first and k not in reduce]
             names = [x for x in self.s.loops(init) if x not in self.placed]
             init_loops = list(zip(spatial, names, strict=True))
             self.placed |= set(names)

@@ -35,6 +35,9 @@ LEVELS = ("register", "L1", "L2")
 Sizes = npt.NDArray[np.int64]
 """Tile sizes [level, axis], or [candidate, level, axis] of many programs."""
 
+SizeTuples = tuple[tuple[int, ...], ...]
+"""Tile sizes [level][axis] of one program."""
+
 Mask = npt.NDArray[np.bool_]
 
 MIN_FULL_VECTORS = 4
@@ -77,7 +80,7 @@ class TileProgram:
 
     problem: Problem
     sketch: Sketch
-    sizes: tuple[tuple[int, ...], ...]
+    sizes: SizeTuples
 
     @staticmethod
     def of(problem: Problem, sketch: Sketch, sizes: Sizes) -> "TileProgram":
@@ -100,7 +103,7 @@ class TileProgram:
         return f"{'; '.join(axes)}; order {order}" + (f"; packed {packed}" if packed else "")
 
 
-def size_tuples(sizes: Sizes) -> tuple[tuple[int, ...], ...]:
+def size_tuples(sizes: Sizes) -> SizeTuples:
     """An array of sizes [level, axis] as tuples."""
     return tuple(tuple(int(x) for x in level) for level in sizes)
 

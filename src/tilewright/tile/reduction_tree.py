@@ -9,24 +9,24 @@ parallel L2 tiles
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from math import gcd
 
 from tilewright.expr.nodes import Const, Expr, MemoryScope
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.ir import Block, Func, IterKind, LoopKind
-from tilewright.schedule.rewrite_tree import find_block
+from tilewright.loops.ir import Block, IterKind, LoopKind
 from tilewright.schedule.tails import Tail
-from tilewright.tile.packing import pack_nests, pack_stages, prefetches
-from tilewright.tile.program import L1, L2, REGISTER, Sketch, TileProgram
-from tilewright.tile.remainder import remainder_parts
+from tilewright.tile.program import REGISTER, SizeTuples
 from tilewright.tile.tree import (
     CacheWrite,
     Compute,
     Loop,
     LoopPart,
     Node,
+    Pack,
     Partition,
+    Prefetch,
     RFactor,
     Staging,
     TileTree,
@@ -40,186 +40,186 @@ TRANSPOSED_LANES = 8
 """Lanes of accumulators that an epilogue transposes at a time: half of the longest vector, so that an epilogue with
 functions does not keep LLVM busy; 16 take as many shuffles per vector."""
 
-SizeTuples = tuple[tuple[int, ...], ...]
-"""Tile sizes [level][axis]."""
 
+@dataclass(frozen=True, slots=True)
+class TiledPart:
+    """The loops over all whole register tiles of an axis with a remainder, or over a part of the remainder.
 
-def reduction_tree(program: TileProgram, func: Func, parallel: bool, cores: int) -> TileTree:
-    """The tree of a program.
-
-    Args:
-        program: a program of a reduction.
-        func: its kernel's untransformed loops.
-        parallel: whether threads share the tiles.
-        cores: maximum number of cores.
-
-    Raises:
-        ScheduleError: an operand can't be packed along its axis.
+    Attributes:
+        sizes: tile sizes [level][axis].
+        parallel_loops: how many of the outermost loops over L2 tiles threads share.
+        prefetches: software prefetches in the reduction loop around register tiles.
     """
-    reduction = _Reduction(program, func)
-    packs = pack_stages(program, reduction.summed)
-    parts = remainder_parts(program, [i.extent for i in reduction.node.iters], cores)
-    bodies: list[LoopPart] = []
-    for sizes in parts.sizes:
-        part = _PartTree(reduction, sizes, frozenset(parts.shared), parallel)
-        bodies.append(LoopPart(sizes[REGISTER][parts.axis] if parts.axis is not None else 1, part.body(), part.staging))
-    body, staging = bodies[0].body, bodies[0].staging
-    if parts.axis is not None:
-        body, staging = (Partition(reduction.axis(parts.axis), tuple(bodies)),), ()
-    kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
-    shared = [Loop(reduction.axis(a), program.sizes[L2][a], (), kind) for a in parts.shared]
-    copies = pack_nests(program, reduction.node, packs, parallel)
-    return TileTree((*copies, *nest(shared, *body)), (*reduction.staging, *packs.values(), *staging))
+
+    sizes: SizeTuples
+    parallel_loops: int = 0
+    prefetches: tuple[Prefetch, ...] = ()
 
 
-class _Reduction:
-    """Names and facts of a program's kernel."""
+# without slots, because cached properties need a place
+@dataclass(frozen=True)
+class TiledReduction:
+    """How a reduction and its epilogue are tiled. Axes are positions among the iteration variables of the reduction.
 
-    def __init__(self, program: TileProgram, func: Func) -> None:
-        self.program, self.func = program, func
-        self.node: Block = find_block(func, program.problem.block)[0]
+    Attributes:
+        node: the block that reduces.
+        epilogue: the block that reads its results; None where it has none.
+        lane: the vectorised axis; of a reduction axis every lane accumulates a partial sum.
+        order: spatial axes, the outermost loop first; the same at every level.
+        parts: of the partitioned axis; a single one without partition.
+        k_block: (axis, points) of the K-blocks; None without K-blocking, and where lanes reduce.
+        store_axes: axes along which results may be stored as vectors, the best first; the lane axis where register
+            tiles have a single point along all of them.
+        partitioned: the axis that is cut into the parts.
+        shared: loops over L2 tiles around all parts, outermost first.
+        packs: packed copies of operands.
+        copies: the loops that fill those that are not constant; without them they keep their untransformed loops.
+    """
 
-    @property
-    def sketch(self) -> Sketch:
-        return self.program.sketch
+    node: Block
+    epilogue: str | None
+    lane: int
+    order: tuple[int, ...]
+    parts: tuple[TiledPart, ...]
+    k_block: tuple[int, int] | None = None
+    store_axes: tuple[int, ...] = ()
+    partitioned: int | None = None
+    shared: tuple[Loop, ...] = ()
+    packs: tuple[Pack, ...] = ()
+    copies: tuple[Node, ...] = ()
 
     def axis(self, position: int) -> str:
-        """The name of an axis of the problem."""
+        """The name of an axis."""
         return self.node.iters[position].var.name
 
     @property
-    def block(self) -> str:
-        """The statement that reduces, or that combines partial sums."""
-        return self.program.problem.block
-
-    @cached_property
     def final(self) -> str:
         """The statement of the epilogue."""
-        has_epilogue = self.program.problem.final != self.block
-        return self.program.problem.final if has_epilogue else f"{self.block}.store"
+        return self.epilogue or f"{self.node.name}.store"
 
-    @cached_property
+    @property
     def is_lane_reduction(self) -> bool:
         """Whether the lanes of vectors hold partial sums."""
-        return self.program.problem.axes[self.sketch.lane].is_reduction
-
-    @cached_property
-    def is_k_blocked(self) -> bool:
-        """Whether partial sums of K-blocks are added up."""
-        k = self.sketch.k_block_axis
-        return k is not None and self.program.sizes[L1][k] < self.program.problem.axes[k].extent
+        return self.node.iters[self.lane].kind is IterKind.REDUCE
 
     @property
     def summed(self) -> str:
         """The statement that reads the operands."""
-        return f"{self.block}.partial" if self.is_lane_reduction or self.is_k_blocked else self.block
+        is_split = self.is_lane_reduction or self.k_block is not None
+        return f"{self.node.name}.partial" if is_split else self.node.name
 
-    @cached_property
+    @property
+    def spatial(self) -> tuple[int, ...]:
+        """The axes of the results."""
+        return tuple(k for k, i in enumerate(self.node.iters) if i.kind is IterKind.SPATIAL)
+
+    @property
+    def reduce(self) -> tuple[int, ...]:
+        """The reduction axes."""
+        return tuple(k for k, i in enumerate(self.node.iters) if i.kind is IterKind.REDUCE)
+
+    @property
     def staging(self) -> tuple[Staging, ...]:
         """The statements besides the kernel's blocks, without packed copies."""
         stages: list[Staging] = []
-        if self.final != self.program.problem.final:
-            stages.append(CacheWrite(self.block, self.final))
-        lane, k = self.sketch.lane, self.sketch.k_block_axis
+        if self.epilogue is None:
+            stages.append(CacheWrite(self.node.name, self.final))
         if self.is_lane_reduction:
-            size = self.program.sizes[REGISTER][lane]
-            stages.append(RFactor(self.block, self.summed, self.axis(lane), size, lanes=True))
-        elif self.is_k_blocked and k is not None:
-            stages.append(RFactor(self.block, self.summed, self.axis(k), self.program.sizes[L1][k]))
+            size = self.parts[0].sizes[REGISTER][self.lane]
+            stages.append(RFactor(self.node.name, self.summed, self.axis(self.lane), size, lanes=True))
+        elif self.k_block is not None:
+            axis, size = self.k_block
+            stages.append(RFactor(self.node.name, self.summed, self.axis(axis), size))
         return tuple(stages)
 
     @cached_property
     def operand_axes(self) -> tuple[frozenset[int], ...]:
-        """Per operand the positions of the axes that its index depends on."""
+        """Per operand the axes that its index depends on."""
         variables = [i.var for i in self.node.iters]
         operands = [x for x in loads(self.node.body.value) if x.buffer != self.node.body.buffer]
         return tuple(
             frozenset(k for k, v in enumerate(variables) if any(v in free_vars(i) for i in x.indices)) for x in operands
         )
 
-    @cached_property
-    def extents(self) -> tuple[Expr, ...]:
-        """Extents of the axes; of the K-blocked one those of a K-block."""
-        extents: list[Expr] = []
-        for position, i in enumerate(self.node.iters):
-            is_blocked = self.is_k_blocked and position == self.sketch.k_block_axis
-            extents.append(Const(self.program.sizes[L1][position], i.extent.dtype) if is_blocked else i.extent)
-        return tuple(extents)
+    def points(self, axis: int) -> Expr:
+        """Points of an axis; of the K-blocked one those of a K-block."""
+        extent = self.node.iters[axis].extent
+        is_blocked = self.k_block is not None and self.k_block[0] == axis
+        return Const(self.k_block[1], extent.dtype) if self.k_block is not None and is_blocked else extent
 
-    @property
-    def reduce(self) -> tuple[int, ...]:
-        """Positions of the reduction axes."""
-        return tuple(k for k, i in enumerate(self.node.iters) if i.kind is IterKind.REDUCE)
+
+def reduction_tree(tiling: TiledReduction) -> TileTree:
+    """The tree of a tiled reduction."""
+    trees = [_PartTree(tiling, part) for part in tiling.parts]
+    body, staging = trees[0].body(), trees[0].staging
+    if tiling.partitioned is not None:
+        parts = (LoopPart(x.part.sizes[REGISTER][tiling.partitioned], x.body(), x.staging) for x in trees)
+        body, staging = (Partition(tiling.axis(tiling.partitioned), tuple(parts)),), ()
+    return TileTree((*tiling.copies, *nest(tiling.shared, *body)), (*tiling.staging, *tiling.packs, *staging))
 
 
 @dataclass(frozen=True)
 class _PartTree:
-    """The loops over all whole register tiles of the axis with a remainder, or over the remainder.
+    """The loops over one part of a tiled reduction."""
 
-    Attributes:
-        reduction: the program and its kernel.
-        sizes: tile sizes of the part.
-        shared: axes whose loops over L2 tiles are outside of the parts.
-        parallel: whether threads share the L2 tiles of the other axes.
-    """
+    reduction: TiledReduction
+    part: TiledPart
 
-    reduction: _Reduction
-    sizes: SizeTuples
-    shared: frozenset[int]
-    parallel: bool
+    @property
+    def sizes(self) -> SizeTuples:
+        """Tile sizes [level][axis]."""
+        return self.part.sizes
 
     @property
     def staging(self) -> tuple[Staging, ...]:
         """The copy of a register tile that the epilogue reads transposed."""
-        return (CacheWrite(self.reduction.block, self._tile_copy),) if self._is_transposed else ()
+        return (CacheWrite(self.reduction.node.name, self._tile_copy),) if self._is_transposed else ()
 
     @property
     def _tile_copy(self) -> str:
-        return f"{self.reduction.block}.tile"
+        return f"{self.reduction.node.name}.tile"
 
     @cached_property
     def _points(self) -> list[int]:
         """Spatial axes along which a register tile has several points."""
-        return [a for a in self.reduction.program.problem.spatial if self.sizes[REGISTER][a] > 1]
+        return [a for a in self.reduction.spatial if self.sizes[REGISTER][a] > 1]
 
     @cached_property
     def _store_axis(self) -> int:
-        """The axis along which results are stored as vectors: the lane axis, unless the store is transposed."""
-        sketch = self.reduction.sketch
-        if not sketch.transposed_store:
-            return sketch.lane
-        strides = self.reduction.program.problem.results[-1].strides
-        return next((a for a in self._points if a != sketch.lane and strides[a] == 1), sketch.lane)
+        """The axis along which results are stored as vectors."""
+        lane = self.reduction.lane
+        return next((a for a in self.reduction.store_axes if a != lane and a in self._points), lane)
 
     @property
     def _is_transposed(self) -> bool:
         """Whether accumulators are copied to the stack, to be stored along another axis."""
-        is_plain = not (self.reduction.is_lane_reduction or self.reduction.is_k_blocked)
-        return is_plain and self._store_axis != self.reduction.sketch.lane
+        is_plain = self.reduction.summed == self.reduction.node.name
+        return is_plain and self._store_axis != self.reduction.lane
 
     def body(self) -> tuple[Node, ...]:
         """The loops over L2 tiles, L1 tiles and register tiles around the reduction and its epilogue."""
         over_l2, over_l1, over_register = self._tile_loops()
-        if self.reduction.is_k_blocked and not self.reduction.is_lane_reduction:
+        if self.reduction.k_block is not None:
             epilogue = nest(over_register, *self._epilogue())
-            return nest([*over_l2, *over_l1], *self._k_blocks(), *epilogue)
+            return nest([*over_l2, *over_l1], *self._k_blocks(self.reduction.k_block, over_register), *epilogue)
         loops = [*over_l2, *over_l1, *over_register]
         if self.reduction.is_lane_reduction:
             return nest(loops, *self._lane_reduction(), *self._epilogue())
-        tile = self._tile_nest(self.reduction.block)
+        tile = self._tile_nest(self.reduction.node.name)
         if not self._is_transposed:
             return nest(loops, *tile, *self._epilogue())
-        lane_axis = self.reduction.axis(self.reduction.sketch.lane)
+        lane_axis = self.reduction.axis(self.reduction.lane)
         copy = nest(self._tile_points(), Compute(self._tile_copy, MemoryScope.STACK, lane_axis))
         return nest(loops, *tile, *copy, *self._epilogue())
 
     def _tile_loops(self) -> tuple[list[Loop], list[Loop], list[Loop]]:
         """The loops over L2 tiles, L1 tiles and register tiles; inner loops with a single iteration are left out."""
         register, l1, l2 = self.sizes
-        order = self.reduction.sketch.order
-        kind = LoopKind.PARALLEL if self.parallel and not self.shared else LoopKind.SERIAL
+        order, shared = self.reduction.order, {x.axis for x in self.reduction.shared}
+        over_l2 = [a for a in order if self.reduction.axis(a) not in shared]
+        kinds = [LoopKind.PARALLEL if k < self.part.parallel_loops else LoopKind.SERIAL for k in range(len(over_l2))]
         return (
-            [self._axis_loop(a, l2[a], kind) for a in order if a not in self.shared],
+            [self._axis_loop(a, l2[a], kind) for a, kind in zip(over_l2, kinds, strict=True)],
             [self._axis_loop(a, l1[a]) for a in order if l2[a] > l1[a]],
             [self._axis_loop(a, register[a]) for a in order if l1[a] > register[a]],
         )
@@ -229,8 +229,8 @@ class _PartTree:
 
     def _epilogue(self) -> tuple[Node, ...]:
         """The epilogue of a register tile."""
-        store, lane = self._store_axis, self.reduction.sketch.lane
-        points = [a for a in self.reduction.sketch.order if a in self._points and a not in (store, lane)]
+        store, lane = self._store_axis, self.reduction.lane
+        points = [a for a in self.reduction.order if a in self._points and a not in (store, lane)]
         if store == lane:
             points += [store] if store in self._points else []
             loops = self._result_loops(points, vectorized=store in self._points)
@@ -241,7 +241,8 @@ class _PartTree:
     def _transposed_loops(self, lane: int, store: int) -> list[Loop]:
         """The loops of a transposed store: vectors along the stored axis, for so many lanes of the accumulators at a
         time that code generation transposes them in registers."""
-        loops = [self._axis_loop(lane, TRANSPOSED_LANES)] if self.sizes[REGISTER][lane] > TRANSPOSED_LANES else []
+        size = self.sizes[REGISTER][lane]
+        loops = [self._axis_loop(lane, gcd(size, TRANSPOSED_LANES))] if size > TRANSPOSED_LANES else []
         return [
             *loops,
             self._axis_loop(lane, 1, LoopKind.UNROLLED),
@@ -258,19 +259,14 @@ class _PartTree:
             loops.append(self._axis_loop(a, 1, kind))
         return loops
 
-    def _k_blocks(self) -> tuple[Node, ...]:
+    def _k_blocks(self, k_block: tuple[int, int], tiles: Sequence[Loop]) -> tuple[Node, ...]:
         """Partial sums of the L1 tile on the stack: per K-block and register tile, accumulators are added."""
-        register, l1, _ = self.sizes
-        sketch, k = self.reduction.sketch, self.reduction.sketch.k_block_axis or 0
-        tiles = [self._axis_loop(a, register[a]) for a in sketch.order if l1[a] > register[a] and register[a] > 1]
-        rows = [self._axis_loop(a, 1) for a in sketch.order if l1[a] > 1 and register[a] == 1]
-        by_axis = {x.axis: x for x in (*tiles, *rows)}
-        tiles = [by_axis[self.reduction.axis(a)] for a in sketch.order if self.reduction.axis(a) in by_axis]
-        points = [a for a in sketch.order if a in self._points and a != sketch.lane]
-        points += [sketch.lane] if sketch.lane in self._points else []
-        loops = self._result_loops(points, vectorized=sketch.lane in self._points)
-        total = nest(loops, Compute(self.reduction.block, MemoryScope.STACK, self.reduction.axis(sketch.lane)))
-        blocks = self._axis_loop(k, l1[k], tail=Tail.REMAINDER)
+        order, lane = self.reduction.order, self.reduction.lane
+        points = [a for a in order if a in self._points and a != lane]
+        points += [lane] if lane in self._points else []
+        loops = self._result_loops(points, vectorized=lane in self._points)
+        total = nest(loops, Compute(self.reduction.node.name, MemoryScope.STACK, self.reduction.axis(lane)))
+        blocks = self._axis_loop(*k_block, tail=Tail.REMAINDER)
         return nest([blocks, *tiles], *self._tile_nest(self.reduction.summed), *total)
 
     def _tile_nest(self, statement: str) -> tuple[Node, ...]:
@@ -279,20 +275,24 @@ class _PartTree:
         serial: list[Loop] = []
         unrolled: list[Loop] = []
         for r in self.reduction.reduce:
-            size, extent = self.sizes[REGISTER][r], self.reduction.extents[r]
+            size, extent = self.sizes[REGISTER][r], self.reduction.points(r)
             if size == 1 or not isinstance(extent, Const):
                 serial.append(self._axis_loop(r, 1))
-            elif size == extent.value:
+            elif self._is_unrolled(r):
                 unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
             else:
                 serial.append(self._axis_loop(r, size))
                 unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
         if serial:
-            last, hints = serial[-1], prefetches(self.reduction.program, self.sizes)
-            serial[-1] = Loop(last.axis, last.step, (), last.kind, last.tail, hints)
-        lane_axis = self.reduction.axis(self.reduction.sketch.lane)
+            serial[-1] = replace(serial[-1], prefetches=self.part.prefetches)
+        lane_axis = self.reduction.axis(self.reduction.lane)
         leaf = Compute(statement, MemoryScope.REGISTER, lane_axis)
         return nest([*serial, *unrolled, *self._tile_points()], leaf)
+
+    def _is_unrolled(self, axis: int) -> bool:
+        """Whether a register tile has several points of a reduction axis, all that there are."""
+        size, points = self.sizes[REGISTER][axis], self.reduction.points(axis)
+        return isinstance(points, Const) and size == points.value > 1
 
     def _tile_points(self) -> list[Loop]:
         """The results of a register tile: lanes innermost and vectorised, the other axes unrolled.
@@ -301,7 +301,7 @@ class _PartTree:
         Then vectors stay in registers, and an element that multiplies all of them occupies a register only meanwhile.
         In the other order all elements of a step would stay in registers for the next vector.
         """
-        lane, operands = self.reduction.sketch.lane, self.reduction.operand_axes
+        lane, operands = self.reduction.lane, self.reduction.operand_axes
 
         def position(a: int) -> tuple[bool, bool]:
             selects_vectors = any(lane in o and a in o for o in operands)
@@ -319,9 +319,8 @@ class _PartTree:
         on. This suits operands that are contiguous along the reduction where no axis of the results is: products of
         rows with rows, a matrix with a vector, narrow results. A partial last step is peeled: only it is masked.
         """
-        lane, register = self.reduction.sketch.lane, self.sizes[REGISTER]
-        axes = self.reduction.program.problem.axes
-        windows = [r for r in self.reduction.reduce if r != lane and register[r] == axes[r].extent > 1]
+        lane, register = self.reduction.lane, self.sizes[REGISTER]
+        windows = [r for r in self.reduction.reduce if r != lane and self._is_unrolled(r)]
         steps = [r for r in self.reduction.reduce if r not in windows]
         loops = [
             *(self._axis_loop(r, register[r] if r == lane else 1, tail=Tail.REMAINDER if r == lane else Tail.GUARD)
@@ -333,4 +332,4 @@ class _PartTree:
         partial = nest(loops, Compute(self.reduction.summed, MemoryScope.REGISTER))
         results = [self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points]
         combine = [*results, self._axis_loop(lane, 1, LoopKind.VECTORIZED)]
-        return (*partial, *nest(combine, Compute(self.reduction.block, MemoryScope.STACK)))
+        return (*partial, *nest(combine, Compute(self.reduction.node.name, MemoryScope.STACK)))

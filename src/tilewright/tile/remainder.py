@@ -7,16 +7,13 @@ from math import prod
 
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.nodes import Const, Expr
-from tilewright.tile.program import L2, REGISTER, TileProgram, remainder_tile_heights
+from tilewright.tile.program import L2, REGISTER, SizeTuples, TileProgram, remainder_tile_heights
 
 MAX_REMAINDER_LANES = 128
 """Lanes of widened remainder tiles: enough for any processor, and code that LLVM compiles quickly."""
 
 MIN_TASKS_PER_CORE = 4
 """Tasks per core that keep all cores busy, whichever finish first."""
-
-SizeTuples = tuple[tuple[int, ...], ...]
-"""Tile sizes [level][axis]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,15 @@
 """Statements of a tile tree: the blocks of a kernel, those that staging adds, and the axes that their iterations share.
 
-An axis is a set of iteration variables, named after the first one. A block that reads an element of an internal buffer
-at its plain iteration variable shares the axis along which another block has written it.
+An axis is a set of iteration variables, named after the first one. A block that reads an element of another block's
+buffer at its plain iteration variable shares the axis along which that one has written it. Results of the kernel share
+their axes of equal position and extent.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Load, Var
+from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.traversal import loads
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, Func, IterKind, blocks
@@ -59,22 +60,36 @@ class Statement:
 
 def statements_of(func: Func) -> dict[str, Statement]:
     """The statements of untransformed loops by name, which is that of their block."""
-    axis_names = _axis_names(func)
+    names = axis_names(func)
     return {
         b.name: Statement(
             b.name,
-            tuple(StatementAxis(axis_names[i.var], 1, i.kind is IterKind.REDUCE) for i in b.iters),
+            tuple(
+                StatementAxis(name, 1, i.kind is IterKind.REDUCE)
+                for name, i in zip(names[b.name], b.iters, strict=True)
+            ),
         )
         for b in blocks(func.body)
     }
 
 
+def axis_names(func: Func) -> dict[str, tuple[str, ...]]:
+    """The axes of every block's iteration variables, by the block's name."""
+    names = _axis_names(func)
+    return {b.name: tuple(names[i.var] for i in b.iters) for b in blocks(func.body)}
+
+
 def _axis_names(func: Func) -> dict[Var, str]:
     """The axis of every iteration variable; that of the first of several variables gives the name."""
-    writers = {b.body.buffer: b for b in blocks(func.body) if b.body.buffer in func.allocs}
+    writers = {b.body.buffer: b for b in blocks(func.body)}
     names: dict[Var, str] = {}
+    results: dict[tuple[int, Expr], Var] = {}
     for b in blocks(func.body):
         shared = _shared_vars(b, writers)
+        if b.body.buffer in func.outputs:
+            spatial = [(k, i) for k, i in enumerate(b.iters) if i.kind is IterKind.SPATIAL]
+            for k, i in spatial:
+                shared.setdefault(i.var, results.setdefault((k, i.extent), i.var))
         taken: set[str] = set()
         for i in b.iters:
             name = names.get(shared[i.var], i.var.name) if i.var in shared else i.var.name

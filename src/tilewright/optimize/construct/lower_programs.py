@@ -8,15 +8,10 @@ from tilewright.cost.analytical import is_parallel_profitable
 from tilewright.cost.rowwise import is_rowwise_parallel_profitable
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.rowwise_programs import lower_rowwise
+from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel
 from tilewright.optimize.interface import Task
 from tilewright.schedule.schedule import Schedule
-from tilewright.tile.lower import lower_program
-from tilewright.tile.program import TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
-
-KernelProgram = TileProgram | RowwiseProgram
-"""The programs that the cost model scores."""
 
 _log = logging.getLogger("tilewright.construct")
 
@@ -56,5 +51,5 @@ def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Ma
 
 def _lower_program(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
     if isinstance(program, RowwiseProgram):
-        return lower_rowwise(program, task, is_rowwise_parallel_profitable(program, machine))
-    return lower_program(program, task.func, is_parallel_profitable(program, machine), machine.cores)
+        return lower_kernel(program, task, is_rowwise_parallel_profitable(program, machine))
+    return lower_kernel(program, task, is_parallel_profitable(program, machine), machine.cores)

@@ -18,7 +18,8 @@ from tilewright.machine.model import Machine
 from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, WalkBatch, run_walks
 from tilewright.optimize.construct.local_search import LocalSearch, growth_trajectory, search_locally
-from tilewright.optimize.construct.lower_programs import KernelProgram, lower_first_legal
+from tilewright.optimize.construct.lower_programs import lower_first_legal
+from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.roller import GrowthPath, grow
 from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem

@@ -20,14 +20,10 @@ from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import balanced_sizes, divisors
 from tilewright.optimize.interface import Task
-from tilewright.optimize.rowwise import (
-    ROW_INTERLEAVE,
-    RowwisePlan,
-    schedule_stages,
-)
-from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS, StageTile, vectorizable_reduction_axis
+from tilewright.optimize.lane_loops import vectorizable_reduction_axis
+from tilewright.optimize.rowwise import ROW_INTERLEAVE
+from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS
 from tilewright.schedule.rewrite_tree import spatial_vars, top_statements
-from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram, RowwiseStage, row_block_problem, row_blocking
@@ -169,7 +165,7 @@ def _vector_counts(problem: Problem, lane: int | None, lanes: int, counts: Seque
 
 def _window_states(problem: Problem, lane: int, lanes: int, machine: Machine) -> RowwiseStage:
     """States of windows: vectors by tile rows, fully unrolled while there are few taps (LLVM does it anyway)."""
-    row_axis = _tile_row_axis(problem, lane)
+    row_axis = tile_row_axis(problem, lane)
     heights = (1,) if row_axis is None else _tile_row_counts(problem, row_axis)
     taps = prod(problem.axes[k].extent for k in problem.reduce)
     is_unrolled = taps <= MAX_UNROLLED_TAPS
@@ -188,7 +184,7 @@ def _tile_row_counts(problem: Problem, row_axis: int) -> tuple[int, ...]:
     return balanced_sizes(axis.extent, MAX_TILE_ROWS) if axis.is_static else (1, 2, 4)
 
 
-def _tile_row_axis(problem: Problem, lane: int) -> int | None:
+def tile_row_axis(problem: Problem, lane: int) -> int | None:
     """The axis of tile rows: the last of the results' other axes."""
     return next((a for a in reversed(problem.spatial) if a != lane), None)
 
@@ -197,7 +193,7 @@ def _stage(problem: Problem, lanes: int, lane: int | None, states: Sequence[tupl
     """A sketch with its states (vectors, tile rows, whether windows are unrolled)."""
     along = (*problem.reduce, *problem.spatial)[-1] if lane is None else lane
     width = 1 if lane is None else lanes
-    row_axis = _tile_row_axis(problem, along)
+    row_axis = tile_row_axis(problem, along)
     sizes = np.ones((len(states), 3, len(problem.axes)), np.int64)
     for k, a in enumerate(problem.axes):
         if a.is_reduction:
@@ -286,25 +282,3 @@ def scored_stages(
                          for t, s in zip(cycles, stage.sizes, strict=True)]  # fmt: skip
         scored.append(programs)
     return blocking, scored
-
-
-def lower_rowwise(program: RowwiseProgram, task: Task, parallel: bool) -> Schedule:
-    """The schedule of a row-wise program.
-
-    Raises:
-        ScheduleError: a stage's schedule is not legal for these loops.
-    """
-    stage_tiles = {
-        p.problem.block: _stage_tile(p, program.blocking.outer_rank) for p in program.stages if p.sketch.lanes > 1
-    }
-    s = Schedule(task.func)
-    schedule_stages(s, task, RowwisePlan(program.blocking.rows_per_block, stage_tiles), parallel)
-    return s
-
-
-def _stage_tile(p: TileProgram, rank: int) -> StageTile:
-    lane, (register, *_) = p.sketch.lane, p.sizes
-    row_axis = _tile_row_axis(p.problem, lane)
-    rows = 1 if row_axis is None else register[row_axis]
-    is_unrolled = bool(p.problem.reduce) and all(register[k] == p.problem.axes[k].extent for k in p.problem.reduce)
-    return StageTile(lane, register[lane] // p.sketch.lanes, rows, is_unrolled)
