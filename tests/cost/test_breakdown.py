@@ -9,7 +9,7 @@ import pytest
 from tests.cost.measured_programs import column_sums, transposition
 from tests.optimize.computations import normalised
 from tests.optimize.programs import Program
-from tests.optimize.test_rowwise_programs import ZEN5, rowwise_task
+from tests.optimize.tasks import task_of
 from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import program_times
@@ -21,10 +21,11 @@ from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
-from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs
+from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.problem import Problem
 
+ZEN5 = machine_named("zen5")
 V4, AVX512, AVX2 = Target.parse("x86-64-v4"), machine_named("sapphire-rapids").with_cores(2), machine_named("zen3")
 PROBLEMS = {
     "rows left over": matrix_product(83, 64, 96),
@@ -81,7 +82,9 @@ def test_terms_add_up_to_the_time_that_ranks(name: str, machine: Machine) -> Non
 
 
 def test_stages_of_a_rowwise_program_add_up() -> None:
-    for time, program in best_rowwise_programs(rowwise_task(Program(normalised(64, 256), {}))[1], V4, ZEN5, 3):
+    problem = rowwise_problem(task_of(Program(normalised(64, 256), {}), "x86-64-v4"))
+    assert problem is not None
+    for time, program in best_rowwise_programs(problem, V4, ZEN5, 3):
         found = rowwise_breakdown(program, ZEN5)
         check_sums(found, ZEN5)
         assert [part.name for part in found.parts] == [p.problem.block for p in program.stages]
