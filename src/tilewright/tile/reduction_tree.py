@@ -235,11 +235,11 @@ class _PartTree:
             points += [store] if store in self._points else []
             loops = self._result_loops(points, vectorized=store in self._points)
         else:
-            loops = [*(self._axis_loop(a, 1) for a in points), *self._columns(lane)]
+            loops = [*(self._axis_loop(a, 1) for a in points), *self._transposed_lanes(lane)]
             loops.append(self._axis_loop(store, 1, LoopKind.VECTORIZED))
         return nest(loops, Compute(self.reduction.final))
 
-    def _columns(self, lane: int) -> list[Loop]:
+    def _transposed_lanes(self, lane: int) -> list[Loop]:
         """The loops over the lanes of accumulators that are stored along another axis: so many at a time that code
         generation transposes them in registers."""
         blocks = [self._axis_loop(lane, TRANSPOSED_LANES)] if self.sizes[REGISTER][lane] > TRANSPOSED_LANES else []
