@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tests.tile.problems import matrix_product
 
-from tilewright.cost.analytical import is_parallel_profitable, packing_time, program_time, program_times
+from tilewright.cost.analytical import is_parallel_profitable, program_time, program_times
+from tilewright.cost.packing import packing_time
 from tilewright.errors import MachineError
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named

@@ -10,15 +10,15 @@ are ranked.
 """
 
 from dataclasses import dataclass
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import caches, miss_ratio
+from tilewright.cost.caches import caches
 from tilewright.cost.candidate_batch import CandidateBatch, remainder_tiles
 from tilewright.cost.features import lane_strides
 from tilewright.cost.footprint import Numbers, sum_arrays
+from tilewright.cost.packing import packing_time
 from tilewright.cost.parallel_time import parallel_time
 from tilewright.cost.part_work import part_work
 from tilewright.cost.regime import is_long_reduction
@@ -32,34 +32,6 @@ from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, TileP
 
 MAX_BATCH_SIZE = 4000
 """Candidates that are scored at once; the intermediate arrays of more do not stay in caches."""
-
-
-def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
-    """Nanoseconds of packing operands whose data is not known at compile time, on one thread."""
-    cost = machine.cost
-    total = 0.0
-    for k, axis in sketch.packed:
-        o = problem.operands[k]
-        if not o.constant:
-            size = float(prod(o.shape))
-            copy_cycles = cost.copy_cycles if problem.axes[axis].is_static else cost.masked_copy_cycles
-            cycles = copy_cycles if o.strides[axis] == 1 else cost.transpose_cycles
-            total += size * cycles / machine.ghz + _copy_transfer_time(size * o.element_bytes, machine)
-    return total
-
-
-def _copy_transfer_time(bytes_: float, machine: Machine) -> float:
-    """Nanoseconds of moving an operand and its copy through the memory levels on one thread: from L2, and what both
-    together do not fit into a cache from farther away."""
-    total, share = 0.0, 1.0
-    for level in machine.levels[1:]:
-        # in memory, lines are read before they are written
-        transfers = 2.0 if level.ways else 3.0
-        # what is read from first to last has left a cache that is a little too small
-        missed = share * min(1.0, 2.0 * miss_ratio(2.0 * bytes_, level.share, machine.cost)) if level.ways else 0.0
-        total += (share - missed) * transfers * bytes_ / level.gbs(1)
-        share = missed
-    return total
 
 
 def program_times(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Time:

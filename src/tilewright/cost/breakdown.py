@@ -20,12 +20,14 @@ from operator import add
 
 import numpy as np
 
-from tilewright.cost.analytical import packing_time, program_times, split_parts
+from tilewright.cost.analytical import program_times, split_parts
 from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.core_terms import TileCycles
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
+from tilewright.cost.loop_footprints import LoopFootprints
+from tilewright.cost.packing import packing_time
 from tilewright.cost.parallel_time import ThreadPlan, thread_plan
 from tilewright.cost.part_work import PartWork, part_work
 from tilewright.cost.shape_family import ShapeFamily
@@ -171,21 +173,47 @@ def _tile_part(name: str, sketch: Sketch, batch: CandidateBatch, machine: Machin
     """The terms of whole tiles or of the remainder, for all candidates of the batch."""
     work = part_work(sketch, batch, machine)
     plan = thread_plan(work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth)
-    stalls = {
+    traffic = _traffic_terms(sketch, work, machine)
+    return make_part(
+        name, work.features, work.tiles, _stall_cycles(work, machine), traffic, plan, tuple(range(len(work.phases))),
+        machine, work.levels_in_turn, work.slowdown, work.traffic_growth,
+    )  # fmt: skip
+
+
+def _stall_cycles(work: PartWork, machine: Machine) -> dict[str, Numbers]:
+    """Cycles that instructions wait besides those of the register tiles, on one core."""
+    return {
         "scatter_stalls": work.scatter_stalls * machine.ghz + np.zeros_like(work.slowdown),
         "split_misses": work.split_misses * machine.ghz + np.zeros_like(work.slowdown),
     }
-    traffic = _traffic_terms(sketch, work, machine)
+
+
+def tree_part(
+    name: str, sketch: Sketch, work: PartWork, plan: ThreadPlan, executions: Numbers, machine: Machine,
+    footprints: LoopFootprints,
+) -> CostPart:  # fmt: skip
+    """The terms of a statement of a tile tree.
+
+    Args:
+        name: see `CostPart`.
+        sketch, work: of the statement.
+        plan: its times, and whether the loops around it are parallel.
+        executions: how often it runs.
+        machine: the machine.
+        footprints: of the loops around it.
+    """
+    stalls = {name: x / executions for name, x in _stall_cycles(work, machine).items()}
+    traffic = _traffic_terms(sketch, work, machine, footprints)
     return make_part(
         name, work.features, work.tiles, stalls, traffic, plan, tuple(range(len(work.phases))), machine,
-        work.levels_in_turn, work.slowdown, work.traffic_growth,
+        work.levels_in_turn, work.slowdown, work.traffic_growth, executions,
     )  # fmt: skip
 
 
 def make_part(
     name: str, features: Features, tiles: TileCycles, exposed: Terms, traffic: Sequence[Terms], plan: ThreadPlan,
     phases: Sequence[int], machine: Machine, levels_in_turn: bool, slowdown: Numbers, growth: Sequence[Numbers] = (),
-    repetitions: float = 1.0,
+    repetitions: float | Numbers = 1.0,
 ) -> CostPart:  # fmt: skip
     """A part from the terms of the model.
 
@@ -227,7 +255,9 @@ def make_part(
     )  # fmt: skip
 
 
-def _traffic_terms(sketch: Sketch, work: PartWork, machine: Machine) -> list[Terms]:
+def _traffic_terms(
+    sketch: Sketch, work: PartWork, machine: Machine, footprints: LoopFootprints | None = None
+) -> list[Terms]:
     """Per level from L2 outwards the bytes on one thread, by their causes."""
     hierarchy, problem = CacheHierarchy.of(machine), work.batch.family.problem
     steady = replace(
@@ -235,7 +265,7 @@ def _traffic_terms(sketch: Sketch, work: PartWork, machine: Machine) -> list[Ter
         interleaved_store_penalty=0.0, single_stream_penalty=1.0,
     )  # fmt: skip
     aliased, even = (
-        cache_traffic(problem, sketch, work.batch, replace(hierarchy, cost=steady, set_counts=sets))[0]
+        cache_traffic(problem, sketch, work.batch, replace(hierarchy, cost=steady, set_counts=sets), footprints)[0]
         for sets in (hierarchy.set_counts, ())
     )
     result: list[Terms] = []

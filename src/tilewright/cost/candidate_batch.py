@@ -17,10 +17,13 @@ class CandidateBatch:
     Attributes:
         sizes: tile sizes [level, axis, candidate]; the covered extents are the last level.
         family: the problems of the candidates.
+        operations: instructions per point where they are fewer than the problem's, as points of a register tile share
+            some; None for the problem's.
     """
 
     sizes: Numbers
     family: ShapeFamily
+    operations: Numbers | None = None
 
     @cached_property
     def tiles(self) -> tuple[tuple[Numbers, ...], ...]:
@@ -95,6 +98,12 @@ def k_block_count(sketch: Sketch, batch: CandidateBatch) -> Numbers:
 def is_packed(sketch: Sketch, operand: int) -> bool:
     """Whether an operand, by its position in `Problem.operands`, is read from a packed copy."""
     return operand in dict(sketch.packed)
+
+
+def is_on_stack(sketch: Sketch, operand: int) -> bool:
+    """Whether an access, by its position among operands and results, is to an intermediate on the stack: it is dense,
+    as a packed copy is, but has no panels."""
+    return (operand, -1) in sketch.packed
 
 
 def remainder_tiles(family: ShapeFamily, sketch: Sketch, sizes: Sizes) -> tuple[Sizes, Sizes]:

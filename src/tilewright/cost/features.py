@@ -205,7 +205,9 @@ def extract_features(
         vector_loads=counts.vector_loads,
         broadcast_loads=counts.broadcast_loads,
         shuffled_vectors=counts.shuffled_vectors,
-        vector_operations=accumulators * window * problem.operations,
+        vector_operations=accumulators
+        * window
+        * (problem.operations if batch.operations is None else batch.operations),
         streams=streams,
         pages=pages,
         all_pages=all_pages,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy
-from tilewright.cost.candidate_batch import CandidateBatch, is_packed
+from tilewright.cost.candidate_batch import CandidateBatch, is_on_stack, is_packed
 from tilewright.cost.conflict_misses import conflict_factors
 from tilewright.cost.footprint import (
     Numbers,
@@ -49,15 +49,20 @@ def ramp_factors(problem: Problem, sketch: Sketch, batch: CandidateBatch, caches
         return _reuse_ramps(sketch, batch, caches)
     one = np.ones_like(batch.covered[0])
     if is_streaming(problem, cost):
-        ramps = [_streaming_ramp(o, problem, sketch, batch, caches) for o in accesses]
+        ramps = [
+            one if is_on_stack(sketch, k) else _streaming_ramp(o, problem, sketch, batch, caches)
+            for k, o in enumerate(accesses)
+        ]
         refetches = [
             one if not caches.set_counts or o.written or is_packed(sketch, k) else _refetch_factor(o, batch, caches)
             for k, o in enumerate(accesses)
         ]
         return [RampFactors(refetch, ramp, ramp) for ramp, refetch in zip(ramps, refetches, strict=True)]
     ramps = [
-        _store_ramp(o, sketch, batch, caches) if o.written else _load_ramp(o, sketch, batch, caches) for o in accesses
-    ]
+        one if is_on_stack(sketch, k)
+        else _store_ramp(o, sketch, batch, caches) if o.written else _load_ramp(o, sketch, batch, caches)
+        for k, o in enumerate(accesses)
+    ]  # fmt: skip
     # a tile that transposes needs several rows
     is_copy = not problem.reduce and all(o.strides[sketch.lane] in (0, 1) for o in problem.operands)
     return [

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch
-from tilewright.cost.footprint import Numbers, sum_arrays
+from tilewright.cost.footprint import Numbers
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
@@ -42,7 +42,7 @@ def load_phase_fraction(
     # the loops of a register tile are the innermost ones
     tile_loops = sum(x.level != REGISTER or x.axis not in problem.reduce for x in footprints.loops)
     operand_bytes, present = footprints.operand_bytes[:, : tile_loops + 1], footprints.present[:tile_loops]
-    fits_cache = sum_arrays(operand_bytes) <= capacity * cost.usable_cache_fraction
+    fits_cache = footprints.touched_bytes(tile_loops + 1) <= capacity * cost.usable_cache_fraction
     fits = (fits_cache | innermost_depths(present))[1:] & present
     # all operands in one array: formulas cost as much for few numbers as for many
     loaded, reloaded = loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed
-from tilewright.cost.footprint import Numbers, moved_bytes
+from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sketch
 
@@ -37,6 +37,8 @@ class LoopFootprints:
         present: which candidates have it; the others make one iteration [loop, candidate].
         boxes: sizes per axis [depth, candidate]: inside no loop, inside the outermost one, ..., of one register tile.
         operand_bytes: bytes of cache lines of every access [access, depth, candidate].
+        beside: bytes that other statements in the same loops touch [depth, candidate], or 0.
+        loaded: the part of `operand_bytes` that an earlier statement in the same iteration has loaded; None for none.
     """
 
     loops: tuple[TileLoop, ...]
@@ -44,6 +46,13 @@ class LoopFootprints:
     present: Mask
     boxes: tuple[Numbers, ...]
     operand_bytes: Numbers
+    beside: Numbers | float = 0.0
+    loaded: Numbers | None = None
+
+    def touched_bytes(self, depths: int) -> Numbers:
+        """Bytes that everything in the loops touches at so many of the outermost depths [depth, candidate]."""
+        beside = self.beside[:depths] if isinstance(self.beside, np.ndarray) else self.beside
+        return sum_arrays(self.operand_bytes[:, :depths]) + beside
 
     @staticmethod
     def of(problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int) -> "LoopFootprints":

@@ -63,32 +63,58 @@ class PartWork:
     traffic_growth: Sequence[Numbers]
 
 
-def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> PartWork:
-    """The work of all whole register tiles, or of the remainder."""
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The place of a statement in a tree.
+
+    Attributes:
+        footprints: of the loops around it.
+        executions: how often it runs for all of its points.
+        total_bytes: of all that the kernel reads and writes.
+    """
+
+    footprints: LoopFootprints
+    executions: Numbers
+    total_bytes: float
+
+
+def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Surroundings | None = None) -> PartWork:
+    """The work of all whole register tiles, or of the remainder.
+
+    Args:
+        sketch, batch: the candidates.
+        machine: the machine.
+        place: of a statement in a tree; None for the loops of a tile program.
+    """
     family, problem, cost = batch.family, batch.family.problem, machine.cost
     is_long = is_long_reduction(problem, cost)
     if not is_long:
-        batch = _unroll_windows(problem, sketch, batch)
+        batch = unroll_windows(problem, sketch, batch)
     hierarchy = CacheHierarchy.of(machine)
     line, capacities = hierarchy.line, hierarchy.capacities
     features = extract_features(problem, sketch, batch, line, cost)
     tiles = tile_cycles(problem, sketch, batch, features, machine)
-    work = tiles.total / machine.ghz
-    footprints = LoopFootprints.of(problem, sketch, batch, line)
+    executions = 1.0 if place is None else place.executions
+    work = tiles.total / machine.ghz * executions
+    footprints = LoopFootprints.of(problem, sketch, batch, line) if place is None else place.footprints
     moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
     growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
     slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
     penalty, stalls, split_misses = 1.0, 0.0, 0.0
     misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
+
+    def total_bytes(p: Problem) -> float:
+        return _total_bytes(p) if place is None else place.total_bytes
+
     if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
         misses = family.per_shape(
-            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(_total_bytes(p), x, cost)) for x in capacities[1:])]
+            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(total_bytes(p), x, cost)) for x in capacities[1:])]
         )
         phases = [Phase(work, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     elif is_long:
         split_cycles = split_miss_cycles(problem, sketch, batch, features, footprints, capacities[0], cost)
-        split_misses = split_cycles / machine.ghz
+        split_misses = split_cycles / machine.ghz * executions
         work = work + split_misses
         # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams
         penalty = 1.0 + np.maximum(features.streams - cost.max_streams, 0.0) / cost.max_streams * cost.stream_penalty
@@ -98,7 +124,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> PartWo
             phases = _load_phases(phases[0], first)
     else:
         stalls = _scatter_stalls(features, moved[0], line, machine)
-        misses = family.per_shape(lambda p: [1.0, *(miss_ratio(_total_bytes(p), x, cost) for x in capacities[1:])])
+        misses = family.per_shape(lambda p: [1.0, *(miss_ratio(total_bytes(p), x, cost) for x in capacities[1:])])
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     return PartWork(
         batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth
@@ -120,7 +146,7 @@ def _load_phases(whole: Phase, fraction: Numbers) -> list[Phase]:
     ]
 
 
-def _unroll_windows(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> CandidateBatch:
+def unroll_windows(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> CandidateBatch:
     """The batch as LLVM compiles it: short windows are fully unrolled, whichever of their loops a program keeps."""
     sizes, windows = batch.sizes.copy(), [k for k in problem.reduce if k != sketch.lane]
     sizes[REGISTER, windows] = sizes[L1, windows]

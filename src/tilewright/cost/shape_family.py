@@ -92,10 +92,13 @@ class ShapeFamily:
     Attributes:
         problems: one or more.
         shape_indices: the position of each candidate's problem [candidate]; unused for a single problem.
+        points: extents [candidate, axis] where they are not those of the problem, as a statement computes what the
+            loops around it need; None for the problem's.
     """
 
     problems: tuple[Problem, ...]
     shape_indices: Integers
+    points: Integers | None = None
 
     @staticmethod
     def of(problem: Problem) -> "ShapeFamily":
@@ -110,6 +113,8 @@ class ShapeFamily:
     @cached_property
     def sizes(self) -> Integers:
         """Extents [candidate, axis]; a single row for a single problem."""
+        if self.points is not None:
+            return self.points
         if len(self.problems) == 1:
             return self.problem.extents[None]
         return np.array([p.extents for p in self.problems])[self.shape_indices]
@@ -117,6 +122,8 @@ class ShapeFamily:
     @cached_property
     def extents(self) -> tuple[IntPerCandidate, ...]:
         """The extent of every axis."""
+        if self.points is not None:
+            return tuple(self.points.T)
         extents = tuple([tuple([a.extent for a in p.axes]) for p in self.problems])
         return _gather(_uniform_or_table(extents), self.shape_indices)
 
@@ -138,6 +145,10 @@ class ShapeFamily:
     def per_shape(self, function: Callable[[Problem], Sequence[float]]) -> tuple[FloatPerCandidate, ...]:
         """`function` of every problem, per candidate: for quantities that have no array formula."""
         return _gather_floats([function(p) for p in self.problems], self.shape_indices)
+
+    def with_points(self, points: Integers) -> "ShapeFamily":
+        """The family of one problem with other extents [candidate, axis]."""
+        return ShapeFamily(self.problems, self.shape_indices, points)
 
     def select(self, candidates: npt.NDArray[np.int64]) -> "ShapeFamily":
         """The family of some of the candidates."""

@@ -43,7 +43,7 @@ def _missed_fraction(problem: Problem, footprints: LoopFootprints, operands: lis
     # the loops of a register tile are the innermost ones
     tile_loops = sum(x.level != REGISTER or x.axis not in problem.reduce for x in footprints.loops)
     operand_bytes, present = footprints.operand_bytes[:, : tile_loops + 1], footprints.present[:tile_loops]
-    fits_l1 = sum_arrays(operand_bytes) <= l1_bytes
+    fits_l1 = footprints.touched_bytes(tile_loops + 1) <= l1_bytes
     fits = (fits_l1 | innermost_depths(present))[1:] & present
     loaded, reloaded = loaded_bytes(operand_bytes, footprints.counts[:tile_loops], fits)
     return sum_arrays(loaded[operands]) / np.maximum(sum_arrays(reloaded[operands]), 1.0)

@@ -32,7 +32,8 @@ class _Accesses:
         operands: the accesses.
         innermost: which depths have no loop inside [depth, candidate].
         conflicts: per access the conflict factors by cache, each [depth, candidate].
-        partial_sums: bytes of the partial sums of K-blocks.
+        beside: bytes of the partial sums of K-blocks, and of what other statements in the same loops touch [depth or 1,
+            candidate].
         line_per_element: by access what a register tile moves where every element brings its line; only accesses whose
             elements along the lanes are in different lines, in short reductions.
         min_bytes: bytes of all accesses in as few lines as possible [access, depth, candidate]; None if the former are
@@ -42,7 +43,7 @@ class _Accesses:
     operands: tuple[OperandView, ...]
     innermost: Mask
     conflicts: Sequence[Mapping[int, Numbers]]
-    partial_sums: Numbers
+    beside: Numbers
     line_per_element: Mapping[int, Numbers]
     min_bytes: Numbers | None
 
@@ -66,8 +67,8 @@ class _Accesses:
             # the extra line of an unaligned segment is in another set than the aliased ones
             aligned = [moved_bytes(o, boxes, line, is_packed(sketch, k), False) for k, o in enumerate(operands)]
             min_bytes = np.array(aligned)
-        innermost, partial_sums = innermost_depths(footprints.present), _partial_sum_bytes(problem, sketch, batch)
-        return _Accesses(operands, innermost, conflicts, partial_sums, line_per_element, min_bytes)
+        innermost, beside = innermost_depths(footprints.present), partial_sum_bytes(problem, sketch, batch)[None]
+        return _Accesses(operands, innermost, conflicts, beside + footprints.beside, line_per_element, min_bytes)
 
 
 def cache_traffic(
@@ -96,12 +97,14 @@ def cache_traffic(
     ])  # fmt: skip
     stays = _stays_in_caches(accesses, caches, private, resident)
     uncached = _uncached_bytes(accesses, caches, private, footprints, len(resident))
+    if footprints.loaded is not None:
+        resident = np.maximum(resident - footprints.loaded, 0.0)
     moved_in = _moved_by_cache(resident, footprints.counts, footprints.present, stays, uncached)
     # every line that is written is read and written back
     moved = [2.0 * x if o.written else x for o, x in zip(accesses.operands, moved_in, strict=True)]
     ramps = ramp_factors(problem, sketch, batch, caches)
     last = len(caches.capacities) - 1
-    all_bytes = sum_arrays(footprints.operand_bytes[:, 0]) + accesses.partial_sums
+    all_bytes = sum_arrays(footprints.operand_bytes[:, 0]) + accesses.beside[0]
     fits_last = all_bytes <= caches.capacities[-1] * caches.cost.usable_cache_fraction
     traffic: list[Numbers] = []
     for place, cache in enumerate([*range(len(caches.capacities)), *private]):
@@ -159,11 +162,11 @@ def _stays_cached(
     factors = [x.get(cache) for x in accesses.conflicts]
     if accesses.min_bytes is not None:
         effective = [x if f is None else x * f for x, f in zip(accesses.min_bytes, factors, strict=True)]
-        total = accesses.partial_sums + sum_arrays(operand_bytes)
+        total = accesses.beside + sum_arrays(operand_bytes)
         fits = (total <= capacity * cost.usable_cache_fraction) | (accesses.innermost & (total <= capacity))
         return (np.array(effective) <= capacity) & fits
     # conflicts of a store evict its own lines only: what is read is used again and again and stays
-    total = accesses.partial_sums + sum_arrays(
+    total = accesses.beside + sum_arrays(
         x if f is None or o.written else x * f
         for o, x, f in zip(accesses.operands, operand_bytes, factors, strict=True)
     )
@@ -183,10 +186,10 @@ def _uncached_bytes(
     if accesses.min_bytes is None:
         return uncached
     operand_bytes, capacity = footprints.operand_bytes, caches.capacities[0]
-    overflows = accesses.partial_sums + sum_arrays(operand_bytes[:, -1]) > capacity
+    overflows = accesses.beside[-1] + sum_arrays(operand_bytes[:, -1]) > capacity
     # register tiles of one L2 tile
     depth = sum(loop.level == L2 for loop in footprints.loops)
-    tiles = reduce(mul, footprints.counts[depth:], np.ones_like(accesses.partial_sums))
+    tiles = reduce(mul, footprints.counts[depth:], np.ones_like(operand_bytes[0, -1]))
     l1_rows = [0, *(place for place, level in enumerate(private, len(caches.capacities)) if not level)]
     for k, bytes_ in accesses.line_per_element.items():
         if accesses.operands[k].written or 0 not in accesses.conflicts[k]:
@@ -264,7 +267,7 @@ def has_line_per_lane(problem: Problem, sketch: Sketch, line: int) -> tuple[bool
     return tuple([abs(o.strides[sketch.lane]) * o.element_bytes >= line for o in accesses])
 
 
-def _partial_sum_bytes(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Numbers:
+def partial_sum_bytes(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Numbers:
     """Bytes of the partial sums of K-blocks; 0 where the reduction is not K-blocked."""
     size: Numbers = np.full_like(batch.covered[0], problem.bits / 8)
     for a in problem.spatial:

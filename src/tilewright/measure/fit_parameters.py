@@ -128,7 +128,7 @@ def stream_ramp_bytes(short: float, whole: float, power: int = 4) -> float:
 
 def packing_cycles(ns_per_element: float, machine: Machine) -> float:
     """Cycles per element, from the time of packing within L2, without moving it there and back
-    (`analytical.packing_time`)."""
+    (`cost.packing`)."""
     return (ns_per_element - 2.0 * 4.0 / machine.levels[1].gbs(1)) * machine.ghz
 
 

@@ -54,7 +54,8 @@ class Sketch:
         order: spatial axes, the outermost loop first; the same at every level.
         k_block_axis: the reduction axis that may be K-blocked; None without a reduction.
         packed: (operand, axis) of the operands that are read from a packed copy, in panels along the lane axis or an
-            axis of rows: one panel per register tile, or per cache line where the operand comes from beyond L2.
+            axis of rows: one panel per register tile, or per cache line where the operand comes from beyond L2. Axis -1
+            is for intermediates on the stack, which are as dense but have no panels; results follow the operands.
         transposed_store: whether results are stored along another axis than the lane axis.
         prefetched_operands: packed operands that come from beyond L2 and are prefetched by software.
     """

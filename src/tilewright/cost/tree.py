@@ -1,0 +1,290 @@
+"""Predicted times of tile trees, for one computation or several: one walk over the tree, for many candidates at once.
+
+A `TreeModel` is made once per sketch (`tile.tree_sizes`), and scores arrays of sizes. Every statement has the cycles of
+its register tiles (`instructions.py`) and its traffic into every cache of the machine (`traffic.py`), by the boxes of
+points inside of every loop around it (`tree_boxes.py`, `tree_nests.py`) and by what else is in these loops
+(`tree_surroundings.py`). Statements follow each other; the tasks of a parallel loop are shared by threads
+(`parallel_time.py`). Copies to panels are statements as well (`tree_panels.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from operator import add
+
+import numpy as np
+
+from tilewright.cost.analytical import MAX_BATCH_SIZE, geomean_over_samples
+from tilewright.cost.breakdown import CostBreakdown, CostPart, tree_part
+from tilewright.cost.caches import caches
+from tilewright.cost.footprint import Numbers
+from tilewright.cost.loop_footprints import LoopFootprints
+from tilewright.cost.parallel_time import ThreadPlan, thread_plan
+from tilewright.cost.part_work import PartWork, Surroundings, part_work
+from tilewright.cost.tree_boxes import StatementNest, TreeBoxes, is_tile_loop
+from tilewright.cost.tree_nests import NestBatch, NestShape
+from tilewright.cost.tree_panels import PanelCopy, panel_copies
+from tilewright.cost.tree_rowwise import RowwiseNests
+from tilewright.cost.tree_statements import TreeStatement, common_depth, tree_statements
+from tilewright.cost.tree_surroundings import with_surroundings
+from tilewright.expr.nodes import Var
+from tilewright.loops.ir import Func, LoopKind
+from tilewright.machine.model import Machine
+from tilewright.tile.program import Sizes
+from tilewright.tile.shape_samples import ShapeSamples
+from tilewright.tile.tree import TileTree
+from tilewright.tile.tree_sizes import LoopStep, PartRange, StatementPath, statement_paths, tree_sizes
+
+
+@dataclass(frozen=True, slots=True)
+class StatementWork:
+    """The work of a nest for a batch of candidates.
+
+    Attributes:
+        nest: the nest.
+        footprints: of the loops around it, with what the others touch.
+        work: on one core.
+        plan: its times on one thread and on all cores.
+        exists: 1 for candidates that have it, else 0.
+    """
+
+    nest: NestBatch
+    footprints: LoopFootprints
+    work: PartWork
+    plan: ThreadPlan
+    exists: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Nests whose tasks threads share, or that one thread executes.
+
+    Attributes:
+        works: of the nests.
+        is_parallel: whether all cores are faster.
+        fork_join: nanoseconds of fork and join where they are.
+        total: nanoseconds.
+    """
+
+    works: tuple[StatementWork, ...]
+    is_parallel: Numbers
+    fork_join: Numbers
+    total: Numbers
+
+
+@dataclass(frozen=True)
+class TreeModel:
+    """The cost model of a sketch at one shape.
+
+    Attributes:
+        tree: the sketch, with any sizes.
+        machine: the machine.
+        nests: its nests, in the order of execution.
+        shapes: of these.
+        copies: operands that are copied to panels while the kernel runs.
+        rowwise: the stages where it is the tree of a row-wise kernel.
+        total_bytes: of all that the kernel reads and writes.
+    """
+
+    tree: TileTree
+    machine: Machine
+    nests: tuple[StatementNest, ...]
+    shapes: tuple[NestShape, ...]
+    copies: tuple[PanelCopy, ...]
+    rowwise: RowwiseNests | None
+    total_bytes: float
+
+    @staticmethod
+    def of(
+        tree: TileTree, func: Func, machine: Machine, constants: frozenset[str] = frozenset(),
+        shape: Mapping[Var, int] | None = None,
+    ) -> "TreeModel | None":  # fmt: skip
+        """The model of a tree; None where a statement has an access that is not affine, or no place in the tree.
+
+        Args:
+            tree: a tree that fits the kernel (`tile.check_tree`).
+            func: the kernel's untransformed loops.
+            machine: the machine.
+            constants: names of parameters whose data is known at compile time.
+            shape: values of the kernel's symbols; by default representative ones.
+        """
+        paths = statement_paths(tree)
+        sizes = ShapeSamples.of(func.symbols).representative if shape is None else shape
+        statements = tree_statements(tree, func, constants, sizes, paths)
+        if statements is None:
+            return None
+        nests = _nests(statements, paths, machine)
+        shapes = tuple(NestShape.of(x, paths, machine, len(nests) == 1) for x in nests)
+        external = {
+            o.buffer: float(prod(o.shape) * o.element_bytes) for x in nests for o in x.accesses if not o.private
+        }
+        if len(nests) == 1:
+            # as the formulas of tile programs count: every access for itself
+            total = sum(float(prod(o.shape) * o.element_bytes) for o in nests[0].accesses)
+        else:
+            total = sum(external.values())
+        copies = panel_copies(nests, paths)
+        rowwise = RowwiseNests.of(shapes, machine) if not copies else None
+        return TreeModel(tree, machine, nests, shapes, copies, rowwise, total)
+
+    def times(self, sizes: Sizes) -> Numbers:
+        """Nanoseconds of candidates [candidate, size], in the order of `tile.tree_sizes`."""
+        batches = [sizes[k : k + MAX_BATCH_SIZE] for k in range(0, len(sizes), MAX_BATCH_SIZE)]
+        return np.concatenate([self._batch_times(x) for x in batches])
+
+    def _batch_times(self, sizes: Sizes) -> Numbers:
+        if self.rowwise is not None:
+            return self.rowwise.times(TreeBoxes(self.nests, _size_major(sizes)), self.machine)
+        boxes, regions = self._regions(sizes)
+        return reduce(add, [x.total for x in regions]) + self._packing(boxes, regions)
+
+    def _packing(self, boxes: TreeBoxes, regions: Sequence[Region]) -> Numbers:
+        """Nanoseconds of copies to panels, which threads share as they do the rest."""
+        is_parallel = np.logical_or.reduce([x.is_parallel > 0 for x in regions])
+        threads = np.where(is_parallel, self.machine.cores, 1)
+        zero: Numbers = np.zeros(boxes.sizes.shape[1])
+        return reduce(add, [x.time(boxes, self.machine) for x in self.copies], zero) / threads
+
+    def nest_batches(self, sizes: Sizes) -> list[NestBatch]:
+        """The nests of candidates [candidate, size]."""
+        boxes, line = TreeBoxes(self.nests, _size_major(sizes)), caches(self.machine)[0].line
+        return [NestBatch.of(x, boxes, line) for x in self.shapes]
+
+    def _regions(self, sizes: Sizes) -> tuple[TreeBoxes, list[Region]]:
+        boxes = TreeBoxes(self.nests, _size_major(sizes))
+        line = caches(self.machine)[0].line
+        batches = [NestBatch.of(x, boxes, line) for x in self.shapes]
+        grouped: dict[int, list[StatementWork]] = {}
+        for batch, footprints in zip(batches, with_surroundings(batches), strict=True):
+            place = Surroundings(footprints, batch.executions, self.total_bytes)
+            work = part_work(batch.sketch, batch.batch, self.machine, place)
+            tasks, key = _tasks(batch, boxes)
+            work = replace(work, features=replace(work.features, tasks=tasks))
+            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth)
+            exists = np.ones_like(tasks) if batch.exists is None else batch.exists.astype(np.float64)
+            grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))
+        return boxes, [_region(x) for x in grouped.values()]
+
+    def breakdown(self, sizes: Sizes) -> CostBreakdown:
+        """The named terms of candidates [candidate, size], with a part per nest; of row-wise trees those of the first
+        candidate only."""
+        if self.rowwise is not None:
+            return self.rowwise.breakdown(TreeBoxes(self.nests, _size_major(sizes[:1])), self.machine)
+        boxes, regions = self._regions(sizes)
+        parts: list[CostPart] = []
+        for region in regions:
+            for k, x in enumerate(region.works):
+                fork_join = region.fork_join / x.work.slowdown if k == 0 else np.zeros_like(region.total)
+                plan = replace(x.plan, is_parallel=region.is_parallel > 0, fork_join=fork_join)
+                part = tree_part(
+                    _part_name(x.nest), x.nest.sketch, x.work, plan, x.nest.executions, self.machine,
+                    x.footprints,
+                )  # fmt: skip
+                parts.append(part.map_arrays(lambda values, exists=x.exists: values * exists))
+        packing = self._packing(boxes, regions)
+        return CostBreakdown(tuple(parts), packing, reduce(add, [x.total for x in regions]) + packing)
+
+
+def _size_major(sizes: Sizes) -> Numbers:
+    """Sizes [candidate, size] as floats [size, candidate]."""
+    return np.ascontiguousarray(sizes.T).astype(np.float64)
+
+
+def tree_time(
+    tree: TileTree, func: Func, machine: Machine, constants: frozenset[str] = frozenset(),
+    samples: ShapeSamples | None = None,
+) -> float | None:  # fmt: skip
+    """Nanoseconds of a tree: of its kernel's sizes, or, where they are symbols, the geometric mean over samples of
+    shapes.
+
+    Args:
+        tree, func, machine, constants: as for `TreeModel.of`.
+        samples: shapes of the kernel's symbols; by default drawn from their ranges.
+    """
+    shapes = samples or ShapeSamples.of(func.symbols)
+    models = [TreeModel.of(tree, func, machine, constants, x) for x in shapes.shapes or ({},)]
+    sizes = np.array([tree_sizes(tree)], np.int64)
+    times = [x.times(sizes) for x in models if x is not None]
+    if len(times) < len(models):
+        return None
+    return float(times[0][0] if not func.symbols else geomean_over_samples(np.array(times), machine.cost)[0])
+
+
+def _nests(
+    statements: Sequence[TreeStatement], paths: Sequence[StatementPath], machine: Machine
+) -> tuple[StatementNest, ...]:
+    """The nests of all statements, in the order of execution."""
+    found: list[tuple[int, StatementNest]] = []
+    for statement in statements:
+        for k, path in enumerate(paths):
+            if path.compute.statement != statement.main:
+                continue
+            nest = StatementNest(statement, path)
+            if statement.is_rescaling:
+                nest = _rescaling(nest, paths, machine)
+            found.append((k, nest))
+    nests = [x for _, x in sorted(found, key=lambda x: x[0])]
+    return tuple(replace(x, allocated=_allocated(x, nests)) for x in nests)
+
+
+def _rescaling(nest: StatementNest, paths: Sequence[StatementPath], machine: Machine) -> StatementNest:
+    """The nest that rescales an online sum, in the loop over chunks that the sum is fused into."""
+    shape = NestShape.of(nest, paths, machine, False)
+    chunks = [
+        k for k, x in enumerate(nest.path.nodes)
+        if is_tile_loop(x) and x.axis not in nest.statement.axes and shape.is_shared[k]
+    ]  # fmt: skip
+    inner = chunks[-1] if chunks else -1
+    nodes = tuple(x for k, x in enumerate(nest.path.nodes) if k <= inner or x.axis in nest.statement.axes)
+    return replace(nest, path=replace(nest.path, nodes=nodes))
+
+
+def _allocated(nest: StatementNest, nests: Sequence[StatementNest]) -> dict[int, int]:
+    """Per access of a nest to a buffer on the stack the number of nodes around the buffer: those that all statements
+    share which access it, or those over axes of the statement."""
+    result: dict[int, int] = {}
+    for k, o in enumerate(nest.accesses):
+        if not o.private:
+            continue
+        users = [x for x in nests if x is not nest and any(p.buffer == o.buffer for p in x.accesses)]
+        users = [x for x in users if _shares_parts(x, nest)]
+        foreign = (d for d, x in enumerate(nest.path.nodes) if x.axis not in nest.statement.axes)
+        own = next(foreign, len(nest.path.nodes))
+        result[k] = min((common_depth(x.path, nest.path) for x in users), default=own)
+    return result
+
+
+def _shares_parts(one: StatementNest, other: StatementNest) -> bool:
+    """Whether no partition has two nests in different parts."""
+    parts = {x.partition: x.place for x in one.path.nodes if isinstance(x, PartRange)}
+    return all(parts.get(x.partition, x.place) == x.place for x in other.path.nodes if isinstance(x, PartRange))
+
+
+def _tasks(batch: NestBatch, boxes: TreeBoxes) -> tuple[Numbers, int]:
+    """Parallel tasks of a nest, and the place of its outermost parallel loop; -1 where it has none."""
+    nest = batch.shape.nest
+    parallel = [
+        k for k, x in enumerate(nest.path.nodes) if isinstance(x, LoopStep) and x.loop.kind is LoopKind.PARALLEL
+    ]
+    tasks = reduce(np.multiply, [np.ceil(boxes.iterations(nest, k)) for k in parallel], np.ones(boxes.sizes.shape[1]))
+    return tasks, nest.path.nodes[parallel[0]].place if parallel else -1
+
+
+def _region(works: Sequence[StatementWork]) -> Region:
+    """The times of nests on one thread or on all cores, whichever are less."""
+    weights = [x.work.slowdown * x.exists for x in works]
+    one, all_ = (
+        reduce(add, [reduce(add, [t.total for t in times]) * w for times, w in zip(each, weights, strict=True)])
+        for each in ([x.plan.one_thread for x in works], [x.plan.all_threads for x in works])
+    )
+    fork_join = reduce(np.maximum, [x.plan.fork_join * w for x, w in zip(works, weights, strict=True)])
+    is_parallel = (all_ + fork_join < one) & (fork_join > 0)
+    total = np.where(is_parallel, all_ + fork_join, one)
+    return Region(tuple(works), is_parallel.astype(np.float64), np.where(is_parallel, fork_join, 0.0), total)
+
+
+def _part_name(nest: NestBatch) -> str:
+    """A statement's name, with the part of a partition that it is in."""
+    places = [len(x.tiles) for x in nest.shape.nodes if isinstance(x, PartRange)]
+    return nest.shape.nest.statement.name + "".join(f" (part {k + 1})" for k in places)
