@@ -16,7 +16,7 @@ from tilewright.cost.footprint import (
 )
 from tilewright.cost.shape_family import OperandView
 from tilewright.machine.cost_parameters import CostParameters
-from tilewright.tile.columns import MIN_COLUMNS, column_axis
+from tilewright.tile.column_tiles import MIN_COLUMNS, column_axis
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch

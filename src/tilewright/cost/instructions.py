@@ -13,7 +13,7 @@ from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.regime import is_streaming
 from tilewright.machine.model import Machine
-from tilewright.tile.columns import MIN_BYTES, MIN_COLUMNS
+from tilewright.tile.column_tiles import MIN_BYTES, MIN_COLUMNS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch
 

@@ -7,7 +7,7 @@ parallel L2 tiles
 
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.schedule.rewrite_tree import find_block
-from tilewright.tile.columns import MIN_COLUMNS, column_axis
+from tilewright.tile.column_tiles import MIN_COLUMNS, column_axis
 from tilewright.tile.program import TileProgram
 from tilewright.tile.tree import Compute, Loop, TileTree, nest
 

@@ -21,7 +21,7 @@ from tilewright.optimize.construct.tile_lattice import (
     k_block_sizes,
 )
 from tilewright.optimize.reduction_blocking import max_accumulation_length
-from tilewright.tile.columns import MIN_COLUMNS, column_axis
+from tilewright.tile.column_tiles import MIN_COLUMNS, column_axis
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, Sketch
 
