@@ -1,5 +1,6 @@
 """Kinds of nodes: convolutions and poolings."""
 
+
 from tests.fuzz_models.builder import Builder, UnfitError, Value, derived
 
 

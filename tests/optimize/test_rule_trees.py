@@ -1,20 +1,31 @@
 """The rule's choices as tile trees: their text, their JSON, and what lowering makes of them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimize import programs
-from tests.optimize.computations import KERNELS, normalised, product, row_sums, some_windows, windows
+from tests.optimize.computations import (
+    KERNELS,
+    maxima_with_places,
+    normalised,
+    product,
+    row_sums,
+    some_windows,
+    windows,
+)
 from tests.optimize.programs import Program, check
 from tests.optimize.tasks import task_of
 
 from tilewright.graph.fusion import FusionPattern
+from tilewright.loops.ir import blocks
+from tilewright.optimize.needed_points import needed_points
 from tilewright.optimize.rule import Rule, rule_tree
 from tilewright.schedule.tails import Tail
 from tilewright.tile.lower_tree import lower_tree
-from tilewright.tile.tree import Loop, RFactor, TileTree, walk_tree
+from tilewright.tile.tree import Compute, Loop, RFactor, TileTree, walk_tree
 from tilewright.tile.tree_json import dumps, loads
 from tilewright.tile.tree_text import show_tree
 
@@ -25,6 +36,8 @@ CASES = KERNELS | {
     "sum_of_few": Program([row_sums(1, 8)]),
     "normalised_rows": Program(normalised(64, 1000)),
     "normalised_row": Program(normalised(1, 40)),
+    "normalised_rows_with_statistics": Program(normalised(64, 1000), outputs=frozenset({"top", "low", "total"})),
+    "maxima_with_places": Program(maxima_with_places(16, (28, 30), (3, 3), 2), outputs=frozenset({"best"})),
     "windows": Program(windows(64, (56, 56), (3, 3), 1, 1, weighted=True)),
     "windows_with_strides": Program(windows(64, (28, 28), (3, 3), 2, 1)),
 }
@@ -63,11 +76,22 @@ def test_row_wise_windows_are_fused(program: Program, target: str) -> None:
 def test_a_stage_of_which_a_single_point_is_needed_has_no_loop() -> None:
     program = Program(windows(2, (1, 1), (1, 1), 3, 1))
     task = task_of(program, "x86-64-v3")
-    s = lower_tree(rule_tree(task), task.func)
-    padding = s.blocks[0]
-    assert len(loops_of(rule_tree(task))) > len(s.loops())
-    assert len(s.loops(padding)) == 1
+    tree = rule_tree(task)
+    (rows,) = tree.body
+    assert isinstance(rows, Loop)
+    padding, *others = rows.body
+    assert isinstance(padding, Compute)
+    looped = replace(tree, body=(replace(rows, body=(Loop("v_i1", 1, (padding,)), *others)),))
+    assert lower_tree(looped, task.func).func == lower_tree(tree, task.func).func
     check(program, "x86-64-v3")
+
+
+def test_windows_with_an_unread_border_compute_what_is_read() -> None:
+    # of 16 padded columns the windows read 15
+    task = task_of(Program(windows(8, (14, 14), (3, 3), 2, 1)), "x86-64-v4")
+    padded = next(b for b in blocks(task.func.body) if b.body.buffer in task.func.allocs)
+    assert [str(n) for n in needed_points(task.func)[padded.name]] == ["8", "15", "15"]
+    assert [str(i.extent) for i in padded.iters] == ["8", "16", "16"]
 
 
 def test_the_last_step_in_a_k_block_may_be_partial() -> None:

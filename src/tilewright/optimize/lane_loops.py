@@ -18,13 +18,22 @@ REDUCTION_VECTORS = 4
 """Vectors per step of a sum along a row: this many independent dependency chains hide the latency of an addition."""
 
 
-def lane_loops(axis: str, extent: Expr, lanes: int) -> list[Loop]:
+def lane_loops(axis: str, extent: Expr, lanes: int, is_exact: bool = True) -> list[Loop]:
     """The loops over an axis in vectors: over tiles of `lanes` points, then the lanes; these alone where the axis fits
-    a shorter vector."""
+    a shorter vector.
+
+    Args:
+        axis: its name.
+        extent: its points.
+        lanes: elements of the vectors.
+        is_exact: whether the loops have exactly these points; otherwise a shorter vector has a loop around it.
+    """
     inner = Loop(axis, 1, (), LoopKind.VECTORIZED)
     n = int(extent.value) if isinstance(extent, Const) else 0
     is_short = isinstance(extent, Const) and n <= lanes and n & (n - 1) == 0
-    return [inner] if is_short else [Loop(axis, lanes, ()), inner]
+    if not is_short:
+        return [Loop(axis, lanes, ()), inner]
+    return [inner] if is_exact else [Loop(axis, n, ()), inner]
 
 
 def with_outer_loops(tree: TileTree, func: Func) -> TileTree:

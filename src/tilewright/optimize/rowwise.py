@@ -14,6 +14,7 @@ from tilewright.graph.fusion import StageRole
 from tilewright.loops.ir import Block, IterKind, LoopKind, blocks
 from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import K_BLOCK_LIMITS, REDUCTION_VECTORS, BlockedSum, with_outer_loops
+from tilewright.optimize.needed_points import needed_points
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import choose_k_block
 from tilewright.optimize.rowwise_stage import RowAxes, StageTile, elementwise_stage, literal_or_large, window_stage
@@ -93,7 +94,7 @@ def rowwise_tree(task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | Non
     steps = [1] * (rank - 1) + [count] * (rank > 0)
     rows = [Loop(name, step, ()) for name, step in zip(last.axes, steps, strict=False)]
     if parallel is None:
-        rows = parallelize(task.func, rows, extents)
+        rows = parallelize(task, rows, extents)
     elif parallel:
         rows = [replace(x, kind=LoopKind.PARALLEL) for x in rows]
     body: list[Node] = []
@@ -167,15 +168,18 @@ def _stage_nest(
     lanes = _reduction_vectors(plan, node.name) * target.lanes(32)
     store = Compute(stage.store, None if stage.is_result else MemoryScope.STACK)
     inner_rows = [Loop(stage.axes[rank - 1], 1, ())] if rank and rows_per_block > 1 else []
-    points = {k: i.extent for k, i in enumerate(stage.final.iters) if i.kind is IterKind.SPATIAL and k >= rank}
-    if not stage.is_result:
-        # what an iteration needs a single point of has no loop
-        points = {k: n for k, n in points.items() if not is_literal(n, 1)}
+    extents = {k: i.extent for k, i in enumerate(stage.final.iters) if i.kind is IterKind.SPATIAL and k >= rank}
+    points = extents
+    if rank and not stage.is_result:
+        # moved into the loops over rows, where axes of which a single point is needed have no loop
+        needed = needed_points(task.func)[stage.final.name]
+        points = {k: needed[k] for k in extents if not is_literal(needed[k], 1)}
+    narrowed = frozenset(k for k, n in points.items() if n is not extents[k])
     if stage.role is StageRole.ROW_REDUCTION:
         return nest(inner_rows, *stage.total.to_one_value(lanes))
     if inner_rows and not is_last and not (stage.is_result and stage.is_register_reduction):
         points, inner_rows = {rank - 1: const(rows_per_block), **points}, []
-    axes = RowAxes(stage.axes, points, rank > 0)
+    axes = RowAxes(stage.axes, points, rank > 0, narrowed)
     if not stage.is_register_reduction:
         return nest(inner_rows, *elementwise_stage(node, axes, store, target, tile))
     if points:

@@ -49,11 +49,13 @@ class RowAxes:
         names: of all axes of the block that stores them.
         points: of those that have loops within a block of rows.
         is_enclosed: whether there are loops over rows around the stage.
+        narrowed: those of which only a part is needed; a few points more may be computed.
     """
 
     names: tuple[str, ...]
     points: Mapping[int, Expr]
-    is_enclosed: bool = True
+    is_enclosed: bool
+    narrowed: frozenset[int]
 
 
 def elementwise_stage(
@@ -66,7 +68,7 @@ def elementwise_stage(
     if tile is None or tile.lane not in points:  # axes with a single point have no loop
         tile = StageTile(max(points, key=lambda k: (_contiguity_score(node, k), k)))
     width = tile.vectors * target.lanes(32)
-    *over_vectors, lanes = lane_loops(axes.names[tile.lane], points[tile.lane], width)
+    *over_vectors, lanes = lane_loops(axes.names[tile.lane], points[tile.lane], width, tile.lane not in axes.narrowed)
     if over_vectors and _has_full_vectors(points[tile.lane], width):
         # otherwise the last vector's mask would slow down all of them
         over_vectors = [Loop(over_vectors[0].axis, width, (), tail=Tail.REMAINDER)]
@@ -103,7 +105,7 @@ def window_stage(
     """
     tile, points = tile or _default_window_tile(total.node, final, axes, target), axes.points
     width = tile.vectors * target.lanes(final.body.buffer.dtype.bits)
-    *over_vectors, lanes = lane_loops(axes.names[tile.lane], points[tile.lane], width)
+    *over_vectors, lanes = lane_loops(axes.names[tile.lane], points[tile.lane], width, tile.lane not in axes.narrowed)
     others = [k for k in points if k != tile.lane]
     over_tiles = [Loop(axes.names[k], 1, ()) for k in others]
     tile_rows: list[Loop] = []

@@ -83,19 +83,31 @@ def _axis_names(func: Func) -> dict[Var, str]:
     """The axis of every iteration variable; that of the first of several variables gives the name."""
     writers = {b.body.buffer: b for b in blocks(func.body)}
     names: dict[Var, str] = {}
-    results: dict[tuple[int, Expr], Var] = {}
     for b in blocks(func.body):
         shared = _shared_vars(b, writers)
-        if b.body.buffer in func.outputs:
-            spatial = [(k, i) for k, i in enumerate(b.iters) if i.kind is IterKind.SPATIAL]
-            for k, i in spatial:
-                shared.setdefault(i.var, results.setdefault((k, i.extent), i.var))
         taken: set[str] = set()
         for i in b.iters:
             name = names.get(shared[i.var], i.var.name) if i.var in shared else i.var.name
             names[i.var] = name if name not in taken else i.var.name
             taken.add(names[i.var])
-    return names
+    return _with_common_results(func, names)
+
+
+def _with_common_results(func: Func, names: Mapping[Var, str]) -> dict[Var, str]:
+    """The axes where results of the kernel share those of equal position and extent."""
+    first: dict[tuple[int, Expr], str] = {}
+    renamed: dict[str, str] = {}
+    for b in blocks(func.body):
+        if b.body.buffer in func.outputs:
+            for k, i in enumerate(b.iters):
+                if i.kind is IterKind.SPATIAL:
+                    renamed.setdefault(names[i.var], first.setdefault((k, i.extent), names[i.var]))
+    common: dict[Var, str] = {}
+    for b in blocks(func.body):
+        new = [renamed.get(names[i.var], names[i.var]) for i in b.iters]
+        is_ambiguous = len(set(new)) < len(new)
+        common |= {i.var: names[i.var] if is_ambiguous else n for i, n in zip(b.iters, new, strict=True)}
+    return common
 
 
 def _shared_vars(reader: Block, writers: Mapping[Buffer, Block]) -> dict[Var, Var]:
