@@ -25,6 +25,7 @@ import tilewright as tw
 from tilewright.cost.analytical import program_time
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.cost.tree import TreeModel, tree_time
+from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Level, Machine
@@ -140,6 +141,14 @@ def test_batches_are_scored_as_single_trees(name: str) -> None:
     together = model.times(np.repeat(sizes, 700, axis=0))
     single = [model.times(row[None])[0] for row in sizes]
     np.testing.assert_allclose(together.reshape(7, 700), np.repeat(single, 700).reshape(7, 700), rtol=1e-12)
+
+
+def test_candidates_have_as_many_sizes_as_the_tree() -> None:
+    case = CASES["two products"]
+    model, count = model_of(case.tree, case.func), len(tree_sizes(case.tree))
+    assert model.times(np.zeros((0, count), np.int64)).shape == (0,)
+    with pytest.raises(ScheduleError, match=rf"expected candidates of {count} sizes, got \(3, 2\)"):
+        model.times(np.ones((3, 2), np.int64))
 
 
 @pytest.mark.parametrize("name", CASES)

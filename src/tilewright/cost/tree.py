@@ -28,6 +28,7 @@ from tilewright.cost.tree_panels import PanelCopy, panel_copies
 from tilewright.cost.tree_rowwise import RowwiseNests
 from tilewright.cost.tree_statements import TreeStatement, common_depth, tree_statements
 from tilewright.cost.tree_surroundings import with_surroundings
+from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Machine
@@ -129,9 +130,16 @@ class TreeModel:
         return TreeModel(tree, machine, nests, shapes, copies, rowwise, total)
 
     def times(self, sizes: Sizes) -> Numbers:
-        """Nanoseconds of candidates [candidate, size], in the order of `tile.tree_sizes`."""
+        """Nanoseconds of candidates [candidate, size], in the order of `tile.tree_sizes`.
+
+        Raises:
+            ScheduleError: candidates have more or fewer sizes than the tree.
+        """
+        expected = len(tree_sizes(self.tree))
+        if sizes.ndim != 2 or sizes.shape[1] != expected:
+            raise ScheduleError(f"expected candidates of {expected} sizes, got {sizes.shape}", where="tile tree")
         batches = [sizes[k : k + MAX_BATCH_SIZE] for k in range(0, len(sizes), MAX_BATCH_SIZE)]
-        return np.concatenate([self._batch_times(x) for x in batches])
+        return np.concatenate([np.zeros(0), *(self._batch_times(x) for x in batches)])
 
     def _batch_times(self, sizes: Sizes) -> Numbers:
         if self.rowwise is not None:
