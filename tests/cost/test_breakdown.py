@@ -87,10 +87,10 @@ def test_stages_of_a_rowwise_program_add_up() -> None:
     problem = rowwise_problem(task_of(Program(normalised(64, 256), {}), "x86-64-v4"))
     assert problem is not None
     for time, program in best_rowwise_programs(problem, V4, ZEN5, 3):
-        found = rowwise_breakdown(program, ZEN5)
-        check_sums(found, ZEN5)
-        assert [part.name for part in found.parts] == [p.problem.block for p in program.stages]
-        assert found.total[0] == pytest.approx(time, rel=1e-12)
+        breakdown = rowwise_breakdown(program, ZEN5)
+        check_sums(breakdown, ZEN5)
+        assert [part.name for part in breakdown.parts] == [p.problem.block for p in program.stages]
+        assert breakdown.total[0] == pytest.approx(time, rel=1e-12)
 
 
 def test_terms_are_where_their_causes_are() -> None:
