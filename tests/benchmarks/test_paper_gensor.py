@@ -53,12 +53,12 @@ class Predicting:
 
     def schedule(self, c: ProgramId) -> Schedule:
         """Schedules without lowering: a trace of one step that names the program."""
-        made = Schedule(self.programs.task.func)
+        schedule = Schedule(self.programs.task.func)
         key = self.programs.key(c)
-        made.trace = (Step("parallel", (key,)),)
-        made.func = replace(made.func, name=f"k{sha256(key.encode()).hexdigest()}")
-        (self.times[made.trace],) = self.programs.predicted_times([c])
-        return made
+        schedule.trace = (Step("parallel", (key,)),)
+        schedule.func = replace(schedule.func, name=f"k{sha256(key.encode()).hexdigest()}")
+        (self.times[schedule.trace],) = self.programs.predicted_times([c])
+        return schedule
 
     def measure(
         self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
@@ -167,22 +167,22 @@ def test_a_search_measures_equal_loops_once_and_keeps_failures(
             self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
         ) -> list[Measurement]:
             asked.extend(c.trace for c in candidates)
-            made = super().measure(task, candidates, incumbent)
+            measurements = super().measure(task, candidates, incumbent)
             failure = Failure(FailureKind.WRONG_ANSWER, "element 3")
-            return [replace(m, result=failure) if m.candidate.trace == bad else m for m in made]
+            return [replace(m, result=failure) if m.candidate.trace == bad else m for m in measurements]
 
-    measurer, asked, told = Failing(programs), list[tuple[Step, ...]](), list[str]()
+    measurer, asked, lines = Failing(programs), list[tuple[Step, ...]](), list[str]()
     drawn = programs.random(3, np.random.default_rng(0))
     bad = measurer.schedule(drawn[1]).trace
     monkeypatch.setattr(ProgramSpace, "schedule", lambda _, c: measurer.schedule(c))
     log = SearchLog(tmp_path / "x.jsonl")
     log.clear("code")
-    search._measure_batch(programs, log, [drawn[0], drawn[1], drawn[0]], measurer, told.append)
+    search._measure_batch(programs, log, [drawn[0], drawn[1], drawn[0]], measurer, lines.append)
     assert len(asked) == 2
     assert [e["ns"] is None for e in log.entries] == [False, True, True]
     assert [e.get("failure") for e in log.entries] == [None, "wrong answer: element 3", None]
-    assert told == [f"{programs.key(drawn[1])}: wrong answer: element 3"]
-    search._measure_batch(programs, log, drawn[:1], measurer, told.append)
+    assert lines == [f"{programs.key(drawn[1])}: wrong answer: element 3"]
+    search._measure_batch(programs, log, drawn[:1], measurer, lines.append)
     assert len(asked) == 2
 
 

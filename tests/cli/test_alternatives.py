@@ -27,14 +27,14 @@ def test_alternatives_are_shown_with_times_and_reasons(file, capsys):
     assert counts.startswith("constructed kernels: ")
     code, out, _ = run(capsys, "inspect", file, "--alternatives", "--winograd", "fast", "--json", *MACHINE)
     assert code == 0
-    found = json.loads(out)["alternatives"]
-    assert [a["name"] for a in found] == ["winograd F(2x2, 3x3)", "winograd F(4x4, 3x3)"]
-    assert found[0].keys() == {
+    evaluations = json.loads(out)["alternatives"]
+    assert [a["name"] for a in evaluations] == ["winograd F(2x2, 3x3)", "winograd F(4x4, 3x3)"]
+    assert evaluations[0].keys() == {
         "node", "name", "replaces", "error_growth", "before_ns", "after_ns", "chosen", "reason",
     }  # fmt: skip
-    assert found[0]["before_ns"] == found[1]["before_ns"]
-    assert sum(a["chosen"] for a in found) <= 1
-    for a, line in zip(found, (small, large), strict=True):
+    assert evaluations[0]["before_ns"] == evaluations[1]["before_ns"]
+    assert sum(a["chosen"] for a in evaluations) <= 1
+    for a, line in zip(evaluations, (small, large), strict=True):
         assert f"{a['after_ns'] / 1e3:.1f}  {'chosen' if a['chosen'] else '-'}" in line
         assert line.endswith(a["reason"])
 

@@ -176,12 +176,12 @@ def test_inspect_cost(model, capsys):
     assert "\ntotal  " in out
     code, out, _ = run(capsys, "inspect", model, *options, "--construction", "--json")
     assert code == 0
-    found = json.loads(out)
-    assert [c["kernel"] for c in found["cost"]] == [c["kernel"] for c in found["construction"]]
-    assert all(c["machine"] == "zen3" and c["total_ns"] > 0 and c["shapes"] for c in found["cost"] if c["constructed"])
-    node = found["cost"][0]["nodes"][0].split(" (")[0]
+    fields = json.loads(out)
+    assert [c["kernel"] for c in fields["cost"]] == [c["kernel"] for c in fields["construction"]]
+    assert all(c["machine"] == "zen3" and c["total_ns"] > 0 and c["shapes"] for c in fields["cost"] if c["constructed"])
+    node = fields["cost"][0]["nodes"][0].split(" (")[0]
     code, out, _ = run(capsys, "inspect", model, *options, "--node", node, "--json")
-    assert found["cost"][0]["kernel"] in [c["kernel"] for c in json.loads(out)["cost"]]
+    assert fields["cost"][0]["kernel"] in [c["kernel"] for c in json.loads(out)["cost"]]
 
 
 @pytest.mark.parametrize(

@@ -132,18 +132,18 @@ ELEMENTS = r"v?insertps|v?pinsr|v?movss|v?gather|ld1\s+\{.*\}\[|ins\s|mov\s+v.*\
 @pytest.mark.parametrize(("target", "lanes"), [("x86-64-v4", 16), ("x86-64-v3", 8), ("x86-64", 4)])
 def test_shuffles_of_square_tiles(target: str, lanes: int) -> None:
     """As many rows as a register has lanes: for each stored vector log2(lanes) shuffles, and no element by itself."""
-    found = instructions(transposition(8 * lanes, 8 * lanes, lanes, lanes), target)
-    stores = count(r"v?movup[sd]\s+%[xyz]mm\d+, .*\(", found)
-    shuffles = count(r"v?(unpck|perm|shuf|insertf|blend|mov[hl]{2})", found)
+    counts = instructions(transposition(8 * lanes, 8 * lanes, lanes, lanes), target)
+    stores = count(r"v?movup[sd]\s+%[xyz]mm\d+, .*\(", counts)
+    shuffles = count(r"v?(unpck|perm|shuf|insertf|blend|mov[hl]{2})", counts)
     assert stores >= lanes
     assert shuffles <= np.log2(lanes) * stores
-    assert not count(ELEMENTS, found)
+    assert not count(ELEMENTS, counts)
 
 
 def test_square_tiles_on_aarch64() -> None:
-    found = instructions(transposition(32, 32, 4, 4), "aarch64")
-    assert count(r"(zip|uzp|trn)[12]", found) >= 8
-    assert not count(ELEMENTS, found)
+    counts = instructions(transposition(32, 32, 4, 4), "aarch64")
+    assert count(r"(zip|uzp|trn)[12]", counts) >= 8
+    assert not count(ELEMENTS, counts)
 
 
 @pytest.mark.parametrize("target", ["x86-64-v4", "x86-64-v3", "x86-64", "aarch64"])

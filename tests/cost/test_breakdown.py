@@ -9,7 +9,7 @@ import pytest
 from tests.cost.measured_programs import column_sums, transposition
 from tests.optimize.computations import normalised
 from tests.optimize.programs import Program
-from tests.optimize.test_rowwise_programs import ZEN5, rowwise_task
+from tests.optimize.tasks import task_of
 from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import program_times
@@ -21,10 +21,11 @@ from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
-from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs
+from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.tile.problem import Problem
 
+ZEN5 = machine_named("zen5")
 V4, AVX512, AVX2 = Target.parse("x86-64-v4"), machine_named("sapphire-rapids").with_cores(2), machine_named("zen3")
 PROBLEMS = {
     "rows left over": matrix_product(83, 64, 96),
@@ -43,9 +44,9 @@ def breakdowns(problem: Problem, machine: Machine) -> list[CostBreakdown]:
     result: list[CostBreakdown] = []
     for sketch in sketches:
         sizes = run_walks(SearchSpace.of(problem, sketch, machine), Annealing(walks=8), 1).recorded_sizes()
-        found = cost_breakdown(problem, sketch, sizes, machine)
-        np.testing.assert_array_equal(found.total, program_times(problem, sketch, sizes, machine).total)
-        result.append(found)
+        breakdown = cost_breakdown(problem, sketch, sizes, machine)
+        np.testing.assert_array_equal(breakdown.total, program_times(problem, sketch, sizes, machine).total)
+        result.append(breakdown)
     return result
 
 
@@ -61,27 +62,31 @@ def total_of_phases(part: CostPart, machine: Machine) -> np.ndarray:
     return reduce(add, totals)
 
 
-def check_sums(found: CostBreakdown, machine: Machine) -> None:
+def check_sums(breakdown: CostBreakdown, machine: Machine) -> None:
     """Terms, phases, parts and the whole agree."""
-    for part in found.parts:
+    for part in breakdown.parts:
         np.testing.assert_allclose(part.compute, reduce(add, [x.compute for x in part.phases]), rtol=1e-12)
         for k, level in enumerate(part.levels):
             by_phases = reduce(add, [x.memory[k] for x in part.phases])
             np.testing.assert_allclose(reduce(add, level.time.values()), by_phases, rtol=1e-9, atol=1e-6)
         total = part.slowdown * total_of_phases(part, machine) + part.fork_join
         np.testing.assert_allclose(part.total, total, rtol=1e-12)
-    np.testing.assert_allclose(found.total, reduce(add, [x.total for x in found.parts]) + found.packing, rtol=1e-12)
+    np.testing.assert_allclose(
+        breakdown.total, reduce(add, [x.total for x in breakdown.parts]) + breakdown.packing, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("machine", [AVX512, AVX2, AVX512.with_cores(1)], ids=["v4", "zen3", "one core"])
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_terms_add_up_to_the_time_that_ranks(name: str, machine: Machine) -> None:
-    for found in breakdowns(PROBLEMS[name], machine):
-        check_sums(found, machine)
+    for breakdown in breakdowns(PROBLEMS[name], machine):
+        check_sums(breakdown, machine)
 
 
 def test_stages_of_a_rowwise_program_add_up() -> None:
-    for time, program in best_rowwise_programs(rowwise_task(Program(normalised(64, 256), {}))[1], V4, ZEN5, 3):
+    problem = rowwise_problem(task_of(Program(normalised(64, 256), {}), "x86-64-v4"))
+    assert problem is not None
+    for time, program in best_rowwise_programs(problem, V4, ZEN5, 3):
         found = rowwise_breakdown(program, ZEN5)
         check_sums(found, ZEN5)
         assert [part.name for part in found.parts] == [p.problem.block for p in program.stages]
@@ -114,9 +119,9 @@ def test_terms_follow_their_parameters() -> None:
 
 
 def test_features_are_one_number_per_candidate_and_name() -> None:
-    for found in breakdowns(PROBLEMS["rows left over"], AVX512):
-        features = found.features()
-        assert {len(x) for x in features.values()} == {len(found.total)}
+    for breakdown in breakdowns(PROBLEMS["rows left over"], AVX512):
+        features = breakdown.features()
+        assert {len(x) for x in features.values()} == {len(breakdown.total)}
         assert all(np.isfinite(x).all() for x in features.values())
         assert {"whole tiles.core.multiply_adds", "whole tiles.L2.traffic", "whole tiles.threads.fork_join",
                 "packing", "total"} <= features.keys()  # fmt: skip

@@ -48,11 +48,11 @@ def test_two_sizes_that_change_places() -> None:
 
 def test_operands_that_change_places() -> None:
     proto = model(
-        "e = Exp(a)  p = Add(e, b)  f = Exp(d)  q = Add(c, f)  g = Exp(h)  r = Sub(c, g)",
-        inputs="float[5, 7] a, float[5, 7] b, float[5, 7] c, float[5, 7] d, float[5, 7] h",
+        "e = Exp(a)  p = Add(e, b)  f = Exp(d)  q = Add(c, f)  g = Exp(h)  r = Sub(i, g)",
+        inputs="float[5, 7] a, float[5, 7] b, float[5, 7] c, float[5, 7] d, float[5, 7] h, float[5, 7] i",
         outputs="float[5, 7] p, float[5, 7] q, float[5, 7] r",
     )
-    functions, error = functions_and_errors(proto, {n: array(k, 5, 7) for k, n in enumerate("abcdh")})
+    functions, error = functions_and_errors(proto, {n: array(k, 5, 7) for k, n in enumerate("abcdhi")})
     assert len(functions) == 3
     assert functions[0] == functions[1] != functions[2]
     assert error < 1e-5

@@ -1,5 +1,6 @@
 """Kinds of nodes: convolutions and poolings."""
 
+
 from tests.fuzz_models.builder import Builder, UnfitError, Value, derived
 
 
@@ -31,10 +32,10 @@ def _dims(x: Value, channels: str, attrs: dict[str, object], shape: tuple[int, .
 
 
 def _emit(
-    b: Builder, op: str, inputs: list[str], x: Value, channels: str, attrs: dict[str, object], exact: bool,
-    outputs: int = 1,
-) -> None:  # fmt: skip
-    """A node whose literal sizes are known when it has run; all outputs have one shape.
+    b: Builder, op: str, inputs: list[str], x: Value, channels: str, attrs: dict[str, object], exact: tuple[bool, ...]
+) -> None:
+    """A node whose literal sizes are known when it has run. All outputs, of which `exact` has one entry each, have one
+    shape.
 
     A window that does not fit is an error, unless sizes are rounded up. ONNX Runtime rounds (1 - 2) / 2 up in any case.
     """
@@ -48,11 +49,11 @@ def _emit(
         if any((kernel[k] - 1) * dilations[k] >= sizes[k] + pads[k] + pads[space + k] for k in range(space)):
             raise UnfitError
     unknown = [x.dims[0], channels, *("?" * (x.rank - 2))]
-    values = b.emit(op, inputs, [unknown] * outputs, exact, **attrs)
+    values = b.emit(op, inputs, [unknown] * len(exact), all(exact), **attrs)
     if not values[0].array.size:
         raise UnfitError
     dims = tuple(_dims(x, channels, attrs, values[0].array.shape))
-    b.values[-outputs:] = [Value(y.name, y.array, dims, y.exact) for y in values]
+    b.values[-len(exact) :] = [Value(y.name, y.array, dims, y.exact) for y in values]
 
 
 def convolution(b: Builder, n: str) -> None:
@@ -69,7 +70,7 @@ def convolution(b: Builder, n: str) -> None:
     bias = [b.weights(m, exact=exact)] if b.flag(f"{n} bias") else []
     if b.flag(f"{n} dilated", 0.2) and "auto_pad" not in attrs:
         attrs["dilations"] = [2] * (x.rank - 2)
-    _emit(b, "Conv", [x.name, w, *bias], x, str(m), {**attrs, "group": group}, x.exact and exact)
+    _emit(b, "Conv", [x.name, w, *bias], x, str(m), {**attrs, "group": group}, (x.exact and exact,))
 
 
 def pooling(b: Builder, n: str) -> None:
@@ -83,7 +84,7 @@ def pooling(b: Builder, n: str) -> None:
         attrs["count_include_pad"] = 1
     # of values that rounding makes equal or not, the places may differ
     places = op == "MaxPool" and x.exact and b.opset >= 8 and b.flag(f"{n} places", 0.4)
-    _emit(b, op, [x.name], x, x.dims[1], attrs, x.exact and op == "MaxPool", 2 if places else 1)
+    _emit(b, op, [x.name], x, x.dims[1], attrs, (x.exact and op == "MaxPool",) * (2 if places else 1))
 
 
 def whole_pooling(b: Builder, n: str) -> None:

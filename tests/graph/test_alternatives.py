@@ -68,9 +68,9 @@ def test_original_stays_unless_an_alternative_that_rounds_more_is_clearly_faster
 def test_alternatives_without_estimate_are_not_chosen():
     assert tile(decide({0: 100.0, 2: None, 4: None})) is None
     assert tile(decide({0: None, 2: 1.0, 4: 1.0})) is None
-    unknown, known = decide({0: 100.0, 2: None, 4: 10.0})
+    unknown, estimated = decide({0: 100.0, 2: None, 4: 10.0})
     assert (unknown.chosen, unknown.reason, unknown.after) == (False, "there is no estimate", None)
-    assert known.chosen
+    assert estimated.chosen
     assert str(unknown) == "conv (Conv): winograd F(2x2, 3x3): 0.1 us -> unknown, not chosen: there is no estimate"
 
 

@@ -163,9 +163,9 @@ def measured(
     """What becomes of candidates that fail in one way, and of the honest program after them."""
     task, bad = honest_task(), prepared(kind, count)
     with LocalMeasurer(options, Prepared(options, bad)) as measurer:
-        found = measurer.measure(task, [Candidate(())] * count, Candidate(()))
+        measurements = measurer.measure(task, [Candidate(())] * count, Candidate(()))
         measurer._builder = Builder(options)
-        return found, measurer.measure(task, [Candidate(())])
+        return measurements, measurer.measure(task, [Candidate(())])
 
 
 KINDS = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.OUT_OF_MEMORY, FailureKind.WRONG_ANSWER)
@@ -186,8 +186,8 @@ def main() -> int:
     wrong = 0
     for kind in KINDS:
         start = time.monotonic()
-        found, after = measured(kind, count, quick_options(kind))
-        names = Counter(str(getattr(m.result, "kind", "no failure")) for m in found)
+        measurements, after = measured(kind, count, quick_options(kind))
+        names = Counter(str(getattr(m.result, "kind", "no failure")) for m in measurements)
         wrong += names != {kind.value: count} or after[0].nanoseconds is None
         seconds, figures = time.monotonic() - start, ", ".join(f"{n} {name}" for name, n in names.items())
         print(f"{kind}: {figures}; {seconds:.1f} s, then an honest program: {after[0].result}")

@@ -82,36 +82,36 @@ def test_formulas_invert_the_model() -> None:
 
 
 def test_the_median_of_consistent_estimates_counts() -> None:
-    found = fit("scatter_cycles", [1.2, 1.25, 1.3, 1.31, 9.0], DEFAULT_COST)
-    assert found.value == 1.3
-    assert str(found) == "scatter_cycles: 1.5 -> 1.3"
+    fitted = fit("scatter_cycles", [1.2, 1.25, 1.3, 1.31, 9.0], DEFAULT_COST)
+    assert fitted.value == 1.3
+    assert str(fitted) == "scatter_cycles: 1.5 -> 1.3"
 
 
 def test_contradicting_estimates_determine_nothing() -> None:
-    found = fit("scatter_cycles", [0.5, 1.0, 1.5, 2.5, 3.0], DEFAULT_COST)
-    assert found.value is None
-    assert str(found) == "scatter_cycles: 1.5 stays, estimates spread from 1 to 2.5"
+    fitted = fit("scatter_cycles", [0.5, 1.0, 1.5, 2.5, 3.0], DEFAULT_COST)
+    assert fitted.value is None
+    assert str(fitted) == "scatter_cycles: 1.5 stays, estimates spread from 1 to 2.5"
 
 
 @pytest.mark.parametrize("value", [0.0, -3.0, 0.3, 7.0, 1e9])
 def test_values_far_from_the_default_determine_nothing(value: float) -> None:
-    found = fit("scatter_cycles", [value] * 5, replace(DEFAULT_COST, scatter_cycles=1.4))
-    assert found.value is None
-    assert str(found) == f"scatter_cycles: 1.4 stays, the estimate {value:.3g} is not between 0.375 and 6"
+    fitted = fit("scatter_cycles", [value] * 5, replace(DEFAULT_COST, scatter_cycles=1.4))
+    assert fitted.value is None
+    assert str(fitted) == f"scatter_cycles: 1.4 stays, the estimate {value:.3g} is not between 0.375 and 6"
 
 
 def test_fitting_changes_only_what_it_says() -> None:
     """On a busy machine any value may come out, but each is one that a description may have."""
     lines: list[str] = []
-    found = fit_parameters(MACHINE, Target.host(), lines.append)
+    fitted = fit_parameters(MACHINE, Target.host(), lines.append)
     assert [line.split(":")[0] for line in lines] == list(fitted_names())
-    assert replace(found, cost=MACHINE.cost) == MACHINE
+    assert replace(fitted, cost=MACHINE.cost) == MACHINE
     unchanged = {name: getattr(MACHINE.cost, name) for name in fitted_names()}
-    assert replace(found.cost, **unchanged) == MACHINE.cost
+    assert replace(fitted.cost, **unchanged) == MACHINE.cost
     for name, line in zip(fitted_names(), lines, strict=True):
-        value = getattr(found.cost, name)
+        value = getattr(fitted.cost, name)
         if "stays" in line:
             assert value == getattr(MACHINE.cost, name)
         else:
             assert line == f"{name}: {getattr(MACHINE.cost, name):g} -> {value:.3g}"
-    assert parse_machine(to_json(found), "here") == found
+    assert parse_machine(to_json(fitted), "here") == fitted

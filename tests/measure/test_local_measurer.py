@@ -53,8 +53,8 @@ def ruled(task: Task) -> Candidate:
 
 @pytest.fixture(scope="module")
 def measurer() -> Iterator[LocalMeasurer]:
-    with LocalMeasurer(QUICK) as made:
-        yield made
+    with LocalMeasurer(QUICK) as local:
+        yield local
 
 
 def failure_of(result: Timing | Failure) -> Failure:
@@ -129,12 +129,12 @@ def test_workers_start_everywhere(place: str, tmp_path: Path) -> None:
 
 def test_illegal_programs_are_named(measurer: LocalMeasurer) -> None:
     unknown, twice = Step("parallel", ("nowhere",)), Step("parallel", ("r0",))
-    found = [
+    failures = [
         failure_of(m.result) for m in measurer.measure(honest_task(), [Candidate((unknown,)), Candidate((twice,))])
     ]
-    assert [f.kind for f in found] == [FailureKind.ILLEGAL_PROGRAM] * 2
-    assert "there is no loop 'nowhere'" in found[0].message
-    assert "r0" in found[1].message
+    assert [f.kind for f in failures] == [FailureKind.ILLEGAL_PROGRAM] * 2
+    assert "there is no loop 'nowhere'" in failures[0].message
+    assert "r0" in failures[1].message
 
 
 def unrolled() -> tuple[Task, Candidate]:
@@ -183,8 +183,8 @@ def test_hostile_candidates_are_survived_and_named(kind: FailureKind) -> None:
     """Some of every sort; `make hostile-candidates` runs fifty of each kind."""
     count = {FailureKind.TIMEOUT: 5, FailureKind.OUT_OF_MEMORY: 5}.get(kind, 10)
     options = replace(QUICK, run_seconds=0.3 if kind is FailureKind.TIMEOUT else 5.0, memory_bytes=256 << 20)
-    found, after = measured(kind, count, options)
-    assert [failure_of(m.result).kind for m in found] == [kind] * count
+    measurements, after = measured(kind, count, options)
+    assert [failure_of(m.result).kind for m in measurements] == [kind] * count
     assert isinstance(after[0].result, Timing)
 
 
@@ -262,9 +262,9 @@ def test_a_slow_candidate_is_given_up_after_its_first_calls() -> None:
     data = [case_data(task, s) for s in cases]
     fast, slow = build_candidate(task, ruled(task), cases), build_candidate(task, Candidate(()), cases)
     options = run.RunOptions(1, RunPlan(1, 0.001, 0.0, 0.0005), 1.05)
-    found = run.check_and_time(slow, fast, data, options)
-    assert (found["blocks"], found["undisturbed"]) == (0, 0)
-    assert found["nanoseconds"] > 1.05 * found["incumbent"]
+    timing = run.check_and_time(slow, fast, data, options)
+    assert (timing["blocks"], timing["undisturbed"]) == (0, 0)
+    assert timing["nanoseconds"] > 1.05 * timing["incumbent"]
     assert run.check_and_time(slow, fast, data, replace(options, max_ratio=1e9))["blocks"] >= 1
 
 

@@ -42,12 +42,12 @@ def compare(program: Program, stages: list[Computation], exact: bool = True) -> 
         return
     chosen = rng.integers(0, expected.size, 7)
     for flat in (np.arange(expected.size), chosen):
-        found = oracle.elements(out, np.unravel_index(flat, shape) if shape else ())
-        wanted = expected.reshape(-1)[flat] if shape else expected.reshape(-1)[:1]
+        elements = oracle.elements(out, np.unravel_index(flat, shape) if shape else ())
+        reference = expected.reshape(-1)[flat] if shape else expected.reshape(-1)[:1]
         if exact:
-            np.testing.assert_array_equal(found, wanted)
+            np.testing.assert_array_equal(elements, reference)
         else:
-            np.testing.assert_allclose(found, wanted, rtol=1e-6)
+            np.testing.assert_allclose(elements, reference, rtol=1e-6)
 
 
 @given(ANY)

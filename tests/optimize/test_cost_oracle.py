@@ -82,8 +82,8 @@ def test_transposing_copy_costs_more():
 def test_estimates_decide_winograd_per_filter():
     for channels, size, expected in ((128, 28, True), (8, 8, False)):
         program = conv3(1, channels, size)
-        made, _ = choose(program, REWRITES, oracle_for(program), 8.0)
-        assert (made is not program) == expected
+        rewritten, _ = choose(program, REWRITES, oracle_for(program), 8.0)
+        assert (rewritten is not program) == expected
 
 
 @pytest.mark.parametrize("batch", ["n", 2])

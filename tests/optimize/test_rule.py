@@ -1,11 +1,14 @@
 """The rule's schedules: semantics, well-formedness, replay, and the loops of typical kernels."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.optimize import programs
 from tests.optimize.computations import KERNELS, M, N, S, product, relu
 from tests.optimize.programs import Program, axes, buffer, check, scheduled
+from tests.optimize.tasks import task_of
 
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation, Reducer
@@ -75,8 +78,11 @@ def test_the_innermost_loop_is_vectorized_and_the_outermost_parallel() -> None:
             assert not isinstance(x.body, For)
 
 
-def test_small_kernels_stay_serial() -> None:
-    _, _, s = scheduled(Program([product(4, 16, 5)]), "x86-64-v4")
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_for_one_thread_stay_serial(name: str) -> None:
+    task = task_of(KERNELS[name], "x86-64-v4")
+    s = Rule().optimize(replace(task, threads=1))
+    assert s is not None
     assert not loops(s, LoopKind.PARALLEL)
 
 

@@ -77,10 +77,9 @@ def test_what_is_shown_is_what_was_compiled(walked: Compilation) -> None:
     )
     assert [p.total for p in construction.programs] == sorted(p.total for p in construction.programs)
     chosen = tiles(next(p.program for p in construction.programs if p.is_lowered))
-    from tilewright.optimize.parallelize import MIN_PARALLEL_POINTS
     from tilewright.tile.lower import lower_program
 
-    assert lower_program(chosen, kernel.origin, chosen.problem.points >= MIN_PARALLEL_POINTS).trace == kernel.trace
+    assert lower_program(chosen, kernel.origin, False).trace == kernel.trace, "threads never pay for 16 x 16 x 16"
 
 
 def test_data_is_json(walked: Compilation) -> None:
@@ -185,7 +184,7 @@ def test_kernels_by_node() -> None:
 def test_rejections_of_programs_are_reported(
     legal: int, walked: Compilation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lower, asked = lower_programs.lower_program, list[TileProgram]()
+    lower, asked = lower_programs.lower_kernel, list[TileProgram]()
 
     def refuse(program: TileProgram, *rest: Any) -> Schedule:
         asked.append(program)
@@ -193,7 +192,7 @@ def test_rejections_of_programs_are_reported(
             return lower(program, *rest)
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lower_programs, "lower_program", refuse)
+    monkeypatch.setattr(lower_programs, "lower_kernel", refuse)
     with caplog.at_level("DEBUG", "tilewright.construct"):
         (construction,) = constructions(walked)
     assert [p.is_lowered for p in construction.programs] == [False, bool(legal), False]

@@ -34,12 +34,12 @@ def compiled(rows: int | str) -> Compilation:
 @pytest.fixture(scope="module", params=[83, "N"], ids=["static", "symbolic"])
 def costs(request: pytest.FixtureRequest) -> list[tuple[float, KernelCost]]:
     """Per kernel the time by which construction ranked its program, and the report."""
-    found: list[tuple[float, KernelCost]] = []
+    kernel_costs: list[tuple[float, KernelCost]] = []
     for c in constructions(compiled(request.param)):
         assert c.constructed is not None
         lowered = next(k for k, p in enumerate(c.programs) if p.is_lowered)
-        found.append((c.constructed.nanoseconds[lowered], kernel_cost(c)))
-    return found
+        kernel_costs.append((c.constructed.nanoseconds[lowered], kernel_cost(c)))
+    return kernel_costs
 
 
 def test_totals_are_those_of_construction(costs: list[tuple[float, KernelCost]]) -> None:
@@ -69,10 +69,10 @@ def test_tables_list_what_takes_time(costs: list[tuple[float, KernelCost]]) -> N
 
 def test_json_adds_up(costs: list[tuple[float, KernelCost]]) -> None:
     for _, c in costs:
-        found: dict[str, Any] = json.loads(json.dumps(data(c)))
-        assert found["total_ns"] == c.total
-        assert len(found["shapes"]) == len(c.shapes)
-        for shape in found["shapes"]:
+        fields: dict[str, Any] = json.loads(json.dumps(data(c)))
+        assert fields["total_ns"] == c.total
+        assert len(fields["shapes"]) == len(c.shapes)
+        for shape in fields["shapes"]:
             total = sum(part["total_ns"] for part in shape["parts"]) + shape["packing_ns"]
             assert total == pytest.approx(shape["total_ns"], rel=1e-9)
             for part in shape["parts"]:
@@ -82,10 +82,10 @@ def test_json_adds_up(costs: list[tuple[float, KernelCost]]) -> None:
 
 
 def test_a_kernel_of_the_rule_has_no_terms() -> None:
-    (found,) = constructions(
+    (construction,) = constructions(
         make_compilation(elementwise_of_scalars(), CompileOptions(target="x86-64-v3", machine="zen3"))
     )
-    cost = kernel_cost(found)
+    cost = kernel_cost(construction)
     assert cost.program is None
     assert text([cost]).endswith("not constructed: the rule took it")
     assert data(cost)["constructed"] is False

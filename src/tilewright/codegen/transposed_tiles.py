@@ -117,17 +117,17 @@ class TransposedTiles:
 
     def __init__(self, arith: Arith, scope: EmitScope, addresses: AddressEmitter) -> None:
         self.arith, self.builder, self.scope, self.addresses = arith, arith.builder, scope, addresses
-        self._loops: list[_UnrolledLoop] = []
+        self._unrolled_loops: list[_UnrolledLoop] = []
 
     @contextmanager
     def in_unrolled_loop(self, loop: For, size: int, nested_blocks: Iterable[NestedBlock]) -> Generator[None]:
         """The iterations of an unrolled loop, of constant extent `size`, around these blocks."""
         columns = dict(self._column_loads(loop, size, nested_blocks))
-        self._loops.append(_UnrolledLoop(loop.var, columns, len(self.scope.frames)))
+        self._unrolled_loops.append(_UnrolledLoop(loop.var, columns, len(self.scope.frames)))
         try:
             yield
         finally:
-            self._loops.pop()
+            self._unrolled_loops.pop()
 
     def column_variables(self, nested: NestedBlock) -> frozenset[Var]:
         """The variables of the unrolled loops around a block whose iterations read columns."""
@@ -187,7 +187,7 @@ class TransposedTiles:
 
     def _loop_of(self, load: Load) -> _UnrolledLoop | None:
         """The loop over the columns that a load reads, where values of its first iteration are valid here."""
-        loop = next((x for x in self._loops if load in x.columns), None)
+        loop = next((x for x in self._unrolled_loops if load in x.columns), None)
         if loop is None or any(frame.is_control_flow for frame in self.scope.frames[loop.depth :]):
             return None
         return loop

@@ -16,10 +16,10 @@ from tilewright.cost.footprint import (
 )
 from tilewright.cost.shape_family import OperandView
 from tilewright.machine.cost_parameters import CostParameters
-from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
+from tilewright.tile.transposed_columns import MIN_COLUMNS, column_axis
 
 MAX_SHUFFLE_STRIDE = 2
 """Largest stride, in elements, at which vectors are assembled by shuffles from vectors of everything in between."""

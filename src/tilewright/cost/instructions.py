@@ -13,9 +13,9 @@ from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.regime import is_streaming
 from tilewright.machine.model import Machine
-from tilewright.tile.columns import MIN_BYTES, MIN_COLUMNS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch
+from tilewright.tile.transposed_columns import MIN_BYTES, MIN_COLUMNS
 
 NARROW_BITS, MAX_NARROW_VECTOR_BITS = 32, 256
 """LLVM inserts narrower elements than this into vectors of at most so many bits one by one; into wider vectors each

@@ -1,4 +1,9 @@
-"""Estimated work of a kernel in units of the fork cost, from which generated code decides how many threads pay.
+"""Estimated work of a kernel in units of the fork cost, which decides whether threads pay.
+
+It is the one decision for all kernels: where the estimate is a literal, it decides when a kernel is compiled whether
+its loops are parallel at all (`threads_may_pay`), whichever optimizer schedules it; otherwise generated code evaluates
+it at every call (`codegen.emit_segment`). The cost model of programs ranks them with the same fork cost
+(`parallel_time.py`), and leaves a program serial that has too few tasks or is bound by shared bandwidth.
 
 A rough estimate over symbolic sizes, evaluated at every call: vector instructions at the rate of the execution units,
 or bytes at the bandwidth of L2, whichever takes longer. Where the decision is close, the data of a kernel is in L2.
@@ -12,11 +17,14 @@ from functools import reduce
 from operator import add
 
 from tilewright.cost.block_work import is_contraction, iteration_count
-from tilewright.expr.nodes import Binary, Expr, Load, const
+from tilewright.expr.nodes import Binary, Const, Expr, Load, const
 from tilewright.expr.operations import maximum
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.machine.model import Machine
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
+
+MIN_GRAINS = 2
+"""Grains from which on two threads pay; n threads pay from `1 + log2(n)` on."""
 
 
 def grain_ns(machine: Machine) -> float:
@@ -47,6 +55,12 @@ def parallel_grains(func: Func, machine: Machine, vectorized: bool) -> Expr:
     instructions = max(1, int(grain * machine.ghz * machine.cost.vector_instructions_per_cycle * lanes))
     bytes_ = max(1, int(grain * machine.levels[min(1, len(machine.levels) - 1)].core_gbs))
     return maximum(work // instructions, moved // bytes_)
+
+
+def threads_may_pay(func: Func, machine: Machine, vectorized: bool) -> bool:
+    """Whether several threads pay for a kernel at some sizes; arguments as for `parallel_grains`."""
+    grains = parallel_grains(func, machine, vectorized)
+    return not isinstance(grains, Const) or grains.value >= MIN_GRAINS
 
 
 def _instruction_count(block: Block, lanes: int) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.cost.parallel_grains import parallel_grains
+from tilewright.cost.parallel_grains import parallel_grains, threads_may_pay
 from tilewright.errors import InternalError, ScheduleError, VerifyError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
@@ -21,6 +21,7 @@ from tilewright.optimize.constructions import Constructions
 from tilewright.optimize.interface import FALLBACK, optimizer_named
 from tilewright.optimize.kernel_task import LoweredKernel, TaskContext, lower_kernel
 from tilewright.optimize.task import Task, renamed_samples
+from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Trace
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.verify.verifier import verify
@@ -171,7 +172,7 @@ def _compile_kernel(task: Task, machine: Machine, constructions: Constructions, 
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
     for optimizer, make_schedule in attempts.items():
         try:
-            schedule = make_schedule(task)
+            schedule = schedule_for_threads(make_schedule, task, machine)
             if schedule is None:
                 continue
             verify(schedule.func)
@@ -195,6 +196,27 @@ def _compile_kernel(task: Task, machine: Machine, constructions: Constructions, 
             task.samples,
         )
     raise InternalError("no optimizer applies", where=where)
+
+
+def schedule_for_threads(
+    make_schedule: Callable[[Task], Schedule | None], task: Task, machine: Machine
+) -> Schedule | None:
+    """The schedule for a task, without parallel loops where threads pay at no size (`cost.parallel_grains`).
+
+    Loops that turn out scalar take longer than vectorised ones, so they may pay for threads where those do not.
+    """
+    serial = replace(task, threads=1)
+    if not threads_may_pay(task.func, machine, vectorized=False):
+        return make_schedule(serial)
+    if not threads_may_pay(task.func, machine, vectorized=True):
+        schedule = make_schedule(serial)
+        if schedule is None or _is_vectorized(schedule.func):
+            return schedule
+    return make_schedule(task)
+
+
+def _is_vectorized(func: Func) -> bool:
+    return any(isinstance(s, For) and s.kind is LoopKind.VECTORIZED for s, _ in walk(func.body))
 
 
 def _parallel_grains(origin: Func, scheduled: Func, machine: Machine) -> Expr | None:

@@ -67,6 +67,13 @@ MIN_PARTIAL_ROW = 48
 loads of a reduction: 4096 softmaxes of 10, 24 and 40 columns on one core of Sapphire Rapids take 176, 178 and 92 us in
 one kernel, 46, 61 and 87 us in several; of 49 and 63 columns 98 and 104 us, and 109 and 149 us."""
 
+MANY_ROWS = 64
+"""Rows from which the time for each one outweighs that of starting further kernels, about 0.2 us."""
+
+MIN_REDUCTION = 8
+"""Points of the shortest reductions that share a kernel: three of 4 and 8 points of 4096 rows take 7.5 and 10.6 us in
+one kernel, 5.7 and 14.5 us in three."""
+
 MIN_DEPENDENT_REDUCTION = 128
 """Points of the shortest reductions of a row that need each other's results, and nothing else is computed of it, as
 mean and variance: each waits for all lanes of the one before. 4096 rows of 32, 64, 100 and 128 columns take 20, 27, 42
@@ -118,15 +125,17 @@ def can_fuse_rowwise(stages: FusionGroup, outputs: Collection[Buffer]) -> bool:
 def _are_rows_too_short(stages: FusionGroup, rank: int) -> bool:
     """Whether stages that reduce rows to single values are slower together because a row is so short."""
     reductions = [s for s in stages if s.is_reduction and is_one(row_size(s, rank))]
-    if not reductions:
+    rows = iteration_space_size(stages[-1].axes[:rank])
+    if not reductions or (isinstance(rows, Const) and rows.value < MANY_ROWS):
         return False
     lengths = [n for s in stages if not is_one(n := row_size(s, rank))]
     if lengths:
         return any(isinstance(n, Const) and _is_short_partial_row(int(n.value)) for n in lengths)
     points = [iteration_space_size(s.reduce_axes) for s in reductions]
-    is_short = any(isinstance(n, Const) and n.value < MIN_DEPENDENT_REDUCTION for n in points)
     written = {s.output for s in stages}
-    return is_short and any(not written.isdisjoint(s.inputs) for s in reductions)
+    is_dependent = any(not written.isdisjoint(s.inputs) for s in reductions)
+    min_points = MIN_DEPENDENT_REDUCTION if is_dependent else MIN_REDUCTION
+    return any(isinstance(n, Const) and n.value < min_points for n in points)
 
 
 def _is_short_partial_row(length: int) -> bool:

@@ -76,16 +76,16 @@ def _batch_normalization_in_training(d: Definition, x: OpValue, channels: Expr) 
     axes = (0, *range(2, x.rank))
     count = cast(wide, num_elements([x.shape[k] for k in axes]))
     total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: cast(wide, x[i]))
-    batch_mean = d.compute((channels,), lambda c: total[c] / count)
+    batch_mean = d.compute((channels,), lambda *c: total[c] / count)
 
     def square(i: tuple[Expr, ...]) -> Expr:
         deviation = cast(wide, x[i]) - batch_mean[i[1]]
         return deviation * deviation
 
     squares = reduce_dims(d, x, axes, Reducer.SUM, square)
-    batch_var = d.compute((channels,), lambda c: squares[c] / count)
+    batch_var = d.compute((channels,), lambda *c: squares[c] / count)
     epsilon = d.attr_float("epsilon", 1e-5)
-    factor = d.compute((channels,), lambda c: cast(wide, scale[c]) / unary("sqrt", batch_var[c] + epsilon))
+    factor = d.compute((channels,), lambda *c: cast(wide, scale[c]) / unary("sqrt", batch_var[c] + epsilon))
 
     def normalized(*i: Expr) -> Expr:
         c = i[1]
@@ -93,7 +93,7 @@ def _batch_normalization_in_training(d: Definition, x: OpValue, channels: Expr) 
 
     def running(old: OpValue, new: OpValue) -> OpValue:
         return d.compute(
-            (channels,), lambda c: cast(old.dtype, cast(wide, old[c]) * momentum + new[c] * (1.0 - momentum))
+            (channels,), lambda *c: cast(old.dtype, cast(wide, old[c]) * momentum + new[c] * (1.0 - momentum))
         )
 
     results = (d.compute(x.shape, normalized, x.dtype), running(mean, batch_mean), running(var, batch_var))

@@ -3,6 +3,7 @@
 Estimates (`cost_oracle.py`) and the compilation of kernels share them.
 """
 
+from dataclasses import replace
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from tilewright.optimize.interface import Optimizer
@@ -57,7 +58,7 @@ class Constructions:
     def representative(self, task: Task) -> Task:
         """The first task of the same hash that was constructed, whose names may differ; the task itself where there
         is none."""
-        return self._known.get(task.hash, (task, None))[0]
+        return self._known.get(_key(task), (task, None))[0]
 
     def estimate(self, task: Task) -> float | None:
         """Nanoseconds of the best program; None where the optimizer constructs or estimates none."""
@@ -75,12 +76,18 @@ class Constructions:
         if not isinstance(self.optimizer, ConstructingOptimizer):
             self.constructed += 1
             return self.optimizer.optimize(task)
-        self.reused += task.hash in self._known
+        self.reused += _key(task) in self._known
         return self.optimizer.schedule(self._construct(self.optimizer, task), task)
 
     def _construct(self, optimizer: ConstructingOptimizer[C], task: Task) -> C | None:
-        if task.hash not in self._known:
+        if _key(task) not in self._known:
             self.constructed += 1
             construction = optimizer.construct(task)
-            self._known[task.hash] = (task, None if construction is None else construction.without_search())
-        return self._known[task.hash][1]  # pyright: ignore[reportReturnType] - of the same optimizer
+            self._known[_key(task)] = (task, None if construction is None else construction.without_search())
+        return self._known[_key(task)][1]  # pyright: ignore[reportReturnType] - of the same optimizer
+
+
+def _key(task: Task) -> str:
+    """The hash of a task for any number of threads: programs are constructed before it is decided whether threads run
+    them."""
+    return (task if task.threads is None else replace(task, threads=None)).hash

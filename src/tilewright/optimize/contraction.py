@@ -249,4 +249,4 @@ def _tiled_part(
     sizes = tuple({plan.lane_axis: lanes, plan.row_axis: rows}.get(k, 1) for k in range(len(node.iters)))
     extents = (row_extent if k == plan.row_axis else node.iters[k].extent for k in order)
     iterations = [ceildiv(n, const(sizes[k])) for k, n in zip(order, extents, strict=True)]
-    return TiledPart((sizes, sizes, sizes), count_parallel_loops(task.func, iterations))
+    return TiledPart((sizes, sizes, sizes), count_parallel_loops(task, iterations))

@@ -34,7 +34,7 @@ def elementwise_tree(nodes: Sequence[Block], task: Task) -> TileTree:
     outer = [*(k for k in range(len(extents)) if k != lane), *([lane] * len(over_vectors))]
     loops = [*(Loop(names[last.name][k], 1, ()) for k in outer if k != lane), *over_vectors]
     inner = (nest([Loop(names[n.name][lane], 1, (), LoopKind.VECTORIZED)], Compute(n.name)) for n in nodes)
-    return TileTree(nest(parallelize(task.func, loops, [extents[k] for k in outer]), *(x for n in inner for x in n)))
+    return TileTree(nest(parallelize(task, loops, [extents[k] for k in outer]), *(x for n in inner for x in n)))
 
 
 def _block_nest(node: Block, task: Task) -> tuple[Node, ...]:
@@ -51,7 +51,7 @@ def _block_nest(node: Block, task: Task) -> tuple[Node, ...]:
         outer.append(across)
         loops.append(Loop(names[across], width, ()))
     outer += [lane] * len(over_vectors)
-    loops = parallelize(task.func, [*loops, *over_vectors], [extents[k] for k in outer])
+    loops = parallelize(task, [*loops, *over_vectors], [extents[k] for k in outer])
     # all cases of a vector next to each other: their common subexpressions are computed once
     inner = [Loop(names[k], 1, (), LoopKind.UNROLLED) for k in cases]
     inner += [] if across is None else [Loop(names[across], 1, ())]

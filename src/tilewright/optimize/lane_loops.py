@@ -42,9 +42,10 @@ def with_outer_loops(tree: TileTree, func: Func) -> TileTree:
     extents = {name: i.extent for b in blocks(func.body) for name, i in zip(names[b.name], b.iters, strict=True)}
 
     def enclosed(node: Node) -> Node:
-        is_inner = isinstance(node, Loop) and node.kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED)
-        points = extents[node.axis] if is_inner else None
-        return Loop(node.axis, int(points.value), (node,)) if is_inner and isinstance(points, Const) else node
+        if not isinstance(node, Loop) or node.kind not in (LoopKind.VECTORIZED, LoopKind.UNROLLED):
+            return node
+        points = extents[node.axis]
+        return Loop(node.axis, int(points.value), (node,)) if isinstance(points, Const) else node
 
     return TileTree(tuple(map(enclosed, tree.body)), tree.staging)
 

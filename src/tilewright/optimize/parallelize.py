@@ -5,32 +5,30 @@ from dataclasses import replace
 
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import ceildiv
-from tilewright.loops.ir import Func, LoopKind, blocks
+from tilewright.loops.ir import LoopKind
+from tilewright.optimize.task import Task
 from tilewright.tile.tree import Loop
 
 MIN_PARALLEL_ITERATIONS = 64
 """Iterations that keep many threads evenly busy."""
 
-MIN_PARALLEL_POINTS = 8192
-"""Iterations of a block below which starting threads costs more than it gains."""
 
-
-def parallelize(func: Func, loops: Sequence[Loop], extents: Sequence[Expr]) -> list[Loop]:
-    """Loops with the outermost ones parallel where there is enough work: as few as balance the load of many threads.
+def parallelize(task: Task, loops: Sequence[Loop], extents: Sequence[Expr]) -> list[Loop]:
+    """Loops with the outermost ones parallel, for a kernel that runs on several threads: as few as balance the load of
+    many.
 
     Args:
-        func: the kernel's untransformed loops.
+        task: whose kernel it is.
         loops: a perfect nest of loops over different axes, outermost first.
         extents: points of their axes.
     """
-    count = count_parallel_loops(func, [ceildiv(n, const(x.step)) for x, n in zip(loops, extents, strict=True)])
+    count = count_parallel_loops(task, [ceildiv(n, const(x.step)) for x, n in zip(loops, extents, strict=True)])
     return [replace(x, kind=LoopKind.PARALLEL) if k < count else x for k, x in enumerate(loops)]
 
 
-def count_parallel_loops(func: Func, iterations: Sequence[Expr]) -> int:
+def count_parallel_loops(task: Task, iterations: Sequence[Expr]) -> int:
     """How many outer loops are parallel, by their iterations, outermost first; see `parallelize`."""
-    points = _max_block_points(func)
-    if points is not None and points < MIN_PARALLEL_POINTS:
+    if task.threads == 1:
         return 0
     total = 1
     for k, n in enumerate(iterations):
@@ -40,15 +38,3 @@ def count_parallel_loops(func: Func, iterations: Sequence[Expr]) -> int:
             return k + 1
     return len(iterations)
 
-
-def _max_block_points(func: Func) -> int | None:
-    """Iterations of the largest block of the untransformed function; None with symbolic sizes."""
-    max_points = 0
-    for b in blocks(func.body):
-        total = 1
-        for i in b.iters:
-            if not isinstance(i.extent, Const):
-                return None
-            total *= int(i.extent.value)
-        max_points = max(max_points, total)
-    return max_points

@@ -58,7 +58,7 @@ def _lane_reduction_tree(
     """Lanes along the reduction, one result after the other."""
     lanes = REDUCTION_VECTORS * task.target.lanes(32)
     total = replace(total, k_block=choose_k_block(total.node, K_BLOCK_LIMITS, lanes))
-    loops = parallelize(task.func, [Loop(name, 1, ()) for name, _ in results], [n for _, n in results])
+    loops = parallelize(task, [Loop(name, 1, ()) for name, _ in results], [n for _, n in results])
     return TileTree(nest(loops, *total.to_one_value(lanes), store), total.staging)
 
 
@@ -75,7 +75,7 @@ def _lane_results_tree(
     if not outer:
         # a single short axis: there is no loop left to compute the reduction in
         return TileTree(nest([lanes], store), total.staging)
-    loops = parallelize(task.func, outer, [n for _, n in (*others, *([(axis, extent)] * len(over_vectors)))])
+    loops = parallelize(task, outer, [n for _, n in (*others, *([(axis, extent)] * len(over_vectors)))])
     # an axis of a single point has no loop in the reduction
     points = [] if is_literal(extent, 1) else [Loop(total.names[position], 1, (), LoopKind.VECTORIZED)]
     result = Compute(node.name, MemoryScope.REGISTER)
@@ -100,7 +100,7 @@ def _scalar_tree(total: BlockedSum, task: Task) -> TileTree:
     k_block = choose_k_block(node, _stack_k_block_limits(node, lanes), lanes, include_exact=True)
     if k_block is not None:
         blocked = replace(total, k_block=k_block)
-        shared = parallelize(task.func, blocked.over_k_blocks(), [total.axes[k_block[0]][2]])
+        shared = parallelize(task, blocked.over_k_blocks(), [total.axes[k_block[0]][2]])
         partial = nest([*shared, *blocked.lane_loops(lanes)], Compute(blocked.partial, MemoryScope.STACK))
         return TileTree((*partial, *nest(blocked.over_k_blocks(), Compute(node.name))), blocked.staging)
     loops = total.loops()

@@ -96,7 +96,7 @@ def rowwise_tree(task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | Non
     steps = [1] * (rank - 1) + [count] * (rank > 0)
     rows = [Loop(name, step, ()) for name, step in zip(last.axes, steps, strict=False)]
     if parallel is None:
-        rows = parallelize(task.func, rows, extents)
+        rows = parallelize(task, rows, extents)
     elif parallel:
         rows = [replace(x, kind=LoopKind.PARALLEL) for x in rows]
     body: list[Node] = []

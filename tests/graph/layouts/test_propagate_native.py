@@ -79,7 +79,7 @@ def test_every_residual_block_is_fused_as_without_layouts():
 def test_kernels_are_compared_in_their_layouts():
     result = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()), expose_intermediates=True)
     actual = compare_layers(result, feeds(1, 3, 32, 32), 2)
-    assert len(actual) == len(result.units)
+    assert len(actual) == sum(len(u.kernel.writes) for u in result.units if isinstance(u, BoundKernel))
     assert max(c.error for c in actual) < 2e-6
 
 

@@ -51,5 +51,7 @@ def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Ma
 
 def _lower_program(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
     if isinstance(program, RowwiseProgram):
-        return lower_kernel(program, task, is_rowwise_parallel_profitable(program, machine))
-    return lower_kernel(program, task, is_parallel_profitable(program, machine), machine.cores)
+        is_parallel = task.threads != 1 and is_rowwise_parallel_profitable(program, machine)
+        return lower_kernel(program, task, is_parallel)
+    is_parallel = task.threads != 1 and is_parallel_profitable(program, machine)
+    return lower_kernel(program, task, is_parallel, machine.cores)

@@ -21,9 +21,9 @@ from tilewright.optimize.construct.tile_lattice import (
     k_block_sizes,
 )
 from tilewright.optimize.reduction_blocking import max_accumulation_length
-from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, Sketch
+from tilewright.tile.transposed_columns import MIN_COLUMNS, column_axis
 
 MAX_TILE_ROWS = 16
 """Rows of a register tile along one axis."""

@@ -12,10 +12,10 @@ from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.parser import parse
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.search_space import SearchSpace
-from tilewright.tile.columns import MIN_COLUMNS, column_axis
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
+from tilewright.tile.transposed_columns import MIN_COLUMNS, column_axis
 
 LANES_ACROSS = Sketch(1, 16, (0, 1), None)
 """Vectors along the written rows, which are columns of what is read."""
