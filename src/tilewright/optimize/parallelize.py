@@ -37,4 +37,3 @@ def count_parallel_loops(task: Task, iterations: Sequence[Expr]) -> int:
         if total >= MIN_PARALLEL_ITERATIONS:
             return k + 1
     return len(iterations)
-

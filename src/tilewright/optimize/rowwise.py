@@ -41,6 +41,7 @@ class _Stage:
         total: its main block, a reduction or element-wise.
         final: the block that stores its results: the main block, or the epilogue of a register reduction.
         axes: names of that block's axes.
+        needed: their points that are read.
         store: the statement that stores them, a copy where a register reduction has no epilogue.
         role: what it is.
         is_result: whether it writes a result of the kernel.
@@ -50,6 +51,7 @@ class _Stage:
     total: BlockedSum
     final: Block
     axes: tuple[str, ...]
+    needed: tuple[Expr, ...]
     store: str
     role: StageRole
     is_result: bool
@@ -128,30 +130,35 @@ def _rows_per_block(stages: Sequence[_Stage], extents: Sequence[Expr]) -> int:
 def _split_stages(task: Task, plan: RowwisePlan) -> list[_Stage]:
     """The stages in order. Reductions with many results per row, and those that write the final result, accumulate in
     registers: their element-wise reader, if need be an inserted copy, joins their stage."""
-    func_blocks, names = blocks(task.func.body), axis_names(task.func)
+    func_blocks, names, needed = blocks(task.func.body), axis_names(task.func), needed_points(task.func)
+    reduction_of: dict[int, Block] = {}
     stages: list[_Stage] = []
-    for b, stage in zip(func_blocks, task.fusion.stages, strict=True):
+
+    def add(total: BlockedSum, final: Block, store: str, role: StageRole, staging: tuple[Staging, ...] = ()) -> None:
+        # what is copied is an intermediate
+        is_result = final.body.buffer in task.func.outputs and store not in {x.statement for x in staging}
+        stages.append(_Stage(total, final, names[final.name], needed[final.name], store, role, is_result, staging))
+
+    for k, (b, stage) in enumerate(zip(func_blocks, task.fusion.stages, strict=True)):
         total, copy = BlockedSum(b, names[b.name]), f"{b.name}.store"
-        is_result = b.body.buffer in task.func.outputs
         match stage.role:
             case StageRole.EPILOGUE:
-                pass
+                reduction = reduction_of[k]
+                add(BlockedSum(reduction, names[reduction.name]), b, b.name, StageRole.REGISTER_REDUCTION)
             case StageRole.REGISTER_REDUCTION if stage.epilogue is not None:
-                final = func_blocks[stage.epilogue]
-                is_result = final.body.buffer in task.func.outputs
-                stages.append(_Stage(total, final, names[final.name], final.name, stage.role, is_result))
+                reduction_of[stage.epilogue] = b
             case StageRole.REGISTER_REDUCTION:
-                staging = (CacheWrite(b.name, copy),)
-                stages.append(_Stage(total, b, names[b.name], copy, stage.role, is_result, staging))
+                add(total, b, copy, stage.role, (CacheWrite(b.name, copy),))
             case StageRole.ROW_REDUCTION:
+                is_result = b.body.buffer in task.func.outputs
                 lanes = _reduction_vectors(plan, b.name) * task.target.lanes(32)
                 blocked = replace(total, k_block=choose_k_block(b, K_BLOCK_LIMITS, lanes))
-                staging = (*((CacheWrite(b.name, copy),) if is_result else ()), *blocked.staging)
-                stages.append(_Stage(blocked, b, names[b.name], b.name, stage.role, False, staging))
+                copies = (CacheWrite(b.name, copy),) if is_result else ()
+                add(blocked, b, b.name, stage.role, (*copies, *blocked.staging))
                 if is_result:
-                    stages.append(_Stage(total, b, names[b.name], copy, StageRole.ELEMENTWISE, True))
+                    add(total, b, copy, StageRole.ELEMENTWISE)
             case StageRole.ELEMENTWISE:
-                stages.append(_Stage(total, b, names[b.name], b.name, stage.role, is_result))
+                add(total, b, b.name, stage.role)
     return stages
 
 
@@ -172,8 +179,7 @@ def _stage_nest(
     points = extents
     if rank and not stage.is_result:
         # moved into the loops over rows, where axes of which a single point is needed have no loop
-        needed = needed_points(task.func)[stage.final.name]
-        points = {k: needed[k] for k in extents if not is_literal(needed[k], 1)}
+        points = {k: stage.needed[k] for k in extents if not is_literal(stage.needed[k], 1)}
     narrowed = frozenset(k for k, n in points.items() if n is not extents[k])
     if stage.role is StageRole.ROW_REDUCTION:
         return nest(inner_rows, *stage.total.to_one_value(lanes))
