@@ -141,7 +141,9 @@ def test_profile(folder, tmp_path, capsys):
     assert f"{folder / 'mlp.onnx'}: " in out.splitlines()[0]
     assert "2 threads, batch=4" in out.splitlines()[0]
     header = next(k for k, line in enumerate(out.splitlines()) if line.startswith("nodes"))
-    assert len(out.splitlines()) == header + 1 + 3
+    # short rows of a softmax are computed by several kernels
+    nodes = [line.split("  ")[0] for line in out.splitlines()[header + 1 :]]
+    assert sorted(set(nodes)) == ["dense1 (Gemm) + relu1 (Relu)", "dense2 (MatMul) + bias2 (Add)", "softmax (Softmax)"]
     assert "dense1 (Gemm) + relu1 (Relu)" in out
     assert "softmax (Softmax)" in (tmp_path / "p.html").read_text()
     code, out, _ = run(capsys, "profile", folder / "mlp.onnx", *flags, "--top", 1, "--in-order")
@@ -150,7 +152,7 @@ def test_profile(folder, tmp_path, capsys):
     data = json.loads(out)
     assert code == 0
     assert data["inputs"] == {"x": [7, 24]}
-    assert [e["nodes"] for e in data["entries"]] == [
+    assert list(dict.fromkeys(e["nodes"] for e in data["entries"])) == [
         "dense1 (Gemm) + relu1 (Relu)", "dense2 (MatMul) + bias2 (Add)", "softmax (Softmax)",
     ]  # fmt: skip
 

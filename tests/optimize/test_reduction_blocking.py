@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Expr, Symbol, Var
 from tilewright.loops.ir import blocks
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.lower.prepack_constants import prepack_constants
-from tilewright.optimize import contraction, rule
+from tilewright.optimize import contraction, lane_loops
 from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block, even_k_block, max_accumulation_length
 
 
@@ -58,7 +58,7 @@ def test_contraction_k_blocks_are_twice_the_root(steps: tuple[int, ...], k_block
     [((64,), 1, None), ((100,), 1, (0, 10)), ((3136,), 1, (0, 56)), ((3136,), 64, None), ((65536,), 64, (0, 2048))],
 )
 def test_other_k_blocks_are_the_root(steps: tuple[int, ...], lanes: int, k_block: tuple[int, int] | None) -> None:
-    assert k_block_of(total(*steps), rule.K_BLOCK_LIMITS, lanes) == k_block
+    assert k_block_of(total(*steps), lane_loops.K_BLOCK_LIMITS, lanes) == k_block
 
 
 @pytest.mark.parametrize(

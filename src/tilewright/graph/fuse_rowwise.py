@@ -168,6 +168,10 @@ class _Groups:
         for step in program.steps:
             for b in dict.fromkeys(step.inputs):
                 self._reading_steps.setdefault(b, []).append(step)
+        # per position the last one of the groups whose computations lie around it
+        self._span_ends = list(range(len(program.steps)))
+        for group in self.merged.values():
+            self._extend_spans(group)
 
     def merge_into_readers(self) -> bool:
         """Merges groups into ones that read their results, the first where that pays; whether there were any."""
@@ -204,12 +208,29 @@ class _Groups:
                 return False
         del self.merged[k]
         self.merged[j] = stages
+        self._extend_spans(stages)
         self._group_of.update((s.output, j) for s in stages)
         return True
+
+    def _extend_spans(self, group: FusionGroup) -> None:
+        positions = [self._positions[s.output] for s in group]
+        for k in range(min(positions), max(positions)):
+            self._span_ends[k] = max(self._span_ends[k], max(positions))
+
+    def _last_ancestor(self, group: int) -> int:
+        """The last position from which a path of steps and groups may lead to a group: paths lead forwards, and back
+        only within the spans of groups."""
+        end = max(self._positions[s.output] for s in self.merged[group])
+        while self._span_ends[end] > end:
+            end = self._span_ends[end]
+        return end
 
     def _index(self, step: Step) -> int:
         """The group of a step, -1 for what is not computed by kernels."""
         return self._group_of.get(step.output, -1) if isinstance(step, Computation) else -1
+
+    def _position(self, step: Step) -> int:
+        return self._positions[next(iter(step_outputs(step)))]
 
     def outputs(self, stages: FusionGroup) -> list[Buffer]:
         """The results that the program or others than the stages read."""
@@ -227,8 +248,9 @@ class _Groups:
 
     def _is_reached_outside(self, start: int, end: int) -> bool:
         """Whether results of one group reach another one through steps of neither."""
+        last = self._last_ancestor(end)
         pending = [r for s in self.merged[start] for r in self._reading_steps.get(s.output, ())]
-        pending = [r for r in pending if self._index(r) not in (start, end)]
+        pending = [r for r in pending if self._index(r) not in (start, end) and self._position(r) <= last]
         seen = set(map(id, pending))
         while pending:
             group = self.merged.get(self._index(pending[-1]), ())
@@ -237,7 +259,7 @@ class _Groups:
                 for r in self._reading_steps.get(b, ()):
                     if self._index(r) == end:
                         return True
-                    if id(r) not in seen:
+                    if id(r) not in seen and self._position(r) <= last:
                         seen.add(id(r))
                         pending.append(r)
         return False

@@ -45,7 +45,8 @@ def with_outer_loops(tree: TileTree, func: Func) -> TileTree:
         if not isinstance(node, Loop) or node.kind not in (LoopKind.VECTORIZED, LoopKind.UNROLLED):
             return node
         points = extents[node.axis]
-        return Loop(node.axis, int(points.value), (node,)) if isinstance(points, Const) else node
+        # one tile has all points, also where there are none or one
+        return Loop(node.axis, max(2, int(points.value)), (node,)) if isinstance(points, Const) else node
 
     return TileTree(tuple(map(enclosed, tree.body)), tree.staging)
 
