@@ -17,6 +17,20 @@ def load_strict_json(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
+def load_bounded_json(text: str | bytes, max_bytes: int) -> Any:
+    """The values of strict JSON text of limited length.
+
+    Raises:
+        ValueError: it exceeds the limit, or is not JSON as `load_strict_json` reads it; the text is a sentence.
+    """
+    if len(text) > max_bytes:
+        raise ValueError(f"it exceeds {max_bytes} bytes")
+    try:
+        return load_strict_json(text)
+    except ValueError as e:
+        raise ValueError(f"it is not JSON: {e}") from None
+
+
 def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):

@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.errors import Defect, TargetError, TaskError, TilewrightError
 from tilewright.expr.nodes import Var
 from tilewright.graph.fusion import FusedStage, Fusion, FusionPattern, StageRole
-from tilewright.layout.strict_json import load_strict_json
+from tilewright.layout.strict_json import load_bounded_json
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -53,12 +53,10 @@ def loads(text: str | bytes, where: str = "task") -> Task:
     Raises:
         TaskError: the text is no task; lists every problem.
     """
-    if len(text) > MAX_BYTES:
-        raise TaskError([Defect("task", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
-        data = load_strict_json(text)
+        data = load_bounded_json(text, MAX_BYTES)
     except ValueError as e:
-        raise TaskError([Defect("task", "", f"it is not JSON: {e}")], where=where) from None
+        raise TaskError([Defect("task", "", str(e))], where=where) from None
     return decode(data, where)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import Defect, TraceError
-from tilewright.layout.strict_json import load_strict_json
+from tilewright.layout.strict_json import load_bounded_json
 from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.rewrite_tree import suggestion
 from tilewright.schedule.step import PRIMITIVES, Step, Trace, unknown_primitive
@@ -66,12 +66,10 @@ def loads(text: str | bytes, where: str = "trace") -> Trace:
     Raises:
         TraceError: the text is no trace; lists every problem.
     """
-    if len(text) > MAX_BYTES:
-        raise TraceError([Defect("trace", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
-        data = load_strict_json(text)
+        data = load_bounded_json(text, MAX_BYTES)
     except ValueError as e:
-        raise TraceError([Defect("trace", "", f"it is not JSON: {e}")], where=where) from None
+        raise TraceError([Defect("trace", "", str(e))], where=where) from None
     return decode(data, where)
 
 

@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tilewright.errors import Defect, TreeError
-from tilewright.layout.strict_json import load_strict_json
+from tilewright.layout.strict_json import load_bounded_json
 from tilewright.tile.tree import (
     CacheRead,
     CacheWrite,
@@ -79,12 +79,10 @@ def loads(text: str | bytes, where: str = "tile tree") -> TileTree:
     Raises:
         TreeError: the text is no tree; lists every problem.
     """
-    if len(text) > MAX_BYTES:
-        raise TreeError([Defect("tree", "", f"it exceeds {MAX_BYTES} bytes")], where=where)
     try:
-        data = load_strict_json(text)
+        data = load_bounded_json(text, MAX_BYTES)
     except ValueError as e:
-        raise TreeError([Defect("tree", "", f"it is not JSON: {e}")], where=where) from None
+        raise TreeError([Defect("tree", "", str(e))], where=where) from None
     return decode(data, where)
 
 
