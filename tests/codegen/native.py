@@ -11,6 +11,7 @@ from tilewright.codegen import compile_object, emit_llvm
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
+from tilewright.runtime.linker import create_jit_linker
 from tilewright.runtime.openmp import find_openmp
 
 TARGETS = [name for name in ("x86-64-v4", "x86-64-v3", "x86-64") if Target.parse(name).runs_here]
@@ -49,7 +50,7 @@ class Native:
         self.text = emit_llvm(funcs, [], self.target)
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._jit = llvm.create_lljit_compiler()
+        self._jit = create_jit_linker()
         library = llvm.JITLibraryBuilder().add_object_img(compile_object(self.text, self.target)).add_current_process()
         for func in funcs:
             library.export_symbol(func.name)

@@ -21,7 +21,7 @@ from tilewright.expr.nodes import Expr, Symbol, const
 from tilewright.graph.buffer_location import InputLocation, OutputLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
-from tilewright.runtime.linker import MAIN_TYPE, entry_symbols
+from tilewright.runtime.linker import MAIN_TYPE, create_jit_linker, entry_symbols
 
 K = Symbol("K", 1, 1000)
 
@@ -99,7 +99,7 @@ class Team:
         ]
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        self._jit = llvm.create_lljit_compiler()
+        self._jit = create_jit_linker()
         code = compile_object(emit_llvm([parse(func)], [segment], target), target)
         library = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
         library.export_symbol(entry_symbols("tw")[3])
@@ -175,7 +175,7 @@ def backoff() -> Iterator[Callable[..., tuple[int, int]]]:
     b.ret_void()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    jit = llvm.create_lljit_compiler()
+    jit = create_jit_linker()
     tracker = llvm.JITLibraryBuilder().add_ir(str(module)).export_symbol("pace").link(jit, "pace")
     run = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 5, ctypes.c_void_p)(tracker["pace"])
 

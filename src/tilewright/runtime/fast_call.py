@@ -21,6 +21,7 @@ from functools import lru_cache
 import numpy as np
 
 from tilewright.runtime.link_lock import hold_link_lock
+from tilewright.runtime.linker import create_jit_linker
 
 MISMATCH = -1
 """The result of a fast call for arrays that do not match; no kernel returns it."""
@@ -232,7 +233,7 @@ def _compile() -> _LinkedCode | None:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    jit = llvm.create_lljit_compiler()
+    jit = create_jit_linker()
     builder = llvm.JITLibraryBuilder().add_ir(_LLVM_TEXT).export_symbol("tw_enter")
     for name in _PYTHON_SYMBOLS:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value

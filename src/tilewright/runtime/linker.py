@@ -8,6 +8,7 @@ import ctypes
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.errors import ArtifactError
 from tilewright.runtime.link_lock import hold_link_lock
@@ -68,6 +69,17 @@ def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:
         return _link(code, names, where)
 
 
+def create_jit_linker() -> Any:
+    """A linker that places all sections of an object file together (LLVM's JITLink).
+
+    The default one, RuntimeDyld, maps each section where there is room, and ends the process where two of them are more
+    than 2 GiB apart, as references between them reach no further.
+    """
+    import llvmlite.binding as llvm
+
+    return llvm.create_lljit_compiler(use_jit_link=True)
+
+
 def _link(code: bytes, names: Sequence[str], where: str) -> Library:
     import llvmlite.binding as llvm  # importing LLVM takes 40 ms, which `import tilewright` must not
 
@@ -75,7 +87,7 @@ def _link(code: bytes, names: Sequence[str], where: str) -> Library:
     # one linker per library: functions have the same names in every artifact
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    jit = llvm.create_lljit_compiler()
+    jit = create_jit_linker()
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
     for name in names:
         builder.export_symbol(name)
