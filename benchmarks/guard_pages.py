@@ -35,6 +35,7 @@ from tilewright.driver.options import CompileOptions
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.expr.traversal import free_vars
+from tilewright.loops.private_memory import workspace_of
 from tilewright.machine import Target
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.measure.native_functions import NativeFunctions
@@ -107,7 +108,8 @@ def measure(native: NativeFunctions, name: str, sizes: Sequence[int], rounds: in
     """Nanoseconds of one function with room, and the ratios of `Slowdown`."""
     func, rng = native.funcs[name], np.random.default_rng(5)
     known: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
-    shapes = [tuple(literal_value(substitute(n, known)) for n in b.shape) for b in func.params]
+    rooms = [workspace_of(func, b, const(1)) for b in func.params]
+    shapes = [tuple(literal_value(substitute(n, known)) for n in b.shape) for b in rooms]
     runs: dict[str, Callable[[], None]] = {}
     kept: list[GuardedMemory] = []
     for at_end in (False, True):

@@ -15,7 +15,9 @@ from onnx import ModelProto, numpy_helper
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
+from tilewright.expr.nodes import const
 from tilewright.loops.ir import Func, blocks
+from tilewright.loops.private_memory import workspace_of
 from tilewright.measure.engines import onnxruntime_engine
 from tilewright.measure.native_functions import NativeFunctions
 
@@ -44,8 +46,8 @@ def main_kernel(model: ModelProto, feeds: Feeds, threads: int, optimizer: str | 
     func = main.func
     native = NativeFunctions([func], compilation.target)
     rng = np.random.default_rng(0)
-    arrays = [rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32)
-              for b in native.funcs[func.name].params]  # fmt: skip
+    rooms = [workspace_of(func, b, const(threads)) for b in native.funcs[func.name].params]
+    arrays = [rng.standard_normal([int(str(n)) for n in b.shape], dtype=np.float32) for b in rooms]
     out = next(k for k, b in enumerate(native.funcs[func.name].params) if b.name == main.origin.outputs[-1].name)
 
     def run() -> Array:

@@ -12,6 +12,7 @@ from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.expr.operations import cast, maximum, select, unary
 from tilewright.graph.buffer_location import ConstantLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.parser import parse
+from tilewright.loops.private_memory import THREADS
 from tilewright.machine import Target
 from tilewright.runtime.linker import CHECK_TYPE, MAIN_TYPE, SHAPES_TYPE, WORKSPACE_TYPE, link
 
@@ -67,13 +68,20 @@ def sizes(*values: int) -> ctypes.Array[ctypes.c_int64]:
 
 def test_sizes_shapes_and_constraints() -> None:
     linked = Linked(segment())
-    assert linked.check(sizes(8, 3)) == 0
-    assert linked.check(sizes(3, 8)) == 1
-    assert linked.check(sizes(9, 3)) == 2
+    assert linked.check(sizes(8, 3), 1) == 0
+    assert linked.check(sizes(3, 8), 1) == 1
+    assert linked.check(sizes(9, 3), 1) == 2
     out = (ctypes.c_int64 * 6)()
     linked.shapes(sizes(9, 1), out)
     assert list(out) == [9, 4, 36, 3, 2, 1]
-    assert linked.workspace(sizes(10, 0)) == 512
+    assert linked.workspace(sizes(10, 0), 1) == 512
+
+
+def test_the_workspace_depends_on_the_number_of_threads() -> None:
+    linked = Linked(segment(workspace_bytes=N * 32 + THREADS * 192))
+    assert [linked.workspace(sizes(10, 0), n) for n in (1, 2, 64)] == [512, 704, 12608]
+    linked = Linked(segment(workspace_bytes=THREADS * (1 << 40), constraints=()))
+    assert [linked.check(sizes(10, 1), n) for n in (1, 64, 65)] == [0, 0, 1]
 
 
 def test_sizes_computed_in_floating_point() -> None:
@@ -95,7 +103,7 @@ def test_main_runs_calls_on_planned_memory(threads: int) -> None:
     x = rng.standard_normal((10, 4)).astype(np.float32)
     weights = [np.array([2.0], np.float32), np.array([3.0], np.float32)]
     outputs = [np.zeros((10, 4), np.float32), np.zeros(40, np.float32)]
-    memory = np.zeros(linked.workspace(sizes(10, 1)) + 64, np.uint8)
+    memory = np.zeros(linked.workspace(sizes(10, 1), threads) + 64, np.uint8)
     aligned = memory.ctypes.data + -memory.ctypes.data % 64
 
     def pointers(arrays: list[np.ndarray]) -> ctypes.Array[ctypes.c_void_p]:
@@ -128,7 +136,7 @@ def test_invalid_kernels_are_rejected() -> None:
     inside = inside.replace("    for", "    alloc Y: float32[K]\n    for")
     with pytest.raises(InternalError, match="buffer 'Y' of scope memory must be a parameter"):
         emit_llvm([parse(inside)], [], target)
-    with pytest.raises(InternalError, match="buffer 'Y' of scope stack needs a constant shape"):
+    with pytest.raises(InternalError, match="private buffer 'Y' must be a parameter: it exceeds the stack"):
         emit_llvm([parse(inside.replace("alloc Y: float32[K]", "alloc Y: float32[K] in stack"))], [], target)
     with pytest.raises(InternalError, match="constraint N of 'tw' is no condition"):
         emit_llvm([parse(SCALE)], [segment(constraints=(N,))], target)
@@ -161,7 +169,7 @@ def test_invalid_kernels_are_rejected() -> None:
 )
 def test_overflow_guards(changes: dict[str, object], values: tuple[int, int], status: int) -> None:
     plain = {"symbols": (BIG, WIDE), "calls": (), "constraints": (), "output_shapes": (), "workspace_bytes": const(0)}
-    assert Linked(segment(**(plain | changes))).check(sizes(*values)) == status
+    assert Linked(segment(**(plain | changes))).check(sizes(*values), 1) == status
 
 
 def load_of_constant_buffer() -> Expr:

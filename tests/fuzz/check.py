@@ -14,12 +14,16 @@ from tilewright.expr.nodes import Buffer, Const, MemoryScope, const
 from tilewright.layout.layout import Layout
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import GPU_AXES, For, Func, blocks, walk
+from tilewright.loops.private_memory import workspace_of
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.schedule.step import Step, apply, replay
 from tilewright.schedule.trace_json import decode, encode
 from tilewright.verify.verifier import verify
 
 Arrays = dict[str, np.ndarray[Any, Any]]
+
+MAX_THREADS = 3
+"""The largest number of threads that native code runs on."""
 
 
 class WrongError(Exception):
@@ -253,15 +257,14 @@ def check_native(func: Func, case: Case, expected_results: list[tuple[Mapping[st
     """Runs the function on every instruction set, its arrays before and behind pages that trap."""
     final = runnable(func)
     guarded("verify, registers", lambda: verify(final))
-    open_func = expose_workspace(
-        final
-    )  # internal buffers in memory are the caller's then, so that they are guarded too
+    # workspace is the caller's then, so that it is guarded too
+    open_func = expose_workspace(final)
+    rooms = [workspace_of(open_func, b, const(MAX_THREADS)) for b in open_func.params[len(func.params) :]]
     for target in TARGETS:
         code: Native = guarded(f"compile {target}", lambda t=target: Native(open_func, target=t))
         for sizes, expected in expected_results:
-            room = {b.name: np.full([at(n, func, sizes) for n in b.shape], 77, b.dtype.numpy)
-                    for b in open_func.params[len(func.params) :]}  # fmt: skip
+            room = {b.name: np.full([at(n, func, sizes) for n in b.shape], 77, b.dtype.numpy) for b in rooms}
             for at_end in (True, False):
-                threads = 1 + (case.seed + at_end) % 3
+                threads = 1 + (case.seed + at_end) % MAX_THREADS
                 actual = code({**expected.inputs, **room}, sizes, threads, at_end=at_end)
                 compare(f"native {target}", expected, actual)

@@ -24,7 +24,8 @@ from tests.optimize.programs import shape_of
 
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel
-from tilewright.expr.nodes import Var
+from tilewright.expr.nodes import Var, const
+from tilewright.loops.private_memory import workspace_of
 from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants
 from tilewright.machine import Target
 from tilewright.optimize.interface import Task
@@ -156,7 +157,9 @@ def kernel_arrays(unit: BoundKernel, split: PrepackedKernel, sample: Sample) -> 
         arrays[p.name] = sample.values[b.name].astype(p.dtype.numpy).reshape(shape_of(p, sizes))
     arrays |= evaluate_prepacked(split.prepacked, arrays)
     garbage = {
-        b.name: np.full(shape_of(b, sizes), 77, b.dtype.numpy) for b in split.func.params if b.name not in arrays
+        b.name: np.full(shape_of(workspace_of(split.func, b, const(2)), sizes), 77, b.dtype.numpy)
+        for b in split.func.params
+        if b.name not in arrays
     }
     return {b.name: (arrays | garbage)[b.name] for b in split.func.params}, sizes
 

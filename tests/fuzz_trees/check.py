@@ -8,6 +8,7 @@ from tests.fuzz_trees.kernels import random_kernel
 
 import tilewright as tw
 from tilewright.errors import ScheduleError
+from tilewright.loops.private_memory import workspace_buffers
 from tilewright.tile import tree_json
 from tilewright.tile.tree import TileTree, computes
 
@@ -23,11 +24,13 @@ class Outcome:
         kernel: its untransformed loops as text.
         tree: the accepted tree; None where all were refused.
         refusals: why trees were refused.
+        slices: private buffers that are in the workspace, with a slice per thread.
     """
 
     kernel: str
     tree: TileTree | None
     refusals: tuple[str, ...]
+    slices: tuple[str, ...] = ()
 
 
 def check(seed: int) -> Outcome:
@@ -51,7 +54,8 @@ def check(seed: int) -> Outcome:
             continue
         assert tree_json.loads(tree_json.dumps(tree)) == tree
         s.check(seed=seed, threads=2)
-        return Outcome(kernel, tree, tuple(refusals))
+        slices = tuple(b.name for b in workspace_buffers(s.func))
+        return Outcome(kernel, tree, tuple(refusals), slices)
     return Outcome(s.show(), None, tuple(refusals))
 
 

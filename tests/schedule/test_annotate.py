@@ -60,8 +60,8 @@ def test_a_private_buffer_does_not_race(scope: MemoryScope) -> None:
         (
             lambda: private(MemoryScope.MEMORY),
             "parallel of loop 'i_1': block 'T': iterations of parallel loop 'i_1' may write the same element: T[]; "
-            "every iteration needs a part of 'T' of its own: use set_scope('T', 'stack') where its shape is literal "
-            "and small, or parallel before compute_at, which then keeps the dimension",
+            "every iteration needs a part of 'T' of its own: use set_scope('T', 'stack'), or parallel before "
+            "compute_at, which then keeps the dimension",
         ),
         (
             lambda: parallel(SUMS, "i"),

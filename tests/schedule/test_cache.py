@@ -89,10 +89,9 @@ def test_cache_read_in_overlapping_tiles(golden) -> None:
             "cache_read of 'T' for block 'Y': block 'T' writes it in the same nest",
         ),
         (
-            lambda: cache_read(MATMUL, "C", "A", None, MemoryScope.STACK),
-            "set_scope of 'A_copy' to stack: its shape (M, 5) is not literal; leave it in memory, where `parallel` "
-            "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
-            "compute it per tile",
+            lambda: cache_read(MATMUL, "C", "A", None, MemoryScope.REGISTER),
+            "set_scope of 'A_copy' to register: its shape (M, 5) is not literal; use 'stack', which takes any "
+            "size, or `split` the loops of its size and compute it per tile",
         ),
         (lambda: cache_read(MATMUL, "C", "B", "k"), "cache_read of 'B' for block 'C': name 'k' is already used"),
         (
@@ -238,9 +237,8 @@ func part(A: float32[6], Y: float32[8]):
         (lambda: cache_write(MATMUL, "C", "A"), "cache_write of 'C': name 'A' is already used"),
         (
             lambda: cache_write(MATMUL, "C", None, MemoryScope.REGISTER),
-            "set_scope of 'C_local' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` "
-            "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
-            "compute it per tile",
+            "set_scope of 'C_local' to register: its shape (M, 9) is not literal; use 'stack', which takes any "
+            "size, or `split` the loops of its size and compute it per tile",
         ),
         (
             lambda: cache_write(MATMUL, "C", None, MemoryScope.MEMORY, Layout.of((M, 8))),

@@ -29,9 +29,8 @@ def test_set_scope_preserves_semantics(scope: MemoryScope) -> None:
     [
         (
             lambda: set_scope(CHAIN, "T", MemoryScope.REGISTER),
-            "set_scope of 'T' to register: its shape (M, 9) is not literal; leave it in memory, where `parallel` "
-            "before `compute_at` gives every iteration a part of its own, or `split` the loops of its size and "
-            "compute it per tile",
+            "set_scope of 'T' to register: its shape (M, 9) is not literal; use 'stack', which takes any "
+            "size, or `split` the loops of its size and compute it per tile",
         ),
         (lambda: set_scope(CHAIN, "A", MemoryScope.STACK), "chain: there is no internal buffer 'A'; there are: T"),
         (lambda: set_scope(MATMUL, "C", MemoryScope.STACK), "matmul: there is no internal buffer 'C'; there are: none"),

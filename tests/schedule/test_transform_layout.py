@@ -183,8 +183,8 @@ def test_random_layouts_preserve_semantics(func: Func) -> None:
             "transform_layout of 'T': block 'Y': index w_j of buffer 'T' (read, dimension 1) is not proved < 8",
         ),
         (
-            lambda: transform_layout(set_scope(ROWS, "T", MemoryScope.STACK), "T", Layout.of((8,)).pad(0, 0, M)),
-            "transform_layout of 'T': its shape (M + 8) is not literal, as scope stack needs it",
+            lambda: transform_layout(set_scope(ROWS, "T", MemoryScope.REGISTER), "T", Layout.of((8,)).pad(0, 0, M)),
+            "transform_layout of 'T': its shape (M + 8) is not literal, as scope register needs it",
         ),
     ],
 )

@@ -90,7 +90,7 @@ BAD: dict[str, tuple[str, str]] = {
     ),
     "parameter in a register": (
         one("B[v] = A[v]", head="A: float32[8] in register, B: float32[8]"),
-        "func 'f', buffer 'A': a parameter lives in memory, got scope register",
+        "func 'f', buffer 'A': a parameter has an address, got scope register",
     ),
     "write above the end": (
         one("B[v + 1] = A[v]"),

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 from llvmlite import ir
 
-from tilewright.codegen.address import PRIVATE_PADDING, ActiveLanes, Address, offset_pointer
+from tilewright.codegen.address import ActiveLanes, Address, offset_pointer
 from tilewright.codegen.emit_index import IndexEmitter, IndexParts, linearize
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, constant_stride
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
+from tilewright.loops.private_memory import PRIVATE_PADDING
 
 
 class AddressEmitter:
@@ -22,6 +23,7 @@ class AddressEmitter:
         scope: variables and cached values.
         indices: emits index arithmetic at the same position.
         pointer: returns the address of a buffer.
+        is_own: whether no other thread accesses the memory of a buffer.
     """
 
     def __init__(
@@ -30,8 +32,10 @@ class AddressEmitter:
         scope: EmitScope,
         indices: IndexEmitter,
         pointer: Callable[[Buffer], ir.Value],
+        is_own: Callable[[Buffer], bool],
     ) -> None:
-        self.builder, self.scope, self.indices, self.pointer = builder, scope, indices, pointer
+        self.builder, self.scope, self.indices = builder, scope, indices
+        self.pointer, self.is_own = pointer, is_own
         self._linear_indices: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self._in_bounds: dict[tuple[str, Expr], bool] = {}
 
@@ -115,7 +119,5 @@ class AddressEmitter:
             return active
         if not (active.nonempty or address.in_bounds):
             return active
-        pointer = self.pointer(buffer)
-        is_private = isinstance(pointer, ir.Instruction) and pointer.opname == "alloca"
         within_padding = min(address.offsets) >= 0 and max(address.offsets) < PRIVATE_PADDING
-        return replace(active, mask=None) if is_private and within_padding else active
+        return replace(active, mask=None) if within_padding and self.is_own(buffer) else active

@@ -17,6 +17,7 @@ from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
+from tilewright.loops.private_memory import is_private, workspace_buffers
 from tilewright.machine import Target
 
 
@@ -26,18 +27,21 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
     Args:
         teams: of the module, which receives `void name(ptr params..., i64 symbols..., ptr team)` and its helpers; the
             function runs serially where `team` is null.
-        func: its buffers of scope memory must be parameters.
+        func: its buffers of scope memory, and private ones that exceed the stack, must be parameters.
         target: what the code runs on.
         name: of the function.
         timestamped: whether the function takes one more pointer, to its record of timestamps (`timestamps`).
 
     Raises:
-        InternalError: a buffer of scope memory is allocated inside, or a loop or buffer is malformed.
+        InternalError: a buffer that must be a parameter is allocated inside, or a loop or buffer is malformed.
     """
     for buffer in func.allocs:
         if buffer.scope is MemoryScope.MEMORY:
             message = f"buffer {buffer.name!r} of scope memory must be a parameter"
             raise InternalError(message, where=f"func {func.name!r}")
+    for buffer in workspace_buffers(func):
+        message = f"private buffer {buffer.name!r} must be a parameter: it exceeds the stack"
+        raise InternalError(message, where=f"func {func.name!r}")
     module = teams.module
     kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * len(func.symbols), PTR, *[PTR] * timestamped]
     function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
@@ -60,6 +64,8 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
     dead_lanes = dead_lane_buffers(func)
     func = legalize_vectors(func, target)
     kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, memory_resident_tiles(func, target))
-    emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
+    # outside of parallel loops only the calling thread runs
+    own = frozenset(b.name for b in func.params if is_private(b))
+    emitter = FunctionEmitter(kernel, function, scope, pointers, team, own, record[0] if timestamped else None)
     emitter.emit(func.body)
     return function

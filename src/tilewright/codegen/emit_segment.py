@@ -1,11 +1,13 @@
 """The C functions of a segment: check sizes, compute shapes and workspace, run the kernels in order.
 
-int64 <name>_check(const int64 *symbols)                    0, or 1 + index of the first violated constraint, or
+int64 <name>_check(const int64 *symbols, int64 threads)     0, or 1 + index of the first violated constraint, or
                                                             1 + number of constraints if the sizes are too large
 void  <name>_shapes(const int64 *symbols, int64 *out)       all dimensions of all outputs, one after the other
-int64 <name>_workspace(const int64 *symbols)                bytes
+int64 <name>_workspace(const int64 *symbols, int64 threads) bytes, for at most so many threads
 int64 <name>_main(const void *const *inputs, void *const *outputs, const void *const *weights, void *workspace,
                   const int64 *symbols, int64 threads)      0
+
+Callers pass `threads` to all of them; where no size depends on it, the first and the third do not take it.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +24,7 @@ from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.traversal import free_vars
 from tilewright.graph.buffer_location import (
     BufferLocation,
     ConstantLocation,
@@ -29,6 +32,7 @@ from tilewright.graph.buffer_location import (
     OutputLocation,
     WorkspaceLocation,
 )
+from tilewright.loops.private_memory import THREADS
 from tilewright.machine import Target
 
 
@@ -78,9 +82,27 @@ class _SizeFunction:
             value = self.builder.load(pointer, name=symbol.name, align=8, typ=I64)
             self.scope.bind(symbol, value)
 
+    def bind_threads(self, threads: ir.Value) -> None:
+        """Binds the number of threads, which the size of the workspace may depend on."""
+        self.scope.bind(THREADS, threads)
+
     def value(self, e: Expr) -> ir.Value:
         """The value of an expression over the symbols."""
         return self.exprs.value(e)
+
+
+def _size_parameters(segment: Segment) -> list[ir.Type]:
+    """Parameters of the functions that compute sizes: the symbols, and the number of threads where one depends on
+    it."""
+    sizes = [*segment.buffer_bytes, segment.workspace_bytes]
+    return [PTR, I64] if any(THREADS in free_vars(e) for e in sizes) else [PTR]
+
+
+def _bind_size_parameters(f: _SizeFunction) -> None:
+    symbols, *threads = f.function.args
+    f.load_symbols(f.segment.symbols, symbols)
+    for value in threads:
+        f.bind_threads(value)
 
 
 def _reject_buffer(buffer: Buffer) -> ir.Value:
@@ -88,8 +110,8 @@ def _reject_buffer(buffer: Buffer) -> ir.Value:
 
 
 def _emit_check(module: ir.Module, segment: Segment, target: Target) -> None:
-    f = _SizeFunction(module, f"{segment.name}_check", I64, [PTR], segment, target)
-    f.load_symbols(segment.symbols, f.function.args[0])
+    f = _SizeFunction(module, f"{segment.name}_check", I64, _size_parameters(segment), segment, target)
+    _bind_size_parameters(f)
     guards = OverflowGuards(f.builder, f.value)
     # integers wrap, so a size is guarded before anything is computed from it
     too_large = I64(len(segment.constraints) + 1)
@@ -146,8 +168,8 @@ def _emit_shapes(module: ir.Module, segment: Segment, target: Target) -> None:
 
 
 def _emit_workspace(module: ir.Module, segment: Segment, target: Target) -> None:
-    f = _SizeFunction(module, f"{segment.name}_workspace", I64, [PTR], segment, target)
-    f.load_symbols(segment.symbols, f.function.args[0])
+    f = _SizeFunction(module, f"{segment.name}_workspace", I64, _size_parameters(segment), segment, target)
+    _bind_size_parameters(f)
     f.builder.ret(f.value(segment.workspace_bytes))
 
 
@@ -191,6 +213,7 @@ def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Fu
     for argument, name in zip(f.function.args, (*_MAIN_PARAMETERS, "team"), strict=True):
         argument.name = name
     f.load_symbols(segment.symbols, f.function.args[4])
+    f.bind_threads(f.function.args[5])
     pointers: dict[BufferLocation, ir.Value] = {}
     recorder = None
     if segment.timestamps is not None:

@@ -6,10 +6,13 @@ share.
 
 Perfectly nested parallel loops are coalesced into one range, the innermost varying fastest. Without a team, or with
 one iteration, the body is called directly. Parallel loops inside the body run serially.
+
+Private buffers in the workspace (`loops/private_memory.py`) have a slice per thread: `run` passes that of its thread,
+and whoever calls the body directly is thread 0 and passes the first one.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from llvmlite import ir
@@ -18,12 +21,13 @@ from tilewright.codegen import timestamps
 from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.kernel_context import KernelContext
-from tilewright.codegen.llvm_types import I32, I64, PTR, VOID, as_opaque_pointer, declare
+from tilewright.codegen.llvm_types import I8, I32, I64, PTR, VOID, as_opaque_pointer, declare
 from tilewright.codegen.thread_team import RUN_TYPE, load_fields
 from tilewright.expr.computation import Axis, iteration_space_size
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
+from tilewright.loops.private_memory import is_private, slice_bytes
 
 
 class EnclosingFunction(Protocol):
@@ -96,6 +100,17 @@ def shared_buffers(func: Func, loop: For) -> list[Buffer]:
     return [b for n, b in used_buffers(loop).items() if n in params or uses_in_loop[n] != uses_in_func[n]]
 
 
+def slices_in_loop(func: Func, loop: For) -> dict[str, Buffer]:
+    """The parameters of which every thread of a parallel loop has a slice of its own: private ones that blocks outside
+    of the loop do not use."""
+    private = {b.name: b for b in func.params if is_private(b)}
+    if not private:
+        return {}
+    uses_in_loop = _count_users(loop)
+    uses_in_func = _count_users(func.body)
+    return {n: b for n, b in private.items() if n in uses_in_loop and uses_in_loop[n] == uses_in_func[n]}
+
+
 def _count_users(s: Stmt) -> Counter[str]:
     return Counter(name for block in blocks(s) for name in used_buffers(block))
 
@@ -116,6 +131,8 @@ def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, e
     b = function.builder
     captured = [*(function.pointer(buffer) for buffer in shared), *(function.scope.variables[v] for v in variables)]
     extent = function.exprs.value(iteration_space_size([Axis(x.var, x.extent) for x in nest]))
+    slices = slices_in_loop(function.kernel.func, loop)
+    strides = {k: function.exprs.value(slice_bytes(buffer)) for k, buffer in enumerate(shared) if buffer.name in slices}
     is_shared = b.and_(b.icmp_unsigned("!=", team, PTR(None)), b.icmp_signed(">", extent, I64(1)))
     team_block, serial_block, merge = (b.append_basic_block(n) for n in ("team", "alone", "joined"))
     b.cbranch(is_shared, team_block, serial_block)
@@ -124,7 +141,7 @@ def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, e
     b.branch(merge)
     b.position_at_end(team_block)
     records = [] if function.record is None else [function.record]
-    captured += records
+    captured += [*strides.values(), *records]
     kind = ir.LiteralStructType([v.type for v in captured])
     context = function.stack_alloc(kind)
     for i, value in enumerate(captured):
@@ -133,7 +150,7 @@ def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, e
         timestamps.record_fork(b, record)
     b.call(
         function.kernel.teams.stage,
-        [team, as_opaque_pointer(_thread_function(body, kind, bool(records))), context, extent],
+        [team, as_opaque_pointer(_thread_function(body, kind, list(strides), bool(records))), context, extent],
     )
     for record in records:
         timestamps.record_join(b, record)
@@ -141,10 +158,17 @@ def emit_parallel_loop(function: EnclosingFunction, loop: For, team: ir.Value, e
     b.position_at_end(merge)
 
 
-def _thread_function(body: ir.Function, kind: ir.LiteralStructType, timestamped: bool) -> ir.Function:
+def _thread_function(
+    body: ir.Function, kind: ir.LiteralStructType, slices: Sequence[int], timestamped: bool
+) -> ir.Function:
     """The function that threads call: iterations of `body` with the values of a context.
 
-    The last value is the record of timestamps, where these are recorded.
+    Args:
+        body: the iterations.
+        kind: type of the context: the arguments of `body` without the range, the bytes of a slice per argument in
+            `slices`, and last the record of timestamps, where these are recorded.
+        slices: positions of the arguments that point to slices, one per thread.
+        timestamped: whether timestamps are recorded.
     """
     function = ir.Function(body.module, RUN_TYPE, body.module.get_unique_name(f"{body.name}.run"))
     function.linkage = "internal"
@@ -153,9 +177,12 @@ def _thread_function(body: ir.Function, kind: ir.LiteralStructType, timestamped:
     b = ir.IRBuilder(function.append_basic_block("entry"))
     values = load_fields(b, context, kind)
     work = None
-    if timestamped:
+    if timestamped or slices:
         thread = b.zext(b.call(declare(b.module, "omp_get_thread_num", I32, []), []), I64)
-        work = timestamps.record_work_begin(b, values.pop(), thread)
+        work = timestamps.record_work_begin(b, values.pop(), thread) if timestamped else None
+        values, strides = values[: len(values) - len(slices)], values[len(values) - len(slices) :]
+        for k, stride in zip(slices, strides, strict=True):
+            values[k] = b.gep(values[k], [b.mul(thread, stride)], source_etype=I8)
     b.call(body, [*values, begin, end])
     if work is not None:
         timestamps.record_work_end(b, work)

@@ -9,6 +9,7 @@ from tilewright.expr.operations import ceildiv
 from tilewright.graph.buffer_location import BufferLocation, InputLocation, OutputLocation, WorkspaceLocation
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
+from tilewright.loops.private_memory import THREADS, workspace_of
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine import Target
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
@@ -21,19 +22,21 @@ ENTRY_PREFIX = "tw"
 def kernel_segment(func: Func) -> tuple[Func, Segment]:
     """The function with its internal memory as parameters, and the native entry that calls it.
 
-    Buffers of scope memory lie one after the other in the workspace and share no memory.
+    Buffers of the workspace lie one after the other and share no memory.
     """
     kernel, signature = expose_workspace(func), KernelSignature(func)
     offset: Expr = const(0)
     workspace: list[BufferLocation] = []
-    for b in kernel.params[len(func.params) :]:
+    rooms = [workspace_of(kernel, b, THREADS) for b in kernel.params[len(func.params) :]]
+    for b in rooms:
         workspace.append(WorkspaceLocation(offset))
         offset = offset + ceildiv(b.size * b.dtype.bytes, BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
     locations: dict[str, BufferLocation] = {b.name: InputLocation(k) for k, b in enumerate(signature.inputs)}
     locations |= {b.name: OutputLocation(k) for k, b in enumerate(signature.outputs)}
     call = KernelCall(func.name, (*(locations[p.name] for p in func.params), *workspace), func.symbols)
     bounds = overflow_candidates(func, {})
-    return kernel, make_segment(ENTRY_PREFIX, func.symbols, [call], offset, signature.outputs, kernel.params, bounds)
+    buffers = [*func.params, *rooms]
+    return kernel, make_segment(ENTRY_PREFIX, func.symbols, [call], offset, signature.outputs, buffers, bounds)
 
 
 def kernel_llvm(func: Func, target: Target) -> str:

@@ -47,7 +47,7 @@ class NativeKernel:
         code = compile_object(kernel_llvm(func, target), target)
         outputs = tuple(parameter_spec(b) for b in self.signature.outputs)
         step = NativeStep(ENTRY_PREFIX, self.signature.specs, outputs, (), tuple(s.name for s in func.symbols))
-        self._native = NativeCall(step, link(code, [ENTRY_PREFIX], f"kernel '{func.name}'"), {})
+        self._native = NativeCall(step, link(code, [ENTRY_PREFIX], f"kernel '{func.name}'"), {}, self._team)
         self._pool = WorkspacePool()
         self._plans: dict[tuple[tuple[int, ...], ...], CallPlan] = {}
 

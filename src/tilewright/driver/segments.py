@@ -30,6 +30,7 @@ from tilewright.graph.buffer_location import (
 )
 from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, plan_memory
 from tilewright.graph.program import Program
+from tilewright.loops.private_memory import THREADS, workspace_of
 from tilewright.lower.prepack_constants import evaluate_prepacked
 from tilewright.runtime import manifest as m
 from tilewright.verify.index_overflow import overflow_candidates
@@ -199,10 +200,11 @@ def _iteration_counts(region: NativeRegion) -> list[Expr]:
 
 
 def _scratch_buffers(index: int, unit: NativeUnit) -> dict[str, Buffer]:
-    """A kernel's own workspace, by the name of its parameter."""
+    """A kernel's own workspace, by the name of its parameter: a private buffer has a slice per thread."""
     if isinstance(unit, View):
         return {}
-    return {b.name: b.renamed(f"{b.name}@{index}") for b in unit.scratch}
+    func = unit.compiled.func
+    return {b.name: workspace_of(func, b, THREADS).renamed(f"{b.name}@{index}") for b in unit.scratch}
 
 
 def _group_accesses(group: Sequence[tuple[NativeUnit, Mapping[str, Buffer]]]) -> list[KernelAccess | View]:
@@ -291,4 +293,4 @@ def _used_symbols(segment: Segment, program: Program) -> tuple[Var, ...]:
     for e in expressions:
         used |= dict.fromkeys(sorted(free_vars(e), key=lambda v: v.name))
     declared = [v for v in program.symbols if v in used]
-    return (*declared, *(v for v in used if v not in declared))
+    return (*declared, *(v for v in used if v not in declared and v is not THREADS))

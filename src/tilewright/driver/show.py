@@ -1,6 +1,8 @@
 """Text of every level of a compilation, for `inspect`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from functools import reduce
+from operator import add
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from tilewright.graph.buffer_location import (
 )
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
+from tilewright.loops.private_memory import is_private, literal_bytes, slice_bytes
 
 _MAX_VALUE_LENGTH = 60
 
@@ -111,7 +114,7 @@ def _select_kernels(compilation: Compilation, name: str | None) -> Iterable[Comp
 
 
 def memory(compilation: Compilation) -> str:
-    """Slots of the workspace, and the location of every buffer."""
+    """Slots of the workspace, the location of every buffer, and what kernels keep per thread."""
     lines: list[str] = []
     for planned in compilation.segments:
         plan = planned.memory
@@ -124,7 +127,21 @@ def memory(compilation: Compilation) -> str:
         for b, place in plan.locations.items():
             lines.append(f"  {b}: {_place_text(place)}")
         lines += [f"  copy of {c.source.name} to output {c.index}" for c in plan.copies]
+    lines += _private_lines(compilation)
     return "\n".join(lines)
+
+
+def _private_lines(compilation: Compilation) -> Iterator[str]:
+    """What kernels keep per thread: on the stack, and in slices of the workspace."""
+    for k in compilation.kernels:
+        on_stack = literal_bytes(k.func)
+        if on_stack:
+            yield f"{k.name}: {sum(on_stack.values())} bytes per thread on the stack: {', '.join(on_stack)}"
+        slices = [b for b in k.scratch if is_private(b)]
+        if slices:
+            total = reduce(add, map(slice_bytes, slices))
+            names = ", ".join(b.name for b in slices)
+            yield f"{k.name}: {_bytes_text(total)} per thread in the workspace: {names}"
 
 
 def _bytes_text(e: Expr) -> str:

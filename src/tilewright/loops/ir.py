@@ -178,9 +178,11 @@ class Func:
 
     Attributes:
         name: a C identifier.
-        params: buffers that the caller passes, inputs first; outputs are those that blocks write.
+        params: buffers that the caller passes, inputs first; outputs are those that blocks write. One in stack scope
+            has a slice per thread.
         symbols: sizes that the caller passes, as variables with declared ranges.
-        allocs: internal buffers: those in register and stack scope have constant shapes; memory scope is workspace.
+        allocs: internal buffers: those in register scope have constant shapes, those in stack scope are private to
+            threads (`private_memory.py`); memory scope is workspace.
         body: the loops.
     """
 

@@ -12,9 +12,10 @@ import numpy as np
 
 from tilewright.codegen import compile_object, emit_llvm
 from tilewright.expr.evaluate import Environment, evaluate_expr
-from tilewright.expr.nodes import Buffer
+from tilewright.expr.nodes import Buffer, const
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.lowering import lower_to_loops
+from tilewright.loops.private_memory import is_private, workspace_of
 from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.task import Task
@@ -36,14 +37,16 @@ class BuiltParameter:
     Attributes:
         name: of the task's parameter, of a prepacked constant, or of workspace.
         dtype: name of its element type.
-        shapes: its shape per case.
+        shapes: its shape per case, for one thread.
         is_written: whether the function writes it.
+        is_private: whether its first dimension has one entry per thread.
     """
 
     name: str
     dtype: str
     shapes: tuple[tuple[int, ...], ...]
     is_written: bool
+    is_private: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +119,9 @@ def _describe_function(func: Func, cases: Sequence[Sizes]) -> BuiltFunction:
     symbols = tuple(tuple(sizes[s.name] for s in func.symbols) for sizes in cases)
 
     def parameter(b: Buffer) -> BuiltParameter:
-        shapes = tuple(shape_at(b, func, sizes) for sizes in cases)
-        return BuiltParameter(b.name, b.dtype.name, shapes, b.name in written)
+        room = workspace_of(func, b, const(1))
+        shapes = tuple(shape_at(room, func, sizes) for sizes in cases)
+        return BuiltParameter(b.name, b.dtype.name, shapes, b.name in written, is_private(b))
 
     return BuiltFunction(func.name, tuple(map(parameter, func.params)), symbols)
 
@@ -155,13 +159,13 @@ def decode_built(data: Mapping[str, Any]) -> BuiltCandidate:
 
 
 def _encode_function(f: BuiltFunction) -> dict[str, Any]:
-    parameters = [[p.name, p.dtype, p.shapes, p.is_written] for p in f.parameters]
+    parameters = [[p.name, p.dtype, p.shapes, p.is_written, p.is_private] for p in f.parameters]
     return {"name": f.name, "parameters": parameters, "symbols": f.symbols}
 
 
 def _decode_function(data: Mapping[str, Any]) -> BuiltFunction:
     parameters = (
-        BuiltParameter(name, dtype, tuple(map(tuple, shapes)), is_written)
-        for name, dtype, shapes, is_written in data["parameters"]
+        BuiltParameter(name, dtype, tuple(map(tuple, shapes)), is_written, is_private)
+        for name, dtype, shapes, is_written, is_private in data["parameters"]
     )
     return BuiltFunction(data["name"], tuple(parameters), tuple(map(tuple, data["symbols"])))

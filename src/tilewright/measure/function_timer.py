@@ -10,7 +10,9 @@ from statistics import median
 import numpy as np
 
 from tilewright.codegen import compile_object, emit_llvm
+from tilewright.expr.nodes import const
 from tilewright.loops.ir import Func
+from tilewright.loops.private_memory import workspace_of
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine import Target
 from tilewright.runtime.call_frame import address_of
@@ -41,7 +43,9 @@ class ObjectCode:
 def compile_functions(funcs: Mapping[str, Func], target: Target) -> ObjectCode:
     """Functions with literal sizes, compiled together as in a model; their workspace becomes parameters."""
     ready = {n: expose_workspace(replace(f, name=n)) for n, f in funcs.items()}
-    shapes = {n: {b.name: tuple(int(str(x)) for x in b.shape) for b in f.params} for n, f in ready.items()}
+    # one thread calls them
+    rooms = {n: [workspace_of(f, b, const(1)) for b in f.params] for n, f in ready.items()}
+    shapes = {n: {b.name: tuple(int(str(x)) for x in b.shape) for b in buffers} for n, buffers in rooms.items()}
     return ObjectCode(compile_object(emit_llvm(list(ready.values()), [], target), target), shapes)
 
 

@@ -10,6 +10,7 @@ from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.loops.ir import Func
+from tilewright.loops.private_memory import workspace_of
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine import Target
 from tilewright.runtime.call_frame import address_of
@@ -19,7 +20,7 @@ from tilewright.runtime.linker import Library, link_functions
 class NativeFunctions:
     """Several functions, compiled together and called by name.
 
-    Internal buffers of scope memory become additional parameters; the caller provides them.
+    Workspace becomes additional parameters; the caller provides it (`loops.private_memory.workspace_of`).
     """
 
     def __init__(self, funcs: Sequence[Func], target: Target) -> None:
@@ -56,7 +57,8 @@ class NativeFunctions:
             raise OptionError(f"expected {expected}, got {len(arrays)} and {len(sizes)}", where=f"function {name!r}")
         values: Mapping[Var, Expr] = {s: const(n) for s, n in zip(func.symbols, sizes, strict=True)}
         for array, buffer in zip(arrays, func.params, strict=True):
-            shape = tuple(substitute(n, values) for n in buffer.shape)
+            room = workspace_of(func, buffer, const(threads))
+            shape = tuple(substitute(n, values) for n in room.shape)
             if array.dtype != buffer.dtype.numpy or not array.flags.c_contiguous:
                 what = f"expected a contiguous array of {buffer.dtype}, got {array.dtype}"
             elif tuple(map(const, array.shape)) != shape:

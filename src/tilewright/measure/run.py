@@ -191,7 +191,9 @@ class _LinkedCandidate:
         for function in (self._built.prepack, self._built.kernel):
             for p in function.parameters if function is not None else ():
                 if p.name not in arrays:
-                    arrays[p.name] = _poisoned(p.shapes[case], p.dtype)
+                    shape = p.shapes[case]
+                    shape = (self._threads, *shape[1:]) if p.is_private else shape
+                    arrays[p.name] = _poisoned(shape, p.dtype)
         if self._built.prepack is not None:
             self._call(self._built.prepack, case, arrays, 1)()
         call = self._call(self._built.kernel, case, arrays, self._threads)

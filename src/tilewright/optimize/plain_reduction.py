@@ -7,7 +7,7 @@ from math import prod
 from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, IterKind, LoopKind
-from tilewright.loops.stack_size import MAX_STACK_BYTES
+from tilewright.loops.private_memory import MAX_STACK_BYTES
 from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import (
     K_BLOCK_LIMITS,

@@ -141,8 +141,10 @@ class Executable:
         steps = manifest.steps
         native = [step.prefix for step in steps if isinstance(step, NativeStep)]
         library = link(self._artifact.code, native, self._where) if native else Library({}, find_openmp(), ())
+        if not library.omp.is_parallel:
+            self._team_size = self._threads = 1
         self._calls = tuple(
-            NativeCall(step, library, weights, reuse_outputs=len(steps) == 1)
+            NativeCall(step, library, weights, self._team_size, reuse_outputs=len(steps) == 1)
             if isinstance(step, NativeStep)
             else self._fallback(step, weights[step.model], self._where)
             for step in steps
@@ -150,8 +152,6 @@ class Executable:
         only = self._calls[0] if len(self._calls) == 1 else None
         if isinstance(only, NativeCall) and _covers_model(only.step, manifest):
             self._single_call = only
-        if not library.omp.is_parallel:
-            self._team_size = self._threads = 1
         for call in self._calls:
             if isinstance(call, NativeCall):
                 call.warm_up(self._pool)

@@ -14,9 +14,9 @@ from tilewright.errors import ArtifactError
 from tilewright.runtime.link_lock import hold_link_lock
 from tilewright.runtime.openmp import STUBS, OpenMP, find_openmp
 
-CHECK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+CHECK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 SHAPES_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-WORKSPACE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+WORKSPACE_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 MAIN_TYPE = ctypes.CFUNCTYPE(
     ctypes.c_int64,
     ctypes.c_void_p,

@@ -43,17 +43,23 @@ class NativeCall:
     """A native step bound to its linked functions and weights; thread-safe."""
 
     def __init__(
-        self, step: NativeStep, library: Library, weights: Mapping[str, np.ndarray], reuse_outputs: bool = True
+        self,
+        step: NativeStep,
+        library: Library,
+        weights: Mapping[str, np.ndarray],
+        threads: int,
+        reuse_outputs: bool = True,
     ) -> None:
         """Args:
         step: the step.
         library: the linked code.
         weights: all weights by name (64-byte aligned; kept alive here).
+        threads: the most threads that a call uses; workspaces have room for so many.
         reuse_outputs: whether memory of outputs that the caller has dropped is reused by the next call.
         """
         check, shapes, workspace, main = (library.addresses[name] for name in entry_symbols(step.prefix))
         self.step = step
-        self._library = library
+        self._library, self._threads = library, threads
         self._check, self._shapes = CHECK_TYPE(check), SHAPES_TYPE(shapes)
         self._workspace, self._main, self._main_address = WORKSPACE_TYPE(workspace), MAIN_TYPE(main), main
         self._weight_arrays = [weights[name] for name in step.weights]
@@ -81,7 +87,7 @@ class NativeCall:
 
     def _make_plan(self, key: tuple[int, ...]) -> CallPlan:
         sizes = (ctypes.c_int64 * max(1, len(key)))(*key)
-        status = self._check(sizes)
+        status = self._check(sizes, self._threads)
         if status:
             raise self._size_error(key, status)
         ranks = [len(spec.dims) for spec in self.step.outputs]
@@ -92,7 +98,7 @@ class NativeCall:
         for rank, dtype in zip(ranks, self._dtypes, strict=True):
             outputs.append((tuple(flat[start : start + rank]), dtype))
             start += rank
-        workspace = self._workspace(sizes)
+        workspace = self._workspace(sizes, self._threads)
         if workspace < 0 or any(size < 0 for shape, _ in outputs for size in shape):
             raise InternalError(f"native code asked for {workspace} bytes and the outputs {[s for s, _ in outputs]}")
         output_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
@@ -168,7 +174,7 @@ class NativeCall:
             inputs: contiguous arrays of the step's dtypes and of shapes that fit the plan.
             plan: the result of `plan` for their sizes.
             pool: of workspaces.
-            threads: limit of threads.
+            threads: limit of threads, at most that of the constructor.
             into: contiguous arrays of the plan's dtypes and shapes to write to; None allocates them.
 
         Raises:

@@ -92,8 +92,8 @@ def _privatization_hint(func: Func, loop: For | None, shared: Buffer | None) -> 
     if any(id(n) not in inner_ids for n in blocks(func.body) if any(a.buffer == shared for a in accesses(n))):
         return ""
     return (
-        f"every iteration needs a part of {shared.name!r} of its own: use set_scope({shared.name!r}, 'stack') where "
-        f"its shape is literal and small, or parallel before compute_at, which then keeps the dimension"
+        f"every iteration needs a part of {shared.name!r} of its own: use set_scope({shared.name!r}, 'stack'), "
+        f"or parallel before compute_at, which then keeps the dimension"
     )
 
 

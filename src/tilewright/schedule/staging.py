@@ -11,7 +11,6 @@ from tilewright.expr.nodes import Buffer, Const, MemoryScope
 from tilewright.expr.operations import ceildiv
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, Func, seq
-from tilewright.loops.stack_size import STACK_HINT, describe_excess
 from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
 from tilewright.schedule.rewrite_tree import (
     check_new_names,
@@ -32,35 +31,27 @@ from tilewright.schedule.rewrite_tree import (
 def set_scope(func: Func, buffer: str, scope: MemoryScope) -> Func:
     """Moves an internal buffer to another memory scope.
 
-    Legality: the buffer is internal; register and stack need a literal shape; the buffers on the stack together fit it
-    (`loops/stack_size.py`); iterations of the parallel and vectorized loops around it stay independent (each thread
-    has its own registers and stack; memory is shared).
+    Legality: the buffer is internal; register needs a literal shape; iterations of the parallel and vectorized loops
+    around it stay independent (each thread has its own registers and stack; memory is shared).
+
+    Buffers that exceed the stack are in the workspace, with a slice for each thread (`loops/private_memory.py`).
     """
     old = find_alloc(func, buffer)
     check_scope(old, scope)
     result = with_buffer_replaced(func, old, replace(old, scope=scope))
     place = f"set_scope of {buffer!r} to {scope}"
-    check_stack(result, place)
     check_no_races(result, None, place)
     return result
 
 
 def check_scope(buffer: Buffer, scope: MemoryScope) -> None:
-    """Checks that a buffer outside of memory has a literal shape."""
-    if scope is not MemoryScope.MEMORY and not all(isinstance(n, Const) for n in buffer.shape):
+    """Checks that a buffer in registers has a literal shape."""
+    if scope is MemoryScope.REGISTER and not all(isinstance(n, Const) for n in buffer.shape):
         raise ScheduleError(
             f"its shape ({', '.join(map(str, buffer.shape))}) is not literal",
             where=f"set_scope of {buffer.name!r} to {scope}",
-            hint="leave it in memory, where `parallel` before `compute_at` gives every iteration a part of its own, or "
-            "`split` the loops of its size and compute it per tile",
+            hint="use 'stack', which takes any size, or `split` the loops of its size and compute it per tile",
         )
-
-
-def check_stack(func: Func, place: str) -> None:
-    """Checks that the stack holds its buffers together."""
-    problem = describe_excess(func)
-    if problem is not None:
-        raise ScheduleError(problem, where=place, hint=STACK_HINT)
 
 
 def clone_producer(func: Func, block: str, consumer: str, names: tuple[str, str] | None = None) -> Func:

@@ -84,7 +84,7 @@ def check_layout(buffer: Buffer, layout: Layout, place: str) -> None:
         raise ScheduleError(f"the layout attaches {layout.attached[0].other!r}, another tensor", where=place)
     if any(isinstance(p, Fold) for p in layout.primitives):
         raise ScheduleError("fold keeps one of several elements, which may differ", where=place)
-    if buffer.scope is not MemoryScope.MEMORY and not all(isinstance(n, Const) for n in layout.physical_shape):
+    if buffer.scope is MemoryScope.REGISTER and not all(isinstance(n, Const) for n in layout.physical_shape):
         shown = ", ".join(map(str, layout.physical_shape))
         raise ScheduleError(f"its shape ({shown}) is not literal, as scope {buffer.scope} needs it", where=place)
 

@@ -75,7 +75,7 @@ def _check_scopes(func: Func) -> None:
         TreeError: lists the buffers that do not.
     """
     contexts = [BlockContext.of(x, enclosing) for x, enclosing in walk(func.body) if isinstance(x, Block)]
-    errors = [*find_memory_scope_errors(func, contexts, registers=True), *find_stack_overflow(func)]
+    errors = [*find_memory_scope_errors(func, contexts, registers=True), *find_stack_overflow(func, contexts)]
     if errors:
         raise TreeError([Defect("tree", d.where, d.what, d.hint) for d in errors])
 

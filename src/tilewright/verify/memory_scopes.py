@@ -1,4 +1,4 @@
-"""Memory scopes: literal shapes of register and stack buffers, register indices, and the size of the stack."""
+"""Memory scopes: literal shapes of register buffers, register indices, and what a thread of a GPU has no memory for."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,14 +6,14 @@ from tilewright.expr.nodes import Const, MemoryScope, Symbol
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.ir import EXPANDED, Func
+from tilewright.loops.ir import EXPANDED, GPU_AXES, Func
 from tilewright.loops.printer import show_buffer, show_stmt
-from tilewright.loops.stack_size import STACK_HINT, describe_excess, stack_buffers
+from tilewright.loops.private_memory import MAX_STACK_BYTES, literal_bytes, workspace_buffers
 from tilewright.verify.diagnostics import Diagnostic
 
 
 def find_memory_scope_errors(func: Func, contexts: Sequence[BlockContext], registers: bool) -> Iterator[Diagnostic]:
-    """Allocations without literal shapes outside of memory, and register indices that are not literal in the end.
+    """Register buffers without literal shapes, and register indices that are not literal in the end.
 
     Args:
         func: the function.
@@ -21,7 +21,7 @@ def find_memory_scope_errors(func: Func, contexts: Sequence[BlockContext], regis
         registers: whether register indices are checked.
     """
     for b in func.allocs:
-        if b.scope is not MemoryScope.MEMORY and not all(isinstance(n, Const) for n in b.shape):
+        if b.scope is MemoryScope.REGISTER and not all(isinstance(n, Const) for n in b.shape):
             yield Diagnostic(f"buffer {b.name!r}", f"scope {b.scope} needs a literal shape", show_buffer(b))
     if not registers:
         return
@@ -43,9 +43,12 @@ def find_memory_scope_errors(func: Func, contexts: Sequence[BlockContext], regis
                     )
 
 
-def find_stack_overflow(func: Func) -> Iterator[Diagnostic]:
-    """Stack buffers that are too large."""
-    problem = describe_excess(func)
-    if problem is not None:
-        names = ", ".join(map(repr, stack_buffers(func)))
-        yield Diagnostic(f"buffers {names}" if "," in names else f"buffer {names}", problem, hint=STACK_HINT)
+def find_stack_overflow(func: Func, contexts: Sequence[BlockContext]) -> Iterator[Diagnostic]:
+    """Private buffers of threads on GPU axes that exceed the stack: threads of a CPU have workspace for them."""
+    if not any(loop.kind in GPU_AXES for context in contexts for loop in context.loops):
+        return
+    for b in workspace_buffers(func):
+        size = literal_bytes(func).get(b.name)
+        taken = f"{size} bytes" if size is not None else "a size that is known only at run time"
+        what = f"it takes {taken}; the private buffers of a thread on a GPU axis may take {MAX_STACK_BYTES} together"
+        yield Diagnostic(f"buffer {b.name!r}", what, show_buffer(b), hint="compute less of it at a time")

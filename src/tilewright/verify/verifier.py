@@ -6,9 +6,9 @@ Checked in this order; the first group with a problem ends the verification and 
     conditions bool;
   * overflow (`index_overflow.py`): numbers computed from literals and loop variables stay below 2^62;
   * order (`well_formed.py`): internal buffers are written before they are read;
-  * memory scopes (`memory_scopes.py`): register and stack buffers have literal shapes; register buffers are indexed by
-    literals and by variables of unrolled, vectorized and vthread loops;
-  * stack (`memory_scopes.py`): the stack buffers of a function fit a thread's stack;
+  * memory scopes (`memory_scopes.py`): register buffers have literal shapes and are indexed by literals and by
+    variables of unrolled, vectorized and vthread loops;
+  * stack (`memory_scopes.py`): the private buffers of threads on GPU axes fit a limit;
   * divisors (`nonzero_divisors.py`): sizes that divide an index are nonzero where the index is computed;
   * domains (`domains.py`): bindings stay in the domains of their variables, accesses in their buffers;
   * prefetches (`prefetch_safety.py`): their addresses are safe to compute;
@@ -66,7 +66,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: index_overflow.find_overflows(func),
         lambda: well_formed.find_reads_before_writes(func),
         lambda: memory_scopes.find_memory_scope_errors(func, contexts, registers),
-        lambda: memory_scopes.find_stack_overflow(func),
+        lambda: memory_scopes.find_stack_overflow(func, contexts),
         lambda: (f for context in executed() for f in nonzero_divisors.find_zero_divisors(context)),
         lambda: (f for context in executed() for f in domains.find_domain_errors(context)),
         lambda: prefetch_safety.find_unsafe_prefetches(func),

@@ -36,8 +36,8 @@ def find_structure_errors(func: Func) -> Iterator[Diagnostic]:
     for b in (*func.params, *func.allocs):
         yield from _find_undefined(b.shape, set(func.symbols), set(), f"buffer {b.name!r}", b)
     for p in func.params:
-        if p.scope is not MemoryScope.MEMORY:
-            yield Diagnostic(f"buffer {p.name!r}", f"a parameter lives in memory, got scope {p.scope}", show_buffer(p))
+        if p.scope is MemoryScope.REGISTER:
+            yield Diagnostic(f"buffer {p.name!r}", f"a parameter has an address, got scope {p.scope}", show_buffer(p))
     yield from _find_scope_errors(func.body, set(func.symbols), {b.name: b for b in (*func.params, *func.allocs)})
 
 
