@@ -123,3 +123,17 @@ def test_inspect_names_the_bytes_per_thread(monkeypatch: pytest.MonkeyPatch) -> 
     lines = show.memory(make_compilation(normalised(), CompileOptions())).splitlines()
     assert [x.split(":")[0] for x in lines if "per thread on the stack" in x] == [x.split(":")[0] for x in private]
     assert not any("threads" in x for x in lines)
+
+
+def test_long_rows_of_a_softmax_are_private(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of 400 KB, as large as the logits of a language model, by one kernel whose rows exceed the stack."""
+    monkeypatch.setattr(private_memory, "MAX_STACK_BYTES", 256 << 10)
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=-1)]
+    proto = model(nodes, [value("x", [9, 100_003])], [value("y", [9, 100_003])])
+    (kernel,) = make_compilation(proto, CompileOptions()).kernels
+    assert [str(b) for b in kernel.scratch if is_private(b)]
+    x = np.random.default_rng(0).standard_normal((9, 100_003)).astype(np.float32)
+    results = [tilewright.compile(proto, threads=n)(x) for n in (1, 2)]
+    np.testing.assert_array_equal(results[0], results[1])
+    exponentials = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
+    np.testing.assert_allclose(results[0], exponentials / exponentials.sum(axis=-1, keepdims=True), rtol=3e-6)

@@ -8,6 +8,7 @@ from tilewright.expr.computation import Axis, Computation, Reducer, View
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select, unary
+from tilewright.graph.fuse_rowwise import MAX_SHARED_ROW_BYTES
 from tilewright.graph.fusion import MAX_INTERMEDIATE_BYTES
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, partition
@@ -56,8 +57,10 @@ def test_rows_of_unknown_or_large_size_are_not_fused() -> None:
     columns = Symbol("C", 1, 4096)
     steps, y = softmax(64, columns)
     assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
-    steps, y = softmax(64, 100_000)
+    steps, y = softmax(64, MAX_INTERMEDIATE_BYTES // 4)
     assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
+    steps, y = softmax(64, 100_000)
+    assert len(kernels(steps, y)) == 1
 
 
 def padded(channels: int, size: int) -> Computation:
@@ -199,7 +202,7 @@ def test_a_small_common_operand_is_no_reason_to_fuse() -> None:
 
 
 def test_rows_larger_than_the_near_caches_are_not_read_again_from_there() -> None:
-    columns = (MAX_INTERMEDIATE_BYTES // 4) + 1
+    columns = (MAX_SHARED_ROW_BYTES // 4) + 1
     x, s, m = buffer("x", 40, columns), buffer("s", 40), buffer("m", 40)
     steps = [
         reduced(s, "a", axes("i", [columns]), x[a, i]),

@@ -55,6 +55,9 @@ MAX_STAGES = 24
 MAX_SERIAL_ROW_POINTS = 1 << 15
 """Iterations of such a short row."""
 
+MAX_SHARED_ROW_BYTES = 192 << 10
+"""Bytes of a row that stays in the cache next to a core while several results are computed of it."""
+
 MIN_SAVED_FRACTION = 1 / 8
 """Least share of the bytes of one of two kernels that fusion saves where it adds an output."""
 
@@ -273,13 +276,13 @@ class _Groups:
         """Whether rows that both groups use are a good part of what one of them reads and writes, at representative
         sizes.
 
-        They are saved where one row, or what a row of results needs, stays in the caches next to a core.
+        They are saved where one row, or what a row of results needs, stays in the cache next to a core.
         """
         rows = representative_size(iteration_space_size(self.merged[j][-1].axes[:rank]))
         first, second = (_touched_bytes(self.merged[x], self.outputs(self.merged[x])) for x in (k, j))
         shared = [b for b in first if b in second and _is_read_by_rows(b, (*self.merged[k], *self.merged[j]), rank)]
         sizes = (representative_size(b.size * b.dtype.bytes) for b in shared)
-        saved = sum(n for n in sizes if n <= MAX_INTERMEDIATE_BYTES * rows)
+        saved = sum(n for n in sizes if n <= MAX_SHARED_ROW_BYTES * rows)
         return saved >= MIN_SAVED_FRACTION * min(sum(first.values()), sum(second.values()))
 
 

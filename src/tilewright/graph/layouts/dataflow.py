@@ -85,7 +85,7 @@ class Dataflow:
         if b.name in constants:
             return constants[b.name].reshape([int(n.value) for n in b.shape if isinstance(n, Const)])
         step = self.writers.get(b.name)
-        if step is None or isinstance(step, Fallback) or not _has_literal_sizes(step):
+        if step is None or isinstance(step, Fallback) or not _has_literal_bytes(step):
             return None
         arrays = {x.name: self.constant_data(x) for x in step.inputs}
         operands = {name: array for name, array in arrays.items() if array is not None}
@@ -94,7 +94,7 @@ class Dataflow:
         return np.ascontiguousarray(evaluate(step, operands, {}))
 
 
-def _has_literal_sizes(step: Stage) -> bool:
+def _has_literal_bytes(step: Stage) -> bool:
     """Whether a step depends on no symbols."""
     if isinstance(step, View):
         return all(isinstance(n, Const) for n in step.output.shape)
