@@ -17,7 +17,12 @@ from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.gensor import Annealing, WalkBatch, run_walks
-from tilewright.optimize.construct.local_search import LocalSearch, growth_trajectory, search_locally
+from tilewright.optimize.construct.local_search import (
+    LocalSearch,
+    growth_trajectory,
+    search_locally,
+    search_locally_from_each,
+)
 from tilewright.optimize.construct.lower_programs import lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
@@ -289,7 +294,7 @@ def _search_near_path(path: GrowthPath, sketches: list[Sketch]) -> list[LocalSea
     ends = np.unique(path.states, axis=0)
     smaller_k_blocks = path.space.shrink_k_block(ends, K_BLOCK_SHRINK_STEPS)
     starts = [ends, smaller_k_blocks] if len(smaller_k_blocks) else [ends]
-    return [search for sketch in sketches for states in starts for search in search_locally(path.space, sketch, states)]
+    return [search for sketch in sketches for search in search_locally_from_each(path.space, sketch, starts)]
 
 
 def _estimate_path(path: GrowthPath, sketches: list[Sketch], problem: Problem) -> float:
