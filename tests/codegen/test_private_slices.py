@@ -198,18 +198,17 @@ def test_several_callers_have_workspaces_of_their_own() -> None:
             np.testing.assert_array_equal(result, reference)
 
 
-def test_masks_of_slices_are_those_of_the_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores to private buffers write whole vectors, wherever the buffers are: to slices as to the stack."""
-    func = long_attention()
-    host = Target.host()
+def test_inactive_lanes_of_slices_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What earlier kernels left there may be denormal numbers, which arithmetic is slow on: 3 to 5 times the time of a
+    softmax of rows of 50. Buffers on the stack are candidates for registers, and are accessed whole."""
+    func, host = long_attention(), Target.host()
     slices = emit_llvm([expose_workspace(func)], [], host)
+    shared = emit_llvm([expose_workspace(with_memory_scope(func, "S"))], [], host)
     monkeypatch.setattr(private_memory, "MAX_STACK_BYTES", 1 << 30)
     assert expose_workspace(func) == func
     on_stack = emit_llvm([func], [], host)
-    accesses = [len(re.findall(r"call .*@\"?llvm\.masked", text)) for text in (slices, on_stack)]
-    assert accesses[0] == accesses[1]
-    shared = expose_workspace(with_memory_scope(func, "S"))
-    assert len(re.findall(r"call .*@\"?llvm\.masked", emit_llvm([shared], [], host))) > accesses[0]
+    masked = [len(re.findall(r"call .*@\"?llvm\.masked", text)) for text in (slices, shared, on_stack)]
+    assert masked[0] == masked[1] > masked[2]
 
 
 def test_native_functions_take_slices_of_so_many_threads() -> None:

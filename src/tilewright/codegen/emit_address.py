@@ -23,7 +23,6 @@ class AddressEmitter:
         scope: variables and cached values.
         indices: emits index arithmetic at the same position.
         pointer: returns the address of a buffer.
-        is_own: whether no other thread accesses the memory of a buffer.
     """
 
     def __init__(
@@ -32,10 +31,8 @@ class AddressEmitter:
         scope: EmitScope,
         indices: IndexEmitter,
         pointer: Callable[[Buffer], ir.Value],
-        is_own: Callable[[Buffer], bool],
     ) -> None:
-        self.builder, self.scope, self.indices = builder, scope, indices
-        self.pointer, self.is_own = pointer, is_own
+        self.builder, self.scope, self.indices, self.pointer = builder, scope, indices, pointer
         self._linear_indices: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
         self._in_bounds: dict[tuple[str, Expr], bool] = {}
 
@@ -113,11 +110,14 @@ class AddressEmitter:
         """The lanes that may be accessed: all of them, without a mask, in a private buffer with its padding.
 
         LLVM promotes only unmasked accesses to registers. A buffer that threads share keeps its masks, because writing
-        an inactive element back would race.
+        an inactive element back would race. A slice of the workspace, which is too large for registers, keeps them
+        because earlier kernels may have left denormal numbers in its inactive lanes, on which arithmetic is slow.
         """
         if active.mask is None or buffer.scope is MemoryScope.MEMORY or address.offsets is None:
             return active
         if not (active.nonempty or address.in_bounds):
             return active
+        pointer = self.pointer(buffer)
+        is_private = isinstance(pointer, ir.Instruction) and pointer.opname == "alloca"
         within_padding = min(address.offsets) >= 0 and max(address.offsets) < PRIVATE_PADDING
-        return replace(active, mask=None) if within_padding and self.is_own(buffer) else active
+        return replace(active, mask=None) if is_private and within_padding else active

@@ -53,22 +53,16 @@ class ExprEmitter:
         scope: variables and cached values.
         target: what the code runs on.
         pointer: returns the address of a buffer.
-        is_own: whether no other thread accesses the memory of a buffer.
     """
 
     def __init__(
-        self,
-        builder: ir.IRBuilder,
-        scope: EmitScope,
-        target: Target,
-        pointer: Callable[[Buffer], ir.Value],
-        is_own: Callable[[Buffer], bool] = lambda buffer: False,
+        self, builder: ir.IRBuilder, scope: EmitScope, target: Target, pointer: Callable[[Buffer], ir.Value]
     ) -> None:
         self.builder, self.scope = builder, scope
         self.arith = Arith(builder, target)
         self.memory = MemoryEmitter(self.arith)
         self.indices = IndexEmitter(builder, scope, self.value)
-        self.addresses = AddressEmitter(builder, scope, self.indices, pointer, is_own)
+        self.addresses = AddressEmitter(builder, scope, self.indices, pointer)
         self.tiles = TransposedTiles(self.arith, scope, self.addresses)
         self.active = ActiveLanes()
 

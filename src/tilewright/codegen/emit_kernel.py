@@ -17,7 +17,7 @@ from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
-from tilewright.loops.private_memory import is_private, workspace_buffers
+from tilewright.loops.private_memory import workspace_buffers
 from tilewright.machine import Target
 
 
@@ -64,8 +64,6 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
     dead_lanes = dead_lane_buffers(func)
     func = legalize_vectors(func, target)
     kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, memory_resident_tiles(func, target))
-    # outside of parallel loops only the calling thread runs
-    own = frozenset(b.name for b in func.params if is_private(b))
-    emitter = FunctionEmitter(kernel, function, scope, pointers, team, own, record[0] if timestamped else None)
+    emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
     emitter.emit(func.body)
     return function

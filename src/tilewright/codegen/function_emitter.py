@@ -17,7 +17,7 @@ from tilewright.codegen.horizontal_reduction import match_horizontal_reduction
 from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.legalize_vectors import shrink_to_active_lanes
 from tilewright.codegen.llvm_types import I64, as_opaque_pointer, memory_type
-from tilewright.codegen.outline_parallel import emit_parallel_loop, slices_in_loop
+from tilewright.codegen.outline_parallel import emit_parallel_loop
 from tilewright.codegen.peel_last_iteration import conditions_before_last_iteration, is_around_vector_loop
 from tilewright.codegen.register_pressure import has_register_pressure, is_register_accumulation
 from tilewright.codegen.unswitch import (
@@ -44,7 +44,6 @@ class FunctionEmitter:
         function: the function, without blocks yet.
         scope: variables bound at its start.
         pointers: addresses of the buffers from outside.
-        own_slices: names of those that are this thread's slices of private buffers.
         team: pointer to the team of parallel loops, null where they run serially; None where they always do.
         record: pointer to the record of timestamps (`timestamps`); None where nothing is recorded.
     """
@@ -56,16 +55,14 @@ class FunctionEmitter:
         scope: EmitScope,
         pointers: dict[str, ir.Value],
         team: ir.Value | None,
-        own_slices: frozenset[str],
         record: ir.Value | None = None,
     ) -> None:
         self.kernel, self.function, self.scope = kernel, function, scope
-        self._own_slices = own_slices
         self.pointers, self.team, self.record = pointers, team, record
         self.entry = function.append_basic_block("entry")
         body = function.append_basic_block("body")
         self.builder = ir.IRBuilder(body)
-        self.exprs = ExprEmitter(self.builder, scope, kernel.target, self.pointer, self.is_own)
+        self.exprs = ExprEmitter(self.builder, scope, kernel.target, self.pointer)
         self._body = body
         self.control = ControlFlow(self.builder, scope)
         self.block_emitter = BlockEmitter(self.control, self.exprs, kernel.target, kernel.dead_lane_buffers)
@@ -100,8 +97,7 @@ class FunctionEmitter:
         self, function: ir.Function, scope: EmitScope, pointers: dict[str, ir.Value], nest: list[For]
     ) -> None:
         """The body of a parallel nest in a function of its own, whose last two arguments are the range."""
-        own_slices = frozenset(slices_in_loop(self.kernel.func, nest[0]))
-        outlined = FunctionEmitter(self.kernel, function, scope, pointers, team=None, own_slices=own_slices)
+        outlined = FunctionEmitter(self.kernel, function, scope, pointers, team=None)
         outlined.emit_range(nest, function.args[-2], function.args[-1])
 
     def _emit_peeled(self, unpeeled: list[For], innermost: For) -> None:
@@ -152,12 +148,6 @@ class FunctionEmitter:
             if buffer.name in self.kernel.memory_resident:
                 self.control.prevent_promotion(pointer, ir.IRBuilder(self.entry))
         return pointer
-
-    def is_own(self, buffer: Buffer) -> bool:
-        """Whether no other thread accesses the memory of a buffer while this function runs."""
-        pointer = self.pointer(buffer)
-        is_on_stack = isinstance(pointer, ir.Instruction) and pointer.opname == "alloca"
-        return is_on_stack or buffer.name in self._own_slices
 
     def stack_alloc(self, kind: ir.Type) -> ir.Value:
         """Memory on the function's stack."""
