@@ -137,3 +137,24 @@ def test_long_rows_of_a_softmax_are_private(monkeypatch: pytest.MonkeyPatch) -> 
     np.testing.assert_array_equal(results[0], results[1])
     exponentials = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
     np.testing.assert_allclose(results[0], exponentials / exponentials.sum(axis=-1, keepdims=True), rtol=3e-6)
+
+
+@pytest.mark.parametrize("shapes", [{"heads": "8..64", "keys": "1..5000"}, {"heads": "8..64"}])
+def test_rows_of_symbolic_length_are_private(shapes: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """One kernel for sizes of any length, which keeps a row per thread instead of all exponentials."""
+    monkeypatch.setattr(private_memory, "MAX_STACK_BYTES", 256 << 10)
+    nodes = [helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=-1)]
+    proto = model(nodes, [value("x", ["heads", "keys"])], [value("y", ["heads", "keys"])])
+    (kernel,) = make_compilation(proto, CompileOptions(shapes=shapes)).kernels
+    (row,) = [b for b in kernel.scratch if is_private(b)]
+    assert len(row.shape) == 1
+    executables = [tilewright.compile(proto, shapes=shapes, threads=n) for n in (1, 2)]
+    for heads, keys in ((8, 1), (9, 17), (64, 300), (40, 4999)):
+        x = np.random.default_rng(keys).standard_normal((heads, keys)).astype(np.float32)
+        results = [e(x) for e in executables]
+        np.testing.assert_array_equal(results[0], results[1])
+        exponentials = np.exp(x.astype(np.float64) - x.max(axis=-1, keepdims=True))
+        np.testing.assert_allclose(results[0], exponentials / exponentials.sum(axis=-1, keepdims=True), rtol=3e-6)
+        plans = [e._single_call.plan({"heads": heads, "keys": keys}) for e in executables]
+        assert plans[1].workspace_bytes == 2 * plans[0].workspace_bytes
+        assert plans[0].workspace_bytes < 4 * keys + 4 * private_memory.PRIVATE_PADDING + 64

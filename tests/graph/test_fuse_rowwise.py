@@ -53,14 +53,20 @@ def test_few_long_rows_are_not_fused() -> None:
     assert len(kernels(steps, y)) == 1
 
 
-def test_rows_of_unknown_or_large_size_are_not_fused() -> None:
-    columns = Symbol("C", 1, 4096)
-    steps, y = softmax(64, columns)
-    assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
+def test_rows_of_large_size_are_not_fused() -> None:
     steps, y = softmax(64, MAX_INTERMEDIATE_BYTES // 4)
     assert kernels(steps, y) == ["top (Reduce) + powers (Op)", "total (Reduce) + y (Op)"]
     steps, y = softmax(64, 100_000)
     assert len(kernels(steps, y)) == 1
+
+
+@pytest.mark.parametrize("columns", [Symbol("C", 1, 4096), Symbol("C", 1), Symbol("C", 0)])
+def test_rows_of_symbolic_size_are_fused(columns: Symbol) -> None:
+    steps, y = softmax(64, columns)
+    assert len(kernels(steps, y)) == 1
+    # few rows keep threads busy only stage by stage, unless they are known to be short
+    steps, y = softmax(4, columns)
+    assert len(kernels(steps, y)) == (1 if columns.hi is not None else 4)
 
 
 def padded(channels: int, size: int) -> Computation:

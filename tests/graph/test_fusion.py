@@ -85,12 +85,19 @@ def test_there_is_one_limit_of_rows() -> None:
     assert make_kernel(softmax(largest + 1)).fusion.pattern is FusionPattern.SEQUENCE
 
 
-def test_rows_of_symbolic_length_do_not_fit() -> None:
+def test_rows_of_symbolic_length_are_private_where_reductions_give_one_value() -> None:
     x, t = buffer("x", 8, N), buffer("t", 8, N)
     stages = [pointwise(t, "ij", unary("exp", x[i, j])), reduced(buffer("y", 8), "i", axes("r", [N]), t[i, r])]
-    assert make_kernel(stages).fusion.pattern is FusionPattern.SEQUENCE
-    # as a result of the kernel it needs no place in a row
+    assert make_kernel(stages).fusion.pattern is FusionPattern.ROWWISE
     assert make_kernel(stages, [s.output for s in stages]).fusion.pattern is FusionPattern.ROWWISE
+    x, t = buffer("x", 8, N, 3), buffer("t", 8, N, 3)
+    several = [
+        pointwise(t, "ijk", unary("exp", x[i, j, k])),
+        reduced(buffer("y", 8, N), "ij", axes("r", [3]), t[i, j, r] * t[i, 0, r]),
+    ]
+    assert make_kernel(several).fusion.pattern is FusionPattern.SEQUENCE
+    # as a result of the kernel it needs no place in a row
+    assert make_kernel(several, [s.output for s in several]).fusion.pattern is FusionPattern.ROWWISE
 
 
 def test_results_at_data_dependent_indices_share_no_axes() -> None:

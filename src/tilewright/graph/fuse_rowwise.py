@@ -18,9 +18,8 @@ from tilewright.expr.nodes import Buffer, Const
 from tilewright.expr.pattern import Pattern, pattern_of
 from tilewright.expr.traversal import loads
 from tilewright.graph.fusion import (
-    MAX_INTERMEDIATE_BYTES,
     epilogue_of,
-    intermediate_bytes,
+    have_private_rows,
     row_rank,
     row_size,
     share_iteration_space,
@@ -116,8 +115,7 @@ def can_fuse_rowwise(stages: FusionGroup, outputs: Collection[Buffer]) -> bool:
         return False
     if _are_rows_too_short(stages, rank):
         return False
-    row_bytes = intermediate_bytes([s for s in stages if s.output not in outputs], rank)
-    if row_bytes is None or row_bytes > MAX_INTERMEDIATE_BYTES:
+    if not have_private_rows(stages, {b.name for b in outputs}, rank):
         return False
     if (interval(iteration_space_size(stages[-1].axes[:rank]))[0] or 0) >= MIN_PARALLEL_ROWS:
         return True

@@ -102,8 +102,7 @@ def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int)
         return FusionPattern.ELEMENTWISE
     if len(stages) == 2 and stages[0].output.name not in outputs and has_elementwise_epilogue(stages):
         return FusionPattern.REDUCTION
-    bytes_ = intermediate_bytes([s for s in stages if s.output.name not in outputs], rank)
-    is_rowwise = bytes_ is not None and bytes_ <= MAX_INTERMEDIATE_BYTES
+    is_rowwise = have_private_rows(stages, outputs, rank)
     return FusionPattern.ROWWISE if is_rowwise else FusionPattern.SEQUENCE
 
 
@@ -205,11 +204,18 @@ def _common_prefix(left: Sequence[Expr], right: Sequence[Expr]) -> int:
     return next((k for k, (a, b) in enumerate(pairs) if a is not b), len(pairs))
 
 
-def intermediate_bytes(stages: Sequence[Computation], rank: int) -> int | None:
-    """Bytes of the results of stages in one row; None where they are not literal."""
-    sizes = [row_size(s, rank) * s.output.dtype.bytes for s in stages]
+def have_private_rows(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> bool:
+    """Whether the intermediates of one row may be private to a thread: `MAX_INTERMEDIATE_BYTES` of literal size.
+
+    Those of symbolic size may, too, where every reduction gives one value per row. They are as long as what the rows
+    are computed of, and rows beyond the caches cost no more than stages one after the other. Register tiles of
+    reductions with several values per row need literal sizes.
+    """
+    sizes = [row_size(s, rank) * s.output.dtype.bytes for s in stages if s.output.name not in outputs]
     literals = [int(n.value) for n in sizes if isinstance(n, Const)]
-    return sum(literals) if len(literals) == len(sizes) else None
+    if len(literals) < len(sizes) and any(s.is_reduction and not is_one(row_size(s, rank)) for s in stages):
+        return False
+    return sum(literals) <= MAX_INTERMEDIATE_BYTES
 
 
 def row_size(s: Computation, rank: int) -> Expr:
