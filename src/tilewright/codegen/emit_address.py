@@ -113,11 +113,16 @@ class AddressEmitter:
         an inactive element back would race. A slice of the workspace, which is too large for registers, keeps them
         because earlier kernels may have left denormal numbers in its inactive lanes, on which arithmetic is slow.
         """
-        if active.mask is None or buffer.scope is MemoryScope.MEMORY or address.offsets is None:
-            return active
-        if not (active.nonempty or address.in_bounds):
+        if active.mask is None or not self.is_within_padding(buffer, address, active):
             return active
         pointer = self.pointer(buffer)
         is_private = isinstance(pointer, ir.Instruction) and pointer.opname == "alloca"
-        within_padding = min(address.offsets) >= 0 and max(address.offsets) < PRIVATE_PADDING
-        return replace(active, mask=None) if is_private and within_padding else active
+        return replace(active, mask=None) if is_private else active
+
+    def is_within_padding(self, buffer: Buffer, address: Address, active: ActiveLanes) -> bool:
+        """Whether all lanes of a vector access, active or not, are in a private buffer or its padding."""
+        if buffer.scope is MemoryScope.MEMORY or address.offsets is None:
+            return False
+        if not (active.nonempty or address.in_bounds):
+            return False
+        return min(address.offsets) >= 0 and max(address.offsets) < PRIVATE_PADDING

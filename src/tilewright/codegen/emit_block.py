@@ -14,6 +14,7 @@ from tilewright.codegen.address import ActiveLanes, Address
 from tilewright.codegen.emit_control_flow import ControlFlow
 from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.horizontal_reduction import HorizontalReduction
+from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.llvm_types import I64, constant, lane_count, splat
 from tilewright.codegen.resolve_block import (
     ResolvedBlock,
@@ -28,7 +29,6 @@ from tilewright.expr.nodes import FALSE, TRUE, Buffer, Expr, MemoryScope, Var
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, Stmt, Store
-from tilewright.machine import Target
 
 
 class BlockEmitter:
@@ -37,14 +37,12 @@ class BlockEmitter:
     Args:
         control: control flow of the function.
         exprs: expressions of the function.
-        target: what the code runs on.
-        dead_lane_buffers: names of the buffers whose masked-off lanes are never read.
+        kernel: that the function belongs to.
     """
 
-    def __init__(
-        self, control: ControlFlow, exprs: ExprEmitter, target: Target, dead_lane_buffers: frozenset[str] = frozenset()
-    ) -> None:
-        self.control, self.exprs, self.target, self.dead_lane_buffers = control, exprs, target, dead_lane_buffers
+    def __init__(self, control: ControlFlow, exprs: ExprEmitter, kernel: KernelContext) -> None:
+        self.control, self.exprs, self.target = control, exprs, kernel.target
+        self.dead_lane_buffers, self.thread_slices = kernel.dead_lane_buffers, kernel.thread_slices
         self.builder, self.scope, self.if_then = control.builder, control.scope, control.if_then
         self._resolved_blocks: dict[str, ResolvedBlock] = {}
         self._accumulators: dict[str, VectorAccumulator] = {}
@@ -186,9 +184,15 @@ class BlockEmitter:
         """Stores a value. A private buffer is stored whole, by a blend with the old vector, so that LLVM promotes it.
 
         A buffer too large for registers is stored under the mask: loads after the blend would wait for the previous
-        store.
+        store. A slice of the workspace is stored whole, as its tails are loaded soon: a masked store is not forwarded.
         """
         memory = self.exprs.memory
+        is_slice = buffer.name in self.thread_slices
+        if active.mask is not None and is_slice and self.exprs.addresses.is_within_padding(buffer, address, active):
+            old = memory.load(buffer.dtype, address)
+            value = self.exprs.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
+            memory.store(buffer.dtype, address, value, replace(active, mask=None))
+            return
         accessible = self.exprs.addresses.accessible_lanes(buffer, address, active)
         if active.mask is not None and accessible.mask is None and self._fits_registers(buffer):
             if buffer.name in self.dead_lane_buffers:

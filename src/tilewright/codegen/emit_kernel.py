@@ -11,7 +11,7 @@ from tilewright.codegen.function_emitter import FunctionEmitter
 from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.legalize_vectors import legalize_vectors
 from tilewright.codegen.llvm_types import I64, PTR, VOID
-from tilewright.codegen.outline_parallel import mark_buffer_argument
+from tilewright.codegen.outline_parallel import mark_buffer_argument, thread_slices
 from tilewright.codegen.register_pressure import memory_resident_tiles
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
@@ -63,7 +63,8 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
     # before legalisation: a vectorized loop has one mask, the vectors that it is split into differ in theirs
     dead_lanes = dead_lane_buffers(func)
     func = legalize_vectors(func, target)
-    kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, memory_resident_tiles(func, target))
+    resident, slices = memory_resident_tiles(func, target), thread_slices(func)
+    kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, resident, slices)
     emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
     emitter.emit(func.body)
     return function

@@ -65,7 +65,7 @@ class FunctionEmitter:
         self.exprs = ExprEmitter(self.builder, scope, kernel.target, self.pointer)
         self._body = body
         self.control = ControlFlow(self.builder, scope)
-        self.block_emitter = BlockEmitter(self.control, self.exprs, kernel.target, kernel.dead_lane_buffers)
+        self.block_emitter = BlockEmitter(self.control, self.exprs, kernel)
 
     def emit(self, body: Stmt) -> None:
         """The whole function."""

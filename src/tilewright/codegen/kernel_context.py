@@ -22,6 +22,7 @@ class KernelContext:
         dependencies: of the kernel's expressions.
         dead_lane_buffers: names of the buffers whose masked-off lanes are never read.
         memory_resident: names of the stack buffers that must stay in memory.
+        thread_slices: names of the parameters whose memory only the thread that runs their blocks accesses.
     """
 
     module: ir.Module
@@ -31,3 +32,4 @@ class KernelContext:
     dependencies: DependencyAnalysis
     dead_lane_buffers: frozenset[str]
     memory_resident: frozenset[str]
+    thread_slices: frozenset[str]

@@ -26,7 +26,7 @@ from tilewright.codegen.thread_team import RUN_TYPE, load_fields
 from tilewright.expr.computation import Axis, iteration_space_size
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
+from tilewright.loops.ir import Block, For, Func, LoopKind, Stmt, blocks, walk
 from tilewright.loops.private_memory import is_private, slice_bytes
 
 
@@ -109,6 +109,18 @@ def slices_in_loop(func: Func, loop: For) -> dict[str, Buffer]:
     uses_in_loop = _count_users(loop)
     uses_in_func = _count_users(func.body)
     return {n: b for n, b in private.items() if n in uses_in_loop and uses_in_loop[n] == uses_in_func[n]}
+
+
+def thread_slices(func: Func) -> frozenset[str]:
+    """Names of the private parameters that only blocks of one parallel nest use, or only blocks outside of them."""
+    private = {b.name for b in func.params if is_private(b)}
+    users: dict[str, set[int]] = {name: set() for name in private}
+    for s, loops in walk(func.body) if private else ():
+        if isinstance(s, Block):
+            nest = next((id(x) for x in loops if x.kind is LoopKind.PARALLEL), 0)
+            for name in private.intersection(used_buffers(s)):
+                users[name].add(nest)
+    return frozenset(name for name, nests in users.items() if len(nests) == 1)
 
 
 def _count_users(s: Stmt) -> Counter[str]:
