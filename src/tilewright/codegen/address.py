@@ -8,9 +8,6 @@ from tilewright.codegen.llvm_types import I64, memory_type
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin
 from tilewright.expr.dtype import DType
 
-PRIVATE_PADDING = 512
-"""Elements after the end of a private buffer that inactive lanes may access: the largest number of lanes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Address:

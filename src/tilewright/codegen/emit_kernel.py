@@ -6,10 +6,9 @@ Its parameters are a pointer per parameter buffer, an i64 per symbol and a point
 from llvmlite import ir
 
 from tilewright.codegen.dead_lanes import dead_lane_buffers
-from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
+from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.function_emitter import FunctionEmitter
 from tilewright.codegen.kernel_context import KernelContext
-from tilewright.codegen.legalize_vectors import legalize_vectors
 from tilewright.codegen.llvm_types import I64, PTR, VOID
 from tilewright.codegen.outline_parallel import mark_buffer_argument
 from tilewright.codegen.register_pressure import memory_resident_tiles
@@ -17,6 +16,9 @@ from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func
+from tilewright.lower.dependencies import DependencyAnalysis
+from tilewright.lower.legalize_vectors import legalize_vectors
+from tilewright.lower.specialize import specialize_loops
 from tilewright.machine import Target
 
 
@@ -58,7 +60,7 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
     team.name = "team"
     # before legalisation: a vectorized loop has one mask, the vectors that it is split into differ in theirs
     dead_lanes = dead_lane_buffers(func)
-    func = legalize_vectors(func, target)
+    func = specialize_loops(legalize_vectors(func, target), target)
     kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, memory_resident_tiles(func, target))
     emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
     emitter.emit(func.body)

@@ -13,12 +13,12 @@ from llvmlite import ir
 from tilewright.codegen.emit_kernel import emit_kernel
 from tilewright.codegen.emit_segment import emit_segment
 from tilewright.codegen.llvm_types import I64, PTR, VOID
-from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.codegen.segment import Segment
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.loops.empty_reductions import initialize_empty_reductions
 from tilewright.loops.ir import For, Func, LoopKind, walk
+from tilewright.lower.lower_vthreads import lower_vthreads
 from tilewright.machine import Target
 
 

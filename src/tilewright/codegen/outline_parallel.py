@@ -22,8 +22,9 @@ from tilewright.codegen.llvm_types import I32, I64, PTR, VOID, as_opaque_pointer
 from tilewright.codegen.thread_team import RUN_TYPE, load_fields
 from tilewright.expr.computation import Axis, iteration_space_size
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.ir import For, Func, LoopKind, Stmt, blocks, walk
+from tilewright.expr.traversal import loads
+from tilewright.loops.ir import For, Func, Stmt, blocks, walk
+from tilewright.lower.parallel_nest import parallel_nest
 
 
 class EnclosingFunction(Protocol):
@@ -161,17 +162,6 @@ def _thread_function(body: ir.Function, kind: ir.LiteralStructType, timestamped:
         timestamps.record_work_end(b, work)
     b.ret_void()
     return function
-
-
-def parallel_nest(loop: For) -> list[For]:
-    """The loop and the parallel loops perfectly nested in it whose extents do not depend on the nest."""
-    nest = [loop]
-    while isinstance(nest[-1].body, For) and nest[-1].body.kind is LoopKind.PARALLEL:
-        inner = nest[-1].body
-        if free_vars(inner.extent) & {x.var for x in nest}:
-            break
-        nest.append(inner)
-    return nest
 
 
 def _outlined_body(

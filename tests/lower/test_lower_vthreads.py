@@ -7,7 +7,7 @@ from tests.loops.scheduled_matmuls import SCHEDULED_MATMULS
 from tests.schedule.functions import CHAIN, SCALE, WIDE, run
 
 from tilewright.codegen import emit_llvm
-from tilewright.codegen.lower_vthreads import lower_vthreads
+from tilewright.lower.lower_vthreads import lower_vthreads
 from tilewright.errors import TargetError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
