@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, loads
@@ -62,11 +62,16 @@ def _with_last_iteration(first: Stmt, last: Stmt, bounds: Bounds) -> For | None:
     if not isinstance(first, For) or not isinstance(last, For) or first.kind is not last.kind:
         return None
     whole = first.extent + 1
-    if not _is_single(last.extent) and last.extent is not minimum(whole, 1):
+    if not _is_single(last.extent) and _renamed(last.extent, {}) is not minimum(whole, 1):
         return None
     names: dict[Var, Expr] = {last.var: first.var - first.extent}
     body = _Copies(None).merge(first.body, last.body, bounds.with_loop(first.var, first.extent), names)
     return None if body is None else replace(first, extent=whole, body=body)
+
+
+def _renamed(e: Expr, names: Mapping[Var, Expr]) -> Expr:
+    """An expression over other variables, in the normal form of index arithmetic."""
+    return simplify(substitute(e, names), NO_BOUNDS)
 
 
 def _is_single(extent: Expr) -> bool:
@@ -97,7 +102,7 @@ class _Copies:
                 parts = [self.merge(x, y, bounds, names) for x, y in zip(a.stmts, b.stmts, strict=True)]
                 found = [p for p in parts if p is not None]
                 return seq(*found) if len(found) == len(parts) else None
-            case For(), For() if a.kind is b.kind and substitute(b.extent, names) is substitute(a.extent, {}):
+            case For(), For() if a.kind is b.kind and _renamed(b.extent, names) is _renamed(a.extent, {}):
                 body = self.merge(a.body, b.body, bounds.with_loop(a.var, a.extent), {**names, b.var: a.var})
                 return None if body is None else replace(a, body=body)
             case Block(), Block() if len(a.iters) == len(b.iters):
@@ -108,11 +113,13 @@ class _Copies:
     def _merge_blocks(self, a: Block, b: Block, bounds: Bounds, names: Mapping[Var, Expr]) -> Block | None:
         pairs = list(zip(a.iters, b.iters, strict=True))
         if any(
-            i.kind is not j.kind or i.extent is not j.extent or substitute(j.binding, names) is not i.binding
+            i.kind is not j.kind
+            or i.extent is not j.extent
+            or _renamed(j.binding, names) is not _renamed(i.binding, {})
             for i, j in pairs
         ):
             return None
-        own, general = conjuncts(a.predicate), conjuncts(substitute(b.predicate, names))
+        own, general = conjuncts(_renamed(a.predicate, {})), conjuncts(_renamed(b.predicate, names))
         bounds = bounds.assuming(a.predicate)
         if not set(own) <= set(general) or not all(can_prove(c, bounds) for c in general if c not in own):
             return None
@@ -131,10 +138,10 @@ class _Copies:
     def _merge_stores(
         self, a: Store, b: Store, names: Mapping[Var, Expr], holds: Callable[[Expr], bool]
     ) -> Store | None:
-        indices = tuple(substitute(i, names) for i in b.indices)
-        if a.buffer != b.buffer or any(i is not substitute(j, {}) for i, j in zip(indices, a.indices, strict=True)):
+        indices = tuple(_renamed(i, names) for i in b.indices)
+        if a.buffer != b.buffer or any(i is not _renamed(j, {}) for i, j in zip(indices, a.indices, strict=True)):
             return None
-        value = self._merge_values(a.value, substitute(b.value, names), holds)
+        value = self._merge_values(_renamed(a.value, {}), _renamed(b.value, names), holds)
         return None if value is None else Store(a.buffer, a.indices, value)
 
     def _merge_values(self, a: Expr, b: Expr, holds: Callable[[Expr], bool]) -> Expr | None:
