@@ -149,32 +149,37 @@ class FunctionEmitter:
     def _match_horizontal_reduction(self, stmts: Sequence[Stmt]) -> HorizontalReduction | None:
         """The horizontal reduction that statements begin with, outside of others."""
         first = stmts[0]
-        if self.scope.lane is not None or not isinstance(first, For) or not self._is_counted(first):
+        if self.scope.lane is not None or not isinstance(first, For):
             return None
         reduction = match_horizontal_reduction(stmts, self.scope)
         if reduction is None or any(self.block_emitter.is_accumulating(b.block) for b in reduction.blocks):
             return None
-        return reduction
+        # the lanes of a single iteration are combined at once
+        is_single = len(reduction.stmts) == 1 and constant_value(polynomial(first.extent)) == 1
+        return None if is_single else reduction
 
     def _branch(self, s: If) -> None:
         """Two statements of which a condition selects one; a variable that has one value in the second is a constant
         there."""
         merge = self.builder.append_basic_block("either")
-        bounds, last = self.scope.bounds, self._only_value_where_false(s.condition)
+        last = self._only_value_where_false(s.condition)
         if last is None:
             test = self.exprs.value(s.condition)
+            bounds = [self.scope.bounds.where(s.condition, holds) for holds in (True, False)]
         else:
+            # the variable becomes a constant in the second arm, which says more than its range
+            bounds = [self.scope.bounds] * 2
             test = self.builder.icmp_signed("!=", self.scope.variables[last[0]], I64(last[1]))
         then_block, other_block = self.control.branch_on(test)
         self.builder.position_at_end(then_block)
-        with self.scope.frame(True), self.scope.with_bounds(bounds.where(s.condition, True)):
+        with self.scope.frame(True), self.scope.with_bounds(bounds[0]):
             self.statement(s.then)
         self.control.prevent_tail_merging()
         self.builder.branch(merge)
         self.builder.position_at_end(other_block)
         with ExitStack() as arm:
             arm.enter_context(self.scope.frame(True))
-            arm.enter_context(self.scope.with_bounds(bounds.where(s.condition, False)))
+            arm.enter_context(self.scope.with_bounds(bounds[1]))
             if last is not None:
                 arm.enter_context(self.scope.with_only_value(*last))
             self.statement(s.otherwise)
@@ -184,9 +189,8 @@ class FunctionEmitter:
     def _only_value_where_false(self, condition: Expr) -> tuple[Var, int] | None:
         """The variable and its only value where a condition `variable < constant` fails; None for other conditions."""
         match condition:
-            case Binary("lt", Var() as var, Const()) if var in self.scope.variables:
-                low, high = interval(var, self.scope.bounds.where(condition, False))
-                return (var, low) if low is not None and low == high else None
+            case Binary("lt", Var() as var, Const(value)) if var in self.scope.variables:
+                return (var, int(value)) if interval(var, self.scope.bounds)[1] == value else None
             case _:
                 return None
 
@@ -242,17 +246,6 @@ class FunctionEmitter:
             return False
         inner_loops = (s for s, _ in walk(loop.body) if isinstance(s, For))
         return all(loop.var not in self.scope.dependencies(s.extent).variables for s in inner_loops)
-
-    def _is_counted(self, loop: For) -> bool:
-        """Whether a loop becomes one of the generated code."""
-        size = constant_value(polynomial(loop.extent))
-        if size is None:
-            return loop.kind is not LoopKind.PARALLEL or self.team is None
-        return size > 1 and (
-            loop.kind is LoopKind.SERIAL
-            or (loop.kind is LoopKind.PARALLEL and self.team is None)
-            or (loop.kind is LoopKind.VECTORIZED and not self._is_vectorizable(loop))
-        )
 
     def _counted_loop(self, loop: For) -> None:
         """A loop of the generated code; a branch where it has at most one iteration."""
