@@ -32,13 +32,16 @@ def copies(test: str = "o * 8 + 7 < N", first: str = "", second: str = " where o
 def test_a_copy_without_an_implied_condition_is_merged() -> None:
     func = parse(copies())
     verify(func)
-    assert show(merge_copies(func)) == """\
+    assert (
+        show(merge_copies(func))
+        == """\
 func f(X: float32[N], Y: float32[N]; N: 1..100):
     for o in parallel((N + 7) // 8):
         for i in vectorized(8):
             block Y(v: N = o * 8 + i) where i + o * 8 < N:
                 Y[v] = X[v]
 """
+    )
 
 
 def test_values_that_differ_become_a_select() -> None:
