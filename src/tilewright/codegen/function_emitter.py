@@ -149,7 +149,7 @@ class FunctionEmitter:
     def _match_horizontal_reduction(self, stmts: Sequence[Stmt]) -> HorizontalReduction | None:
         """The horizontal reduction that statements begin with, outside of others."""
         first = stmts[0]
-        if self.scope.lane is not None or not isinstance(first, For):
+        if self.scope.lane is not None or not isinstance(first, For) or first.kind is not LoopKind.SERIAL:
             return None
         reduction = match_horizontal_reduction(stmts, self.scope)
         if reduction is None or any(self.block_emitter.is_accumulating(b.block) for b in reduction.blocks):

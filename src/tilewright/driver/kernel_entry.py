@@ -63,6 +63,5 @@ def kernel_text(func: Func, level: str, target: Target) -> str:
         case "assembly":
             return assembly(kernel_llvm(func, target), target)
         case _:
-            raise OptionError(
-                f"there is no level {level!r}", where="inspect", hint="use loops, lowered, llvm or assembly"
-            )
+            hint = "use loops, lowered, llvm or assembly"
+            raise OptionError(f"there is no level {level!r}", where="inspect", hint=hint)
