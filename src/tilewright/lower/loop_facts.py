@@ -55,11 +55,6 @@ class LoopFacts:
             return replace(self, undecided_conditions=self.undecided_conditions | tested, depth=depth)
         return replace(self, false_conjunctions=(*self.false_conjunctions, tested), depth=depth)
 
-    @property
-    def decides_conditions(self) -> bool:
-        """Whether any condition is known."""
-        return bool(self.true_conditions or self.false_conjunctions)
-
     def is_false(self, condition: Expr) -> bool:
         """Whether the condition is known not to hold here."""
         parts = frozenset(conjuncts(condition))

@@ -34,8 +34,7 @@ from tilewright.lower.parallel_nest import parallel_nest
 from tilewright.lower.peel_last_iteration import conditions_before_last_iteration, may_peel
 from tilewright.lower.unswitch import Unswitch, choose_edge_unswitch, choose_unswitch, is_worth_unswitching
 from tilewright.machine import Target
-from tilewright.names import UniqueNames
-from tilewright.schedule.rewrite_tree import map_store, substitute_vars
+from tilewright.schedule.rewrite_tree import copy_with_fresh_names, map_store, substitute_vars
 
 
 def specialize_loops(func: Func, target: Target) -> Func:
@@ -46,7 +45,7 @@ def specialize_loops(func: Func, target: Target) -> Func:
         target: whose masks and registers decide which copies pay.
     """
     body = _Specialization(target).statement(func.body, LoopFacts(DependencyAnalysis(), frozenset(func.symbols)))
-    return func if body is func.body else func.with_body(_UniqueNames().statement(body, {}))
+    return func if body is func.body else func.with_body(copy_with_fresh_names(body, set()))
 
 
 class _Specialization:
@@ -235,46 +234,3 @@ class _DecidedSelects:
 
 def _with_body(loop: For, body: Stmt) -> For:
     return loop if body is loop.body else replace(loop, body=body)
-
-
-class _UniqueNames:
-    """Renames what copies of loops have in common: loops, blocks and iteration variables."""
-
-    def __init__(self) -> None:
-        self.variables, self.blocks = UniqueNames(), UniqueNames()
-
-    def statement(self, s: Stmt, outer: Mapping[Var, Expr]) -> Stmt:
-        """A statement whose names are its own.
-
-        Args:
-            s: the statement.
-            outer: new variables of the enclosing loops that were renamed.
-        """
-        match s:
-            case Seq():
-                return map_children(s, lambda c: self.statement(c, outer))
-            case If(condition, then, otherwise):
-                return If(substitute(condition, outer), self.statement(then, outer), self.statement(otherwise, outer))
-            case For():
-                var = self._fresh(s.var)
-                inside = outer if var is s.var else {**outer, s.var: var}
-                hints = s.prefetches_with(lambda e: substitute(e, inside))
-                return For(var, substitute(s.extent, outer), s.kind, self.statement(s.body, inside), hints)
-            case Block():
-                iters = {i.var: self._fresh(i.var) for i in s.iters}
-                mapping: dict[Var, Expr] = {**outer, **{old: new for old, new in iters.items() if old is not new}}
-
-                def renamed(store: Store) -> Store:
-                    return map_store(store, lambda e: substitute(e, mapping))
-
-                return Block(
-                    self.blocks.fresh(s.name),
-                    tuple(replace(i, var=iters[i.var], binding=substitute(i.binding, outer)) for i in s.iters),
-                    renamed(s.body),
-                    None if s.init is None else renamed(s.init),
-                    substitute(s.predicate, outer),
-                )
-
-    def _fresh(self, var: Var) -> Var:
-        name = self.variables.fresh(var.name)
-        return var if name == var.name else Var(name)

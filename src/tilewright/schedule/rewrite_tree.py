@@ -116,7 +116,7 @@ def fresh_name(name: str, used: Iterable[str]) -> str:
 
 def claim_name(name: str, used: set[str]) -> str:
     """A fresh name, which is added to `used`."""
-    chosen = fresh_name(name, used)
+    chosen = unique_name(name, used, first=2)
     used.add(chosen)
     return chosen
 
@@ -233,7 +233,7 @@ def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -
     match s:
         case For():
             var = Var(claim_name(s.var.name, used))
-            inside = {**outer, s.var: var}
+            inside = outer if var is s.var else {**outer, s.var: var}
             hints = s.prefetches_with(lambda e: substitute(e, inside))
             return For(var, substitute(s.extent, outer), s.kind, _copy_with_fresh_names(s.body, used, inside), hints)
         case Seq():
@@ -243,7 +243,7 @@ def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -
             return If(substitute(condition, outer), *arms)
         case Block():
             iter_vars = {i.var: Var(claim_name(i.var.name, used)) for i in s.iters}
-            mapping: dict[Var, Expr] = {**outer, **iter_vars}
+            mapping: dict[Var, Expr] = {**outer, **{old: new for old, new in iter_vars.items() if old is not new}}
 
             def change(e: Expr) -> Expr:
                 return substitute(e, mapping)
