@@ -128,16 +128,13 @@ class FunctionEmitter:
         """Statements one after the other; those that are one horizontal reduction together."""
         while stmts:
             reduction = self._match_horizontal_reduction(stmts)
-            if reduction is not None:
+            if reduction is None:
+                self._statements(stmts[:1])
+                stmts = stmts[1:]
+            else:
                 emit = partial(self._statements, reduction.stmts)
                 self.block_emitter.emit_horizontal_reduction(reduction, self.stack_alloc, emit)
                 stmts = stmts[len(reduction.stmts) :]
-                continue
-            first, *stmts = stmts
-            if isinstance(first, For):
-                self._loop_of_kind(first)
-            else:
-                self.statement(first)
 
     def _statements(self, stmts: Sequence[Stmt]) -> None:
         for s in stmts:
