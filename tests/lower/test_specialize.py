@@ -53,8 +53,8 @@ func tiles(X: float32[30, 70], Y: float32[30, 70]):
                         Y[a, b] = X[a, b] + 1.0
 """
 
-SMALL_PADDED = PADDED.replace("(56)", "(6)").replace("56,", "6,").replace("56 =", "6 =").replace("58", "8")
-SMALL_PADDED = SMALL_PADDED.replace("< 57", "< 7").replace("64", "3")
+_FEW_ROWS = PADDED.replace("(56)", "(6)").replace("56,", "6,").replace("56 =", "6 =").replace("58", "8")
+SMALL_PADDED = _FEW_ROWS.replace("< 57", "< 7").replace("64", "3")
 
 PROGRAMS = {
     "axpy": (SMALL, ()),
@@ -89,11 +89,11 @@ def test_copies_compute_what_the_loops_compute(name: str, target: str) -> None:
     for size in samples or (10,):
         sizes = {s.name: size for s in func.symbols}
         expected = arrays_of(func, sizes)
-        found = {k: v.copy() for k, v in expected.items()}
+        copied = {k: v.copy() for k, v in expected.items()}
         interpret(func, expected, sizes)
-        interpret(lowered, found, sizes, seed=3)
+        interpret(lowered, copied, sizes, seed=3)
         for p in func.params:
-            np.testing.assert_allclose(found[p.name], expected[p.name], rtol=1e-5, atol=1e-5, err_msg=f"{size}")
+            np.testing.assert_allclose(copied[p.name], expected[p.name], rtol=1e-5, atol=1e-5, err_msg=f"{size}")
 
 
 @pytest.mark.parametrize("target", TARGETS)

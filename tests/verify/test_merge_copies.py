@@ -65,9 +65,9 @@ def test_values_that_differ_become_a_select() -> None:
     ],
 )  # fmt: skip
 def test_other_branches_are_rejected(text: str, what: str) -> None:
-    with pytest.raises(VerifyError) as caught:
+    with pytest.raises(VerifyError) as raised:
         verify(parse(text))
-    assert what in str(caught.value)
+    assert what in str(raised.value)
 
 
 LAST = """

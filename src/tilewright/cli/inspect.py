@@ -100,8 +100,7 @@ def execute(options: argparse.Namespace) -> Result:
         # before the work of compiling
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     compilation = with_progress(
-        options,
-        lambda report_progress: make_compilation(options.file, compile_options(options), report_progress),
+        options, lambda report: make_compilation(options.file, compile_options(options), report)
     )
     function_names = [k.name for k in compilation.kernels]
     if options.kernel is not None and options.kernel not in function_names:

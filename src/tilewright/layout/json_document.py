@@ -39,13 +39,13 @@ class DocumentReader:
         values: dict[str, Any] = data
         expected = f"tilewright-{self.kind}"
         if values.get("format") != expected:
-            self.report("format", f"expected {expected!r}, got {shorten(values.get('format'))}")
+            self.report("format", f"expected {expected!r}, got {abbreviate(values.get('format'))}")
         given = values.get("version")
         if type(given) is not int or given != version:
             hint = "it was written by a newer version" if type(given) is int and given > version else ""
-            self.report("version", f"expected {version}, got {shorten(given)}", hint)
+            self.report("version", f"expected {version}, got {abbreviate(given)}", hint)
         for name in sorted(values.keys() - set(fields)):
-            self.report(shorten(name), f"there is no such field; there are {', '.join(fields)}")
+            self.report(abbreviate(name), f"there is no such field; there are {', '.join(fields)}")
         return values
 
 
@@ -64,7 +64,7 @@ def load_document(text: str | bytes, max_bytes: int, error: type[DataError], whe
         raise error([Defect(error.code, "", str(e))], where=where) from None
 
 
-def shorten(value: object) -> str:
+def abbreviate(value: object) -> str:
     """A value as text of at most 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

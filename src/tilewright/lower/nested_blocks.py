@@ -31,13 +31,13 @@ class ResolvedBlocks:
     """Blocks over loop variables, cached by name: a block has one place in a function."""
 
     def __init__(self) -> None:
-        self._resolved: dict[str, ResolvedBlock] = {}
+        self._blocks: dict[str, ResolvedBlock] = {}
 
     def __call__(self, block: Block, bounds: Bounds) -> ResolvedBlock:
         """The block over loop variables, simplified with the bounds of the enclosing loops."""
-        resolved = self._resolved.get(block.name)
+        resolved = self._blocks.get(block.name)
         if resolved is None:
-            resolved = self._resolved[block.name] = resolve_block(block, bounds)
+            resolved = self._blocks[block.name] = resolve_block(block, bounds)
         return resolved
 
     def inside(self, s: Stmt, bounds: Bounds, expanded: Mapping[Var, int] | None = None,

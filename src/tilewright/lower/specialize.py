@@ -74,7 +74,7 @@ class _Specialization:
         """A loop, in two copies behind a branch where it is unswitched."""
         unswitch = self._choose_unswitch(loop, facts)
         if unswitch is None:
-            return self._loop(loop, facts)
+            return self._loop_of_kind(loop, facts)
         fails = False if unswitch.exact else None
         if isinstance(unswitch.test, Const):
             holds = True if unswitch.test.value else fails
@@ -96,7 +96,7 @@ class _Specialization:
             return choose_edge_unswitch(nested, facts, lambda x: not self.accesses.has_slow_masked_store(x))
         return None
 
-    def _loop(self, loop: For, facts: LoopFacts) -> Stmt:
+    def _loop_of_kind(self, loop: For, facts: LoopFacts) -> Stmt:
         """One loop, by its kind."""
         size = constant_value(polynomial(loop.extent))
         if size is not None and size <= 0:
@@ -186,11 +186,11 @@ class _Specialization:
         bounds = facts.bounds.assuming(conjunction(*resolved.conditions))
         values = _DecidedSelects(facts, {i.var: simplify(i.binding, facts.bounds) for i in block.iters})
 
-        def decided(store: Store) -> Store:
+        def without_known(store: Store) -> Store:
             return map_store(store, lambda e: values.value(e, bounds))
 
-        init = None if block.init is None else decided(block.init)
-        return replace(block, body=decided(block.body), init=init, predicate=predicate)
+        init = None if block.init is None else without_known(block.init)
+        return replace(block, body=without_known(block.body), init=init, predicate=predicate)
 
 
 class _DecidedSelects:

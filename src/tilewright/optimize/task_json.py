@@ -17,7 +17,7 @@ from typing import Any
 from tilewright.errors import TargetError, TaskError, TilewrightError
 from tilewright.expr.nodes import Var
 from tilewright.graph.fusion import FusedStage, Fusion, FusionPattern, StageRole
-from tilewright.layout.json_document import DocumentReader, load_document, shorten
+from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -91,7 +91,7 @@ class _Reader(DocumentReader):
 
     def _parse_func(self, text: object) -> Func | None:
         if not isinstance(text, str):
-            self.report("func", f"expected text, got {shorten(text)}")
+            self.report("func", f"expected text, got {abbreviate(text)}")
             return None
         try:
             func = parse(text)
@@ -111,54 +111,54 @@ class _Reader(DocumentReader):
             self.report("target", error.what, error.hint)
             return None
         if target is None or target.name != name:
-            self.report("target", f"expected the canonical name of a target, got {shorten(name)}")
+            self.report("target", f"expected the canonical name of a target, got {abbreviate(name)}")
             return None
         return target
 
     def _parse_threads(self, threads: Any) -> int | None:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
-            self.report("threads", f"expected null or a number within 1..{MAX_THREADS}, got {shorten(threads)}")
+            self.report("threads", f"expected null or a number within 1..{MAX_THREADS}, got {abbreviate(threads)}")
             return None
         return threads
 
     def _parse_constants(self, names: object, func: Func) -> frozenset[str]:
         if not isinstance(names, list):
-            self.report("constants", f"expected a list of names, got {shorten(names)}")
+            self.report("constants", f"expected a list of names, got {abbreviate(names)}")
             return frozenset()
         listed: list[Any] = names
         params = [p.name for p in func.params]
         for name in listed:
             if name not in params:
-                self.report("constants", f"there is no parameter {shorten(name)}", f"there are {', '.join(params)}")
+                self.report("constants", f"there is no parameter {abbreviate(name)}", f"there are {', '.join(params)}")
         return frozenset(name for name in listed if isinstance(name, str))
 
     def _parse_fusion(self, data: Any, func: Func) -> Fusion | None:
         """How the blocks of the function are fused; a wrong statement is refused by the primitives that rely on it."""
         if not isinstance(data, dict) or set(data) != {"pattern", "outer_rank", "stages"}:
-            what = f"expected an object with `pattern`, `outer_rank` and `stages`, got {shorten(data)}"
+            what = f"expected an object with `pattern`, `outer_rank` and `stages`, got {abbreviate(data)}"
             self.report("fusion", what)
             return None
         fields: dict[str, Any] = data
         pattern, rank = fields["pattern"], fields["outer_rank"]
         if pattern not in tuple(FusionPattern):
-            self.report("fusion, pattern", f"expected one of {', '.join(FusionPattern)}, got {shorten(pattern)}")
+            self.report("fusion, pattern", f"expected one of {', '.join(FusionPattern)}, got {abbreviate(pattern)}")
         func_blocks = blocks(func.body)
         max_rank = min((len(b.body.indices) for b in func_blocks), default=0)
         if type(rank) is not int or not 0 <= rank <= max_rank:
-            self.report("fusion, outer_rank", f"expected a number within 0..{max_rank}, got {shorten(rank)}")
+            self.report("fusion, outer_rank", f"expected a number within 0..{max_rank}, got {abbreviate(rank)}")
         stages = self._parse_stages(fields["stages"], len(func_blocks))
         return None if self.problems or stages is None else Fusion(FusionPattern(pattern), rank, stages)
 
     def _parse_stages(self, data: Any, count: int) -> tuple[FusedStage, ...] | None:
         if not isinstance(data, list) or len(listed := list[Any](data)) != count:
-            self.report("fusion, stages", f"expected a list of {count}, one per block, got {shorten(data)}")
+            self.report("fusion, stages", f"expected a list of {count}, one per block, got {abbreviate(data)}")
             return None
         stages: list[FusedStage] = []
         for k, stage in enumerate(listed):
             role, epilogue = stage if isinstance(stage, list) and len(list[Any](stage)) == 2 else (None, None)
             is_position = epilogue is None or (type(epilogue) is int and k < epilogue < count)
             if role not in tuple(StageRole) or not is_position:
-                what = f"expected a role and null or the position of a later stage, got {shorten(stage)}"
+                what = f"expected a role and null or the position of a later stage, got {abbreviate(stage)}"
                 self.report(f"fusion, stage {k}", what, f"the roles are {', '.join(StageRole)}")
                 return None
             stages.append(FusedStage(StageRole(role), epilogue))
@@ -169,13 +169,13 @@ class _Reader(DocumentReader):
             return None
         if not isinstance(data, dict) or set(data) != {"representative", "shapes"}:
             self.report(
-                "samples", f"expected null or an object with `representative` and `shapes`, got {shorten(data)}"
+                "samples", f"expected null or an object with `representative` and `shapes`, got {abbreviate(data)}"
             )
             return None
         fields: dict[str, Any] = data
         shapes: Any = fields["shapes"]
         if not isinstance(shapes, list) or not shapes:
-            self.report("samples, shapes", f"expected a list of shapes, got {shorten(shapes)}")
+            self.report("samples, shapes", f"expected a list of shapes, got {abbreviate(shapes)}")
             return None
         listed: list[Any] = shapes
         read = [self._parse_sizes(s, func, f"samples, shape {k}") for k, s in enumerate(listed)]
@@ -184,10 +184,10 @@ class _Reader(DocumentReader):
     def _parse_sizes(self, data: Any, func: Func, where: str) -> Mapping[Var, int]:
         names = [v.name for v in func.symbols]
         if not isinstance(data, dict) or set(data) != set(names):
-            self.report(where, f"expected sizes of {', '.join(names) or 'no symbols'}, got {shorten(data)}")
+            self.report(where, f"expected sizes of {', '.join(names) or 'no symbols'}, got {abbreviate(data)}")
             return {}
         sizes: dict[str, Any] = data
         for name, size in sizes.items():
             if type(size) is not int or not 1 <= size <= MAX_SIZE:
-                self.report(where, f"expected a size within 1..{MAX_SIZE} for {name!r}, got {shorten(size)}")
+                self.report(where, f"expected a size within 1..{MAX_SIZE} for {name!r}, got {abbreviate(size)}")
         return {v: sizes[v.name] for v in func.symbols}

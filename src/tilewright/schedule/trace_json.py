@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import Defect, TraceError
-from tilewright.layout.json_document import DocumentReader, load_document, shorten
+from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
 from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.rewrite_tree import suggestion
 from tilewright.schedule.step import PRIMITIVES, Step, Trace, unknown_primitive
@@ -154,7 +154,7 @@ def _read_steps(data: object, reader: DocumentReader) -> list[Any]:
         return []
     steps = fields.get("steps")
     if not isinstance(steps, list):
-        reader.report("steps", f"expected a list, got {shorten(steps)}")
+        reader.report("steps", f"expected a list, got {abbreviate(steps)}")
         return []
     entries: list[Any] = steps
     if len(entries) > MAX_STEPS:
@@ -167,7 +167,7 @@ def _decode_step(number: int, data: Any, reader: DocumentReader) -> Step | None:
     """One step, or None and problems."""
     where = f"step {number}"
     if not isinstance(data, dict) or set(data) - {"primitive", "args"} or "primitive" not in data:
-        reader.report(where, f"expected an object with `primitive` and `args`, got {shorten(data)}")
+        reader.report(where, f"expected an object with `primitive` and `args`, got {abbreviate(data)}")
         return None
     name: Any = data["primitive"]
     if not isinstance(name, str) or name not in PRIMITIVES:
@@ -176,7 +176,7 @@ def _decode_step(number: int, data: Any, reader: DocumentReader) -> Step | None:
         return None
     args: Any = data.get("args", {})
     if not isinstance(args, Mapping):
-        reader.report(f"{where} ({name}), args", f"expected an object, got {shorten(args)}")
+        reader.report(f"{where} ({name}), args", f"expected an object, got {abbreviate(args)}")
         return None
     step_problems: list[Defect] = []
     values = bind_arguments(PRIMITIVES[name], (), args, step_problems)

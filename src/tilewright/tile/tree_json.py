@@ -18,7 +18,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from tilewright.errors import TreeError
-from tilewright.layout.json_document import DocumentReader, load_document, shorten
+from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
 from tilewright.tile.tree import (
     CacheRead,
     CacheWrite,
@@ -109,19 +109,19 @@ class _Reader(DocumentReader):
     def _list(self, data: Any, where: str) -> list[Any]:
         if isinstance(data, list):
             return data
-        self.report(where, f"expected a list, got {shorten(data)}")
+        self.report(where, f"expected a list, got {abbreviate(data)}")
         return []
 
     def _fields(self, cls: type[Any], data: Any, where: str, depth: int) -> Any:
         """An object of a class from the values of its attributes; None and problems where there is none."""
         if not isinstance(data, dict):
-            self.report(where, f"expected an object, got {shorten(data)}")
+            self.report(where, f"expected an object, got {abbreviate(data)}")
             return None
         values: dict[str, Any] = {**data}
         types = get_type_hints(cls)
         attributes = {_JSON_NAMES.get(f.name, f.name): f for f in fields(cls)}
         for name in sorted(values.keys() - attributes.keys() - {"kind"}):
-            self.report(where, f"there is no field {shorten(name)}; there are {', '.join(attributes)}")
+            self.report(where, f"there is no field {abbreviate(name)}; there are {', '.join(attributes)}")
         read: dict[str, Any] = {}
         count = len(self.problems)
         for name, f in attributes.items():
@@ -153,17 +153,17 @@ class _Reader(DocumentReader):
         kind: Any = data.get("kind") if isinstance(data, dict) else None
         if isinstance(kind, str) and kind in kinds:
             return self._fields(kinds[kind], data, where, depth)
-        self.report(where, f"expected an object whose `kind` is one of {', '.join(kinds)}, got {shorten(data)}")
+        self.report(where, f"expected an object whose `kind` is one of {', '.join(kinds)}, got {abbreviate(data)}")
         return None
 
     def _scalar(self, declared: type[Any], data: Any, where: str) -> Any:
         if issubclass(declared, StrEnum):
             if isinstance(data, str) and data in tuple(declared):
                 return declared(data)
-            self.report(where, f"expected one of {', '.join(declared)}, got {shorten(data)}")
+            self.report(where, f"expected one of {', '.join(declared)}, got {abbreviate(data)}")
         elif type(data) is not declared:
             names = {str: "text", bool: "true or false", int: "a whole number"}
-            self.report(where, f"expected {names[declared]}, got {shorten(data)}")
+            self.report(where, f"expected {names[declared]}, got {abbreviate(data)}")
         elif declared is int and not 0 <= data <= MAX_SIZE:
             self.report(where, f"expected a number within 0..{MAX_SIZE}, got {data}")
         return data

@@ -21,27 +21,27 @@ from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store, map_chil
 
 def merge_copies(func: Func) -> Func:
     """The function with all copies merged that are recognised; branches of other statements are left."""
-    body = _merged(func.body, NO_BOUNDS)
+    body = _merge_inside(func.body, NO_BOUNDS)
     return func if body is func.body else func.with_body(body)
 
 
-def _merged(s: Stmt, bounds: Bounds) -> Stmt:
+def _merge_inside(s: Stmt, bounds: Bounds) -> Stmt:
     """A statement with all copies in it merged, given bounds of the enclosing loops."""
     match s:
         case Block():
             return s
         case For():
-            body = _merged(s.body, bounds.with_loop(s.var, s.extent))
+            body = _merge_inside(s.body, bounds.with_loop(s.var, s.extent))
             return s if body is s.body else replace(s, body=body)
         case If(condition):
-            then = _merged(s.then, bounds.where(condition, True))
-            otherwise = _merged(s.otherwise, bounds.where(condition, False))
+            then = _merge_inside(s.then, bounds.where(condition, True))
+            otherwise = _merge_inside(s.otherwise, bounds.where(condition, False))
             merged = _Copies(condition).merge(then, otherwise, bounds.where(condition, True), {})
             if merged is not None:
                 return merged
             return s if then is s.then and otherwise is s.otherwise else If(condition, then, otherwise)
         case Seq():
-            inner = map_children(s, lambda c: _merged(c, bounds))
+            inner = map_children(s, lambda c: _merge_inside(c, bounds))
             return _with_last_iterations(inner, bounds) if isinstance(inner, Seq) else inner
 
 
@@ -62,14 +62,14 @@ def _with_last_iteration(first: Stmt, last: Stmt, bounds: Bounds) -> For | None:
     if not isinstance(first, For) or not isinstance(last, For) or first.kind is not last.kind:
         return None
     whole = first.extent + 1
-    if not _is_single(last.extent) and _renamed(last.extent, {}) is not minimum(whole, 1):
+    if not _is_single(last.extent) and _normal_form(last.extent, {}) is not minimum(whole, 1):
         return None
     names: dict[Var, Expr] = {last.var: first.var - first.extent}
     body = _Copies(None).merge(first.body, last.body, bounds.with_loop(first.var, first.extent), names)
     return None if body is None else replace(first, extent=whole, body=body)
 
 
-def _renamed(e: Expr, names: Mapping[Var, Expr]) -> Expr:
+def _normal_form(e: Expr, names: Mapping[Var, Expr]) -> Expr:
     """An expression over other variables, in the normal form of index arithmetic."""
     return simplify(substitute(e, names), NO_BOUNDS)
 
@@ -102,7 +102,7 @@ class _Copies:
                 parts = [self.merge(x, y, bounds, names) for x, y in zip(a.stmts, b.stmts, strict=True)]
                 found = [p for p in parts if p is not None]
                 return seq(*found) if len(found) == len(parts) else None
-            case For(), For() if a.kind is b.kind and _renamed(b.extent, names) is _renamed(a.extent, {}):
+            case For(), For() if a.kind is b.kind and _normal_form(b.extent, names) is _normal_form(a.extent, {}):
                 body = self.merge(a.body, b.body, bounds.with_loop(a.var, a.extent), {**names, b.var: a.var})
                 return None if body is None else replace(a, body=body)
             case Block(), Block() if len(a.iters) == len(b.iters):
@@ -115,11 +115,11 @@ class _Copies:
         if any(
             i.kind is not j.kind
             or i.extent is not j.extent
-            or _renamed(j.binding, names) is not _renamed(i.binding, {})
+            or _normal_form(j.binding, names) is not _normal_form(i.binding, {})
             for i, j in pairs
         ):
             return None
-        own, general = conjuncts(_renamed(a.predicate, {})), conjuncts(_renamed(b.predicate, names))
+        own, general = conjuncts(_normal_form(a.predicate, {})), conjuncts(_normal_form(b.predicate, names))
         bounds = bounds.assuming(a.predicate)
         if not set(own) <= set(general) or not all(can_prove(c, bounds) for c in general if c not in own):
             return None
@@ -138,10 +138,10 @@ class _Copies:
     def _merge_stores(
         self, a: Store, b: Store, names: Mapping[Var, Expr], holds: Callable[[Expr], bool]
     ) -> Store | None:
-        indices = tuple(_renamed(i, names) for i in b.indices)
-        if a.buffer != b.buffer or any(i is not _renamed(j, {}) for i, j in zip(indices, a.indices, strict=True)):
+        indices = tuple(_normal_form(i, names) for i in b.indices)
+        if a.buffer != b.buffer or any(i is not _normal_form(j, {}) for i, j in zip(indices, a.indices, strict=True)):
             return None
-        value = self._merge_values(_renamed(a.value, {}), _renamed(b.value, names), holds)
+        value = self._merge_values(_normal_form(a.value, {}), _normal_form(b.value, names), holds)
         return None if value is None else Store(a.buffer, a.indices, value)
 
     def _merge_values(self, a: Expr, b: Expr, holds: Callable[[Expr], bool]) -> Expr | None:
