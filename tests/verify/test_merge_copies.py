@@ -94,3 +94,15 @@ def test_a_peeled_last_iteration_is_merged() -> None:
 def test_a_wrong_last_iteration_is_rejected(change: tuple[str, str]) -> None:
     with pytest.raises(VerifyError):
         verify(parse(LAST.replace(*change)))
+
+
+def test_a_copy_that_prefetches_other_elements_is_rejected() -> None:
+    text = copies().replace(
+        "in vectorized(8):\n                block Y", "in serial(8) prefetching X[i]:\n                block Y"
+    )
+    text = text.replace(
+        "in vectorized(8):\n                block Z", "in serial(8) prefetching X[j + OFFSET]:\n                block Z"
+    )
+    verify(parse(text.replace(" + OFFSET", "")))
+    with pytest.raises(VerifyError, match="not proved to be copies"):
+        verify(parse(text.replace("OFFSET", "8")))

@@ -65,6 +65,8 @@ def _with_last_iteration(first: Stmt, last: Stmt, bounds: Bounds) -> For | None:
     if not _is_single(last.extent) and _normal_form(last.extent, {}) is not minimum(whole, 1):
         return None
     names: dict[Var, Expr] = {last.var: first.var - first.extent}
+    if not _prefetch_alike(first, last, names):
+        return None
     body = _Copies(None).merge(first.body, last.body, bounds.with_loop(first.var, first.extent), names)
     return None if body is None else replace(first, extent=whole, body=body)
 
@@ -72,6 +74,12 @@ def _with_last_iteration(first: Stmt, last: Stmt, bounds: Bounds) -> For | None:
 def _normal_form(e: Expr, names: Mapping[Var, Expr]) -> Expr:
     """An expression over other variables, in the normal form of index arithmetic."""
     return simplify(substitute(e, names), NO_BOUNDS)
+
+
+def _prefetch_alike(a: For, b: For, names: Mapping[Var, Expr]) -> bool:
+    """Whether two loops prefetch the same elements."""
+    own = [(p.buffer, tuple(_normal_form(i, {}) for i in p.indices)) for p in a.prefetches]
+    return own == [(p.buffer, tuple(_normal_form(i, names) for i in p.indices)) for p in b.prefetches]
 
 
 def _is_single(extent: Expr) -> bool:
@@ -102,8 +110,12 @@ class _Copies:
                 parts = [self.merge(x, y, bounds, names) for x, y in zip(a.stmts, b.stmts, strict=True)]
                 found = [p for p in parts if p is not None]
                 return seq(*found) if len(found) == len(parts) else None
-            case For(), For() if a.kind is b.kind and _normal_form(b.extent, names) is _normal_form(a.extent, {}):
-                body = self.merge(a.body, b.body, bounds.with_loop(a.var, a.extent), {**names, b.var: a.var})
+            case For(), For():
+                inside = {**names, b.var: a.var}
+                is_alike = a.kind is b.kind and _normal_form(b.extent, names) is _normal_form(a.extent, {})
+                if not is_alike or not _prefetch_alike(a, b, inside):
+                    return None
+                body = self.merge(a.body, b.body, bounds.with_loop(a.var, a.extent), inside)
                 return None if body is None else replace(a, body=body)
             case Block(), Block() if len(a.iters) == len(b.iters):
                 return self._merge_blocks(a, b, bounds, names)
