@@ -256,7 +256,7 @@ class FunctionEmitter:
                 self._iteration(loop)
             return
         nonempty = low is not None and low > 0
-        # a loop over `tiles - 1` that ends by "<" runs for the maximum of that and 1, too expensive for LLVM to unroll it
+        # ended by "<", a loop over `tiles - 1` runs for the maximum of that and 1, too expensive for LLVM to unroll it
         size = polynomial(loop.extent)
         latch = "!=" if constant_value(size) is None and size.get((), 0) < 0 else "<"
         self.control.counted_loop(loop.var, I64(0), stop, lambda: self._iteration(loop), nonempty, latch)
