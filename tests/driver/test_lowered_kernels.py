@@ -14,14 +14,14 @@ from tilewright.verify.verifier import verify
 
 MODELS = {m.name: m for m in models()}
 
-CHOSEN = (
+MODEL_NAMES = (
     "matmul/constant_33x65x17", "matmul/dynamic_rows", "conv/3x3_winograd", "conv/depthwise3_stride2",
     "conv/all_dynamic", "pool/max3_stride2", "softmax/rows", "reduce/sum", "transpose/odd", "pad/edge",
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("level", TARGETS)
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("name", MODEL_NAMES)
 def test_lowered_kernels_are_verified(name: str, level: str) -> None:
     target, machine = TARGETS[level]
     shapes = dict(text.split(":") for text in MODELS[name].shapes)
