@@ -211,6 +211,7 @@ def test_verify_names_the_first_tensor_that_diverges(folder, capsys, monkeypatch
         ("--layouts", "every tensor is stored row-major"),
         ("--expressions", "out"),
         ("--loops", "func k0_"),
+        ("--lowered", "func k0_"),
         ("--schedule", "vectorized"),
         ("--llvm", "define"),
         ("--asm", ".text"),

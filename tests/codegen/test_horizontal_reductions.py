@@ -72,13 +72,13 @@ def test_rows_of_constant_length(target: str, op: str, length: int) -> None:
     check(rows(op, 32, str(length)), {"X": x, "Y": np.zeros(4, np.float32)}, target=target)
 
 
-@pytest.mark.parametrize(("length", "sizes"), [("1000", ""), ("K", "; K: 1..4000")])
-def test_only_the_last_iteration_is_masked(length: str, sizes: str) -> None:
+@pytest.mark.parametrize(("length", "sizes", "masked"), [("1000", "", 1), ("K", "; K: 1..4000", 2)])
+def test_only_the_last_iteration_is_masked(length: str, sizes: str, masked: int) -> None:
     text = emit_llvm([rows("add", 32, length, sizes=sizes)], [], Target.parse("x86-64-v4"))
     loads = [line for line in text.splitlines() if "load <32 x float>" in line or "masked.load" in line]
     plain = [line for line in loads if "masked" not in line and "align 4" in line]
     assert len(plain) == 1, loads
-    assert sum("call" in line for line in loads) == 2, "of 32 lanes one per register"
+    assert sum("call" in line for line in loads) == masked, "of 32 lanes one per register that may have active ones"
 
 
 def test_condition_that_fails_before_the_last_iteration_stays_a_mask() -> None:

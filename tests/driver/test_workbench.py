@@ -307,7 +307,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: tw.create_schedule(C).build(threads=0),
      "[option] argument 'threads': expected a number of threads, got 0"),
     (lambda: tw.create_schedule(C).inspect("ptx"),
-     "[option] inspect: there is no level 'ptx'; use loops, llvm or assem"),
+     "[option] inspect: there is no level 'ptx'; use loops, lowered, llvm or assem"),
     (lambda: tw.create_schedule(C).check(inputs={"D": X}), "[option] inputs: there is no input 'D'; there are A, B"),
     (
         lambda: tw.create_schedule(C).check(inputs={"A": X.astype(np.float64)}),

@@ -154,7 +154,9 @@ BLOCK = LOOP + "        block A(v: 8 = i):\n"
     ("func f(A: float32[8])\n", "line 1, column 22: expected ':' after the function's header, got the end of the line"),
     (HEAD, "line 2, column 1: expected indented lines after the function's header, got the end of the text"),
     (HEAD + "for i in serial(8):\n", "line 2, column 1: expected indented lines after the function's header"),
-    (HEAD + "    while i:\n", "line 2, column 5: expected 'for' or 'block', got 'while'"),
+    (HEAD + "    while i:\n", "line 2, column 5: expected 'for', 'block' or 'if', got 'while'"),
+    (HEAD + "    if 0 < 1:\n        block A(v: 8 = 0):\n            A[v] = 1.0\n",
+     "line 5, column 1: expected 'else', got the end of the indented lines"),
     (HEAD + "    for i serial(8):\n", "line 2, column 11: expected 'in' after the loop variable, got 'serial'"),
     (HEAD + "    for i in range(8):\n",
      "line 2, column 14: expected a kind of loop (serial, parallel, vectorized, unrolled, vthread, block_x, "

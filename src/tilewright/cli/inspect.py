@@ -35,6 +35,7 @@ LEVELS = (
     "expressions",
     "loops",
     "schedule",
+    "lowered",
     "construction",
     "cost",
     "llvm",
@@ -70,10 +71,11 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         action="store_true",
         help="what every level and resource takes, by the cost model of gensor and roller",
     )
+    levels.add_argument("--lowered", action="store_true", help="the loops that code is generated from")
     levels.add_argument("--llvm", action="store_true", help="LLVM IR")
     levels.add_argument("--asm", action="store_true", help="machine code as assembly")
     levels.add_argument("--memory", action="store_true", help="the memory plan")
-    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops, schedule, construction, cost)")
+    levels.add_argument("--kernel", metavar="NAME", help="only this function (loops to cost)")
     levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction, cost)")
     levels.add_argument("--svg", type=Path, metavar="FILE", help="draw the states of one kernel's construction")
     add_compile_options(parser)
@@ -98,8 +100,7 @@ def execute(options: argparse.Namespace) -> Result:
         # before the work of compiling
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     compilation = with_progress(
-        options,
-        lambda report_progress: make_compilation(options.file, compile_options(options), report_progress),
+        options, lambda report: make_compilation(options.file, compile_options(options), report)
     )
     function_names = [k.name for k in compilation.kernels]
     if options.kernel is not None and options.kernel not in function_names:
@@ -120,6 +121,7 @@ def execute(options: argparse.Namespace) -> Result:
         "expressions": lambda: show.expressions(compilation),
         "loops": lambda: show.loops(compilation, options.kernel),
         "schedule": lambda: show.schedules(compilation, options.kernel),
+        "lowered": lambda: show.lowered_loops(compilation, options.kernel),
         "construction": lambda: construction.text(constructions),
         "cost": lambda: cost.text(costs),
         "llvm": compilation.llvm,
@@ -173,6 +175,8 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
                 }
                 for k in chosen
             ]
+        case "lowered":
+            return [{"name": k.name, "text": show.lowered_loops(compilation, k.name)} for k in chosen]
         case "llvm" | "asm":
             return text
         case "alternatives":

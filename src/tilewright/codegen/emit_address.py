@@ -6,13 +6,13 @@ from dataclasses import replace
 from llvmlite import ir
 
 from tilewright.codegen.address import ActiveLanes, Address, offset_pointer
-from tilewright.codegen.emit_index import IndexEmitter, IndexParts, linearize
+from tilewright.codegen.emit_index import IndexEmitter, IndexParts
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, constant_stride
-from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
+from tilewright.expr.nodes import Buffer, Expr, MemoryScope
 from tilewright.loops.private_memory import PRIVATE_PADDING
+from tilewright.lower.lane_access import LaneAccesses
 
 
 class AddressEmitter:
@@ -22,6 +22,7 @@ class AddressEmitter:
         builder: where the instructions go.
         scope: variables and cached values.
         indices: emits index arithmetic at the same position.
+        accesses: what is known of accesses before they are emitted.
         pointer: returns the address of a buffer.
     """
 
@@ -30,22 +31,21 @@ class AddressEmitter:
         builder: ir.IRBuilder,
         scope: EmitScope,
         indices: IndexEmitter,
+        accesses: LaneAccesses,
         pointer: Callable[[Buffer], ir.Value],
     ) -> None:
-        self.builder, self.scope, self.indices, self.pointer = builder, scope, indices, pointer
-        self._linear_indices: dict[tuple[str, tuple[Expr, ...]], Expr] = {}
-        self._in_bounds: dict[tuple[str, Expr], bool] = {}
+        self.builder, self.scope, self.indices, self.accesses, self.pointer = builder, scope, indices, accesses, pointer
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """The address of an element, with an offset per lane where the indices vary by lane."""
-        position = self.linear_index(buffer, indices)
+        position = self.accesses.linear_index(buffer, indices, self.scope.bounds)
         first, *others = [self._emit_parts(buffer, parts) for parts in self.indices.split_by_subvector(position)]
         if others:
             return replace(first, offsets=None, subvectors=(first, *others))
         if first.offsets is None:
             return first
         margin = self._read_margin(buffer, indices, position) if constant_stride(first.offsets) else NO_MARGIN
-        return replace(first, in_bounds=self._is_position_in_bounds(buffer, position), margin=margin)
+        return replace(first, in_bounds=self.accesses.is_in_bounds(buffer, position, self.scope.bounds), margin=margin)
 
     def _emit_parts(self, buffer: Buffer, parts: IndexParts) -> Address:
         base = self.pointer(buffer)
@@ -55,26 +55,6 @@ class AddressEmitter:
         if isinstance(parts.lanes, ir.Value):
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
-
-    def is_in_bounds(self, buffer: Buffer, indices: tuple[Expr, ...]) -> bool:
-        """Whether the access is provably to a private buffer or its padding, in all lanes."""
-        return self._is_position_in_bounds(buffer, self.linear_index(buffer, indices))
-
-    def _is_position_in_bounds(self, buffer: Buffer, position: Expr) -> bool:
-        """Whether a linear index provably lies in a private buffer or its padding, in all iterations.
-
-        Loop variables are unique in a function (`verify/verifier.py`), so a position has one range, which is cached.
-        """
-        in_bounds = self._in_bounds.get((buffer.name, position))
-        if in_bounds is None:
-            size = None if buffer.scope is MemoryScope.MEMORY else constant_value(polynomial(buffer.size))
-            low, high = interval(position, self.scope.bounds.without_facts())
-            if size is None or low is None or high is None:
-                in_bounds = False
-            else:
-                in_bounds = low >= 0 and high - size < PRIVATE_PADDING
-            self._in_bounds[buffer.name, position] = in_bounds
-        return in_bounds
 
     def _read_margin(self, buffer: Buffer, indices: tuple[Expr, ...], position: Expr) -> ReadMargin:
         """Elements that may be read around an access, in all iterations of the loops that are not unrolled."""
@@ -88,23 +68,6 @@ class AddressEmitter:
             max(0, low) if low is not None else 0,
             max(0, size + padding - 1 - high) if size is not None and high is not None else 0,
         )
-
-    def linear_index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        """The row-major index of an element."""
-        linear = self._linear_indices.get((buffer.name, indices))
-        if linear is None:
-            linear = self._linear_indices[buffer.name, indices] = linearize(buffer, indices, self.scope)
-        return linear
-
-    def lane_stride(self, buffer: Buffer, indices: tuple[Expr, ...], lane: Var) -> int | None:
-        """Elements between the accesses of neighbouring lanes; None where that is not one constant."""
-        position, dependencies = self.linear_index(buffer, indices), self.scope.dependencies
-        if lane not in dependencies(position).variables:
-            return 0
-        lane_terms = [t for t in polynomial(position).items() if any(lane in dependencies(a).variables for a in t[0])]
-        if not lane_terms:
-            return 0
-        return lane_terms[0][1] if len(lane_terms) == 1 and lane_terms[0][0] == (lane,) else None
 
     def accessible_lanes(self, buffer: Buffer, address: Address, active: ActiveLanes) -> ActiveLanes:
         """The lanes that may be accessed: all of them, without a mask, in a private buffer with its padding.

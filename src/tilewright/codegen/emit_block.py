@@ -16,19 +16,16 @@ from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.horizontal_reduction import HorizontalReduction
 from tilewright.codegen.kernel_context import KernelContext
 from tilewright.codegen.llvm_types import I64, constant, lane_count, splat
-from tilewright.codegen.resolve_block import (
+from tilewright.codegen.vector_accumulator import VectorAccumulator, make_accumulator
+from tilewright.expr.nodes import FALSE, TRUE, Buffer, Expr, MemoryScope, Var
+from tilewright.expr.operations import conjunction
+from tilewright.loops.ir import Block, Stmt, Store
+from tilewright.lower.nested_blocks import ResolvedBlocks
+from tilewright.lower.resolve_block import (
     ResolvedBlock,
     at_first_iteration,
     is_minimal_at_first_iteration,
-    resolve_block,
 )
-from tilewright.codegen.unswitch import NestedBlock
-from tilewright.codegen.vector_accumulator import VectorAccumulator, make_accumulator
-from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.nodes import FALSE, TRUE, Buffer, Expr, MemoryScope, Var
-from tilewright.expr.operations import conjunction
-from tilewright.expr.traversal import loads
-from tilewright.loops.ir import Block, Stmt, Store
 
 
 class BlockEmitter:
@@ -44,21 +41,18 @@ class BlockEmitter:
         self.control, self.exprs, self.target = control, exprs, kernel.target
         self.dead_lane_buffers, self.thread_slices = kernel.dead_lane_buffers, kernel.thread_slices
         self.builder, self.scope, self.if_then = control.builder, control.scope, control.if_then
-        self._resolved_blocks: dict[str, ResolvedBlock] = {}
+        self.blocks = ResolvedBlocks()
         self._accumulators: dict[str, VectorAccumulator] = {}
 
     def resolve(self, block: Block) -> ResolvedBlock:
         """The block over loop variables, cached."""
-        resolved = self._resolved_blocks.get(block.name)
-        if resolved is None:
-            resolved = self._resolved_blocks[block.name] = resolve_block(block, self.scope.bounds)
-        return resolved
+        return self.blocks(block, self.scope.bounds)
 
     def emit(self, block: Block) -> None:
         """One instance of a block: of one iteration, or of all lanes at once."""
         r = self.resolve(block)
         accumulator = self._accumulators.get(block.name)
-        conditions = [c for c in r.conditions if c not in self.scope.true_conditions]
+        conditions = r.conditions
         uniform_condition = self.residual_condition(c for c in conditions if not self.scope.is_lane_varying(c))
         if uniform_condition is FALSE:
             return
@@ -99,40 +93,13 @@ class BlockEmitter:
         if not isinstance(body, Block) or self.is_accumulating(body):
             return lanes
         scope = self.scope
-        conditions = [
-            c for c in self.resolve(body).conditions if c not in scope.true_conditions and scope.is_lane_varying(c)
-        ]
+        conditions = [c for c in self.resolve(body).conditions if scope.is_lane_varying(c)]
         while lanes and any(scope.fold(c, lanes - 1) == 0 for c in conditions):
             lanes -= 1
         return lanes
 
-    def has_cheap_masks(self, nested: NestedBlock) -> bool:
-        """Whether a nested block costs little more with a mask than without."""
-        if not self.target.mask_registers:
-            return False
-        lane = next((v for v in nested.expanded if v in self.scope.vector_variables), None)
-        with self.scope.with_bounds(nested.bounds):
-            return self._has_native_masks(nested.block, lane)
-
-    def has_slow_masked_store(self, nested: NestedBlock) -> bool:
-        """Whether a block stores under masks of AVX2, which are slower than a test whether they are needed: Zen 3 takes
-        18 cycles for one. Buffers that fit registers are stored whole; targets without masked stores test anyway."""
-        masks_in_vectors = self.target.has("avx2") and not self.target.mask_registers
-        return masks_in_vectors and not self._fits_registers(nested.block.target.buffer)
-
-    def _has_native_masks(self, r: ResolvedBlock, lane: Var | None) -> bool:
-        """Whether the target masks all accesses of a block natively: element types that it masks, and contiguous
-        elements; in private buffers also other patterns, where all lanes are in bounds and need no mask."""
-        target = self.target
-        accesses = [(r.target.buffer, r.target.indices)]
-        accesses += [(n.buffer, n.indices) for n in loads(r.target.value) if not self.exprs.tiles.is_transposed(n)]
-        all_widths = target.has("avx512bw") and target.mask_registers
-        if not all_widths and (not target.has("avx2") or any(b.dtype.bits < 32 for b, _ in accesses)):
-            return False
-        addresses = self.exprs.addresses
-        return lane is None or all(
-            addresses.lane_stride(b, i, lane) in (0, 1) or addresses.is_in_bounds(b, i) for b, i in accesses
-        )
+    def _has_native_masks(self, r: ResolvedBlock, lane: Var) -> bool:
+        return self.exprs.accesses.has_native_masks(r, lane, self.scope.bounds, self.exprs.tiles.is_transposed)
 
     def _is_lane_parallel(self, r: ResolvedBlock) -> bool:
         """Whether all lanes may run at once."""
@@ -194,7 +161,7 @@ class BlockEmitter:
             memory.store(buffer.dtype, address, value, replace(active, mask=None))
             return
         accessible = self.exprs.addresses.accessible_lanes(buffer, address, active)
-        if active.mask is not None and accessible.mask is None and self._fits_registers(buffer):
+        if active.mask is not None and accessible.mask is None and self.exprs.accesses.fits_registers(buffer):
             if buffer.name in self.dead_lane_buffers:
                 memory.store(buffer.dtype, address, splat(self.builder, value, self.scope.lanes), accessible)
                 return
@@ -202,12 +169,6 @@ class BlockEmitter:
             value = self.exprs.arith.select(active.mask, splat(self.builder, value, self.scope.lanes), old)
             active = accessible
         memory.store(buffer.dtype, address, value, active)
-
-    def _fits_registers(self, buffer: Buffer) -> bool:
-        """Whether a buffer fits the vector registers."""
-        size = constant_value(polynomial(buffer.size))
-        register_bits = self.target.vector_registers * self.target.vector_bits
-        return buffer.scope is MemoryScope.REGISTER or (size is not None and size * buffer.dtype.bits <= register_bits)
 
     def _emit_init(self, r: ResolvedBlock, active: ActiveLanes) -> None:
         """The init of a block whose body is no accumulation, stored under its own condition."""
@@ -313,22 +274,25 @@ class BlockEmitter:
         """A reduction that accumulates in a vector over whole loops and combines the lanes once after them.
 
         Args:
-            reduction: the loops and their block.
+            reduction: the loops and their blocks.
             stack_alloc: allocates on the function's stack.
             body: emits the loops.
         """
-        with self.scope.with_bounds(reduction.bounds):
-            r = self.resolve(reduction.block)
-        invariant = conjunction(*reduction.invariant_conditions)
+        first = reduction.blocks[0]
+        with self.scope.with_bounds(first.bounds):
+            r = self.resolve(first.block)
+        invariant = conjunction(*first.invariant_conditions)
         with self.if_then(None if invariant is TRUE else self.exprs.value(invariant)):
             identity = self.exprs.value(r.identity)
             accumulator = make_accumulator(
-                self.exprs.arith, r.op or "add", r.target.buffer.dtype, identity, reduction.lanes, stack_alloc
+                self.exprs.arith, r.op or "add", r.target.buffer.dtype, identity, first.lanes, stack_alloc
             )
-            self._accumulators[reduction.block.name] = accumulator
+            copies = {b.block.name: accumulator for b in reduction.blocks}
+            self._accumulators |= copies
             body()
-            del self._accumulators[reduction.block.name]
-            self._combine_into_target(r, accumulator.reduce_lanes(), reduction.variables)
+            for name in copies:
+                del self._accumulators[name]
+            self._combine_into_target(r, accumulator.reduce_lanes(), first.variables)
 
     def is_accumulating(self, block: Block) -> bool:
         """Whether the block is accumulating in a vector here."""

@@ -21,8 +21,18 @@ class ControlFlow:
     def __init__(self, builder: ir.IRBuilder, scope: EmitScope) -> None:
         self.builder, self.scope = builder, scope
 
-    def counted_loop(self, var: Var, start: ir.Value, stop: ir.Value, body: Callable[[], None], nonempty: bool) -> None:
-        """`for var in range(start, stop): body`; `nonempty` where there is at least one iteration."""
+    def counted_loop(
+        self, var: Var, start: ir.Value, stop: ir.Value, body: Callable[[], None], nonempty: bool, latch: str = "<"
+    ) -> None:
+        """`for var in range(start, stop): body`.
+
+        Args:
+            var: the variable.
+            start, stop: its range.
+            body: emits an iteration.
+            nonempty: whether there is at least one.
+            latch: "<" or "!=": the comparison of the next value with `stop` by which the loop goes on.
+        """
         b = self.builder
         preheader, header, exit_block = b.block, b.append_basic_block(var.name), b.append_basic_block(f"{var.name}.end")
         if nonempty:
@@ -37,7 +47,7 @@ class ControlFlow:
             body()
         next_value = b.add(counter, I64(1), flags=("nsw", "nuw"))
         counter.add_incoming(next_value, b.block)
-        b.cbranch(b.icmp_signed("<", next_value, stop), header, exit_block)
+        b.cbranch(b.icmp_signed(latch, next_value, stop), header, exit_block)
         b.position_at_end(exit_block)
         self.scope.variables.pop(var, None)
 

@@ -36,6 +36,7 @@ from tilewright.expr.dtype import int32, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, post_order
+from tilewright.lower.lane_access import LaneAccesses
 from tilewright.machine import Target
 
 _AFFINE_OPS = ("add", "sub", "mul")
@@ -62,8 +63,9 @@ class ExprEmitter:
         self.arith = Arith(builder, target)
         self.memory = MemoryEmitter(self.arith)
         self.indices = IndexEmitter(builder, scope, self.value)
-        self.addresses = AddressEmitter(builder, scope, self.indices, pointer)
-        self.tiles = TransposedTiles(self.arith, scope, self.addresses)
+        self.accesses = LaneAccesses(scope.dependencies, target)
+        self.addresses = AddressEmitter(builder, scope, self.indices, self.accesses, pointer)
+        self.tiles = TransposedTiles(self.arith, scope, self.accesses)
         self.active = ActiveLanes()
 
     def value(self, e: Expr) -> ir.Value:
@@ -188,8 +190,8 @@ class ExprEmitter:
     # selects
 
     def _emit_select(self, e: Select) -> ir.Value:
-        condition = self.scope.residual(e.cond)
-        folded = 0 if self.scope.is_false(e.cond) else self.scope.fold(condition)
+        condition = e.cond
+        folded = self.scope.fold(condition)
         if folded is None and len(lanes := set(self.scope.fold_lanes(condition) or ())) == 1:
             (folded,) = lanes
         if folded is not None:

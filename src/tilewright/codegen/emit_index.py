@@ -16,8 +16,7 @@ from tilewright.codegen.subvectors import subvector_length
 from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.intervals import Interval, polynomial_interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial
-from tilewright.expr.algebra.simplify import simplify
-from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.nodes import Expr, Var
 
 Terms = dict[Monomial, int]
 
@@ -35,14 +34,6 @@ class IndexParts:
     offset: int
     uniform: ir.Value | None
     lanes: tuple[int, ...] | ir.Value | None
-
-
-def linearize(buffer: Buffer, indices: tuple[Expr, ...], scope: EmitScope) -> Expr:
-    """The row-major index of an element, simplified with the enclosing bounds."""
-    total: Expr | None = None
-    for index, extent in zip(indices, buffer.shape, strict=True):
-        total = index if total is None else total * extent + index
-    return const(0) if total is None else simplify(total, scope.bounds)
 
 
 class IndexEmitter:

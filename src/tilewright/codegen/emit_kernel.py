@@ -5,29 +5,30 @@ Its parameters are a pointer per parameter buffer, an i64 per symbol and a point
 
 from llvmlite import ir
 
-from tilewright.codegen.dead_lanes import dead_lane_buffers
-from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
+from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.function_emitter import FunctionEmitter
 from tilewright.codegen.kernel_context import KernelContext
-from tilewright.codegen.legalize_vectors import legalize_vectors
 from tilewright.codegen.llvm_types import I64, PTR, VOID
 from tilewright.codegen.outline_parallel import mark_buffer_argument, thread_slices
 from tilewright.codegen.register_pressure import memory_resident_tiles
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import MemoryScope
-from tilewright.loops.ir import Func
 from tilewright.loops.private_memory import workspace_buffers
+from tilewright.lower.dependencies import DependencyAnalysis
+from tilewright.lower.lower_kernel import LoweredKernel
 from tilewright.machine import Target
 
 
-def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, timestamped: bool = False) -> ir.Function:
+def emit_kernel(
+    teams: TeamEmitter, lowered: LoweredKernel, target: Target, name: str, timestamped: bool = False
+) -> ir.Function:
     """Adds a loop-IR function to an LLVM module.
 
     Args:
         teams: of the module, which receives `void name(ptr params..., i64 symbols..., ptr team)` and its helpers; the
             function runs serially where `team` is null.
-        func: its buffers of scope memory, and private ones that exceed the stack, must be parameters.
+        lowered: the kernel; its buffers of scope memory, and private ones that exceed the stack, must be parameters.
         target: what the code runs on.
         name: of the function.
         timestamped: whether the function takes one more pointer, to its record of timestamps (`timestamps`).
@@ -35,6 +36,7 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
     Raises:
         InternalError: a buffer that must be a parameter is allocated inside, or a loop or buffer is malformed.
     """
+    func = lowered.func
     for buffer in func.allocs:
         if buffer.scope is MemoryScope.MEMORY:
             message = f"buffer {buffer.name!r} of scope memory must be a parameter"
@@ -60,11 +62,8 @@ def emit_kernel(teams: TeamEmitter, func: Func, target: Target, name: str, times
         scope.bind(symbol, argument)
     team, *record = function.args[len(func.params) + len(func.symbols) :]
     team.name = "team"
-    # before legalisation: a vectorized loop has one mask, the vectors that it is split into differ in theirs
-    dead_lanes = dead_lane_buffers(func)
-    func = legalize_vectors(func, target)
     resident, slices = memory_resident_tiles(func, target), thread_slices(func)
-    kernel = KernelContext(module, func, target, teams, dependencies, dead_lanes, resident, slices)
+    kernel = KernelContext(module, func, target, teams, dependencies, lowered.dead_lane_buffers, resident, slices)
     emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
     emitter.emit(func.body)
     return function

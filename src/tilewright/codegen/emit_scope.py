@@ -1,4 +1,4 @@
-"""Emission state at a point of the generated code: variables, bounds, known conditions, and cached values.
+"""Emission state at a point of the generated code: variables, bounds and cached values.
 
 Cached values (common subexpressions) live in frames. A *control-flow* frame belongs to a region (a function, a loop
 body, an arm of a branch) and caches everything pure. The other frames belong to one instance of a block or of an
@@ -12,45 +12,9 @@ from dataclasses import dataclass, field
 from llvmlite import ir
 
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
-from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_integer
-from tilewright.expr.operations import conjunction
-from tilewright.expr.traversal import conjuncts, post_order
-
-
-@dataclass(frozen=True, slots=True)
-class Dependencies:
-    """What the value of an expression depends on: variables, and memory."""
-
-    variables: frozenset[Var]
-    reads_memory: bool
-
-
-class DependencyAnalysis:
-    """`Dependencies` of expressions, cached."""
-
-    def __init__(self) -> None:
-        self._analysed: dict[Expr, Dependencies] = {}
-
-    def __call__(self, e: Expr) -> Dependencies:
-        """The dependencies of an expression."""
-        dependencies = self._analysed.get(e)
-        if dependencies is None:
-            for node in post_order(e):
-                if node not in self._analysed:
-                    self._analysed[node] = self._analyse(node)
-            dependencies = self._analysed[e]
-        return dependencies
-
-    def _analyse(self, e: Expr) -> Dependencies:
-        if isinstance(e, Var):
-            return Dependencies(frozenset((e,)), False)
-        variables: frozenset[Var] = frozenset()
-        reads_memory = isinstance(e, Load)
-        for child in e.children():
-            dependencies = self._analysed[child]
-            variables, reads_memory = variables | dependencies.variables, reads_memory or dependencies.reads_memory
-        return Dependencies(variables, reads_memory)
+from tilewright.lower.dependencies import DependencyAnalysis
 
 
 @dataclass(slots=True)
@@ -72,10 +36,6 @@ class EmitScope:
         lane: variable of the enclosing vectorized loop, if any.
         lanes: number of its lanes.
         bounds: ranges of the enclosing loops' variables.
-        true_conditions: conditions that hold here, because the code branched on them.
-        undecided_conditions: conditions that the code branched on without deciding them.
-        unswitch_depth: number of enclosing unswitched branches.
-        vector_variables: variables of the vectorized loops seen so far.
     """
 
     def __init__(self, dependencies: DependencyAnalysis) -> None:
@@ -87,22 +47,11 @@ class EmitScope:
         self.lanes = 0
         self.bounds: Bounds = NO_BOUNDS
         self.frames: list[ValueFrame] = [ValueFrame(True)]
-        self.true_conditions: frozenset[Expr] = frozenset()
-        self.undecided_conditions: frozenset[Expr] = frozenset()
-        self.unswitch_depth = 0
-        self.vector_variables: set[Var] = set()
-        self._false_conjunctions: tuple[frozenset[Expr], ...] = ()
 
     def fork(self) -> "EmitScope":
         """A scope for another function: the same facts without run-time values and cached ones."""
         other = EmitScope(self.dependencies)
         other.constants, other.loop_depth, other.bounds = dict(self.constants), dict(self.loop_depth), self.bounds
-        other.true_conditions, other._false_conjunctions, other.undecided_conditions = (
-            self.true_conditions,
-            self._false_conjunctions,
-            self.undecided_conditions,
-        )
-        other.unswitch_depth = self.unswitch_depth
         return other
 
     def bind(self, var: Var, value: ir.Value) -> None:
@@ -128,6 +77,16 @@ class EmitScope:
                 yield
         finally:
             del self.constants[var]
+
+    @contextmanager
+    def with_only_value(self, var: Var, value: int) -> Generator[None]:
+        """Where a variable with a run-time value has only one: it is a constant."""
+        enclosing = self.variables.pop(var)
+        try:
+            with self.with_constant(var, value):
+                yield
+        finally:
+            self.variables[var] = enclosing
 
     @contextmanager
     def in_vector_loop(self, var: Var, lanes: int) -> Generator[None]:
@@ -171,37 +130,6 @@ class EmitScope:
             yield
         finally:
             self.bounds = enclosing
-
-    @contextmanager
-    def with_outcome(self, conditions: tuple[Expr, ...], holds: bool | None) -> Generator[None]:
-        """One arm of an unswitched branch: the conditions all hold (True), do not all hold (False), or are undecided
-        (None)."""
-        enclosing = self.true_conditions, self._false_conjunctions, self.undecided_conditions
-        self.unswitch_depth += 1
-        if holds:
-            self.true_conditions |= frozenset(conditions)
-        elif holds is None:
-            self.undecided_conditions |= frozenset(conditions)
-        else:
-            self._false_conjunctions = (*self._false_conjunctions, frozenset(conditions))
-        try:
-            yield
-        finally:
-            self.true_conditions, self._false_conjunctions, self.undecided_conditions = enclosing
-            self.unswitch_depth -= 1
-
-    def is_false(self, condition: Expr) -> bool:
-        """Whether the condition is known not to hold here."""
-        if not self._false_conjunctions:
-            return False
-        parts = frozenset(conjuncts(condition))
-        return any(d <= parts for d in self._false_conjunctions)
-
-    def residual(self, condition: Expr) -> Expr:
-        """The condition without the conjuncts that are known to hold here."""
-        if not self.true_conditions:
-            return condition
-        return conjunction(*(c for c in conjuncts(condition) if c not in self.true_conditions))
 
     def is_lane_varying(self, e: Expr) -> bool:
         """Whether the value differs between lanes."""

@@ -4,8 +4,9 @@ Serial loops become loops and unrolled ones are expanded. In a vectorized loop e
 vector. The body of a parallel loop becomes a function of its own (`outline_parallel`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 
 from llvmlite import ir
 
@@ -13,26 +14,18 @@ from tilewright.codegen.emit_block import BlockEmitter
 from tilewright.codegen.emit_control_flow import ControlFlow
 from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_scope import EmitScope
-from tilewright.codegen.horizontal_reduction import match_horizontal_reduction
+from tilewright.codegen.horizontal_reduction import HorizontalReduction, match_horizontal_reduction
 from tilewright.codegen.kernel_context import KernelContext
-from tilewright.codegen.legalize_vectors import shrink_to_active_lanes
 from tilewright.codegen.llvm_types import I64, as_opaque_pointer, memory_type
 from tilewright.codegen.outline_parallel import emit_parallel_loop
-from tilewright.codegen.peel_last_iteration import conditions_before_last_iteration, is_around_vector_loop
 from tilewright.codegen.register_pressure import has_register_pressure, is_register_accumulation
-from tilewright.codegen.unswitch import (
-    NestedBlock,
-    Unswitch,
-    choose_edge_unswitch,
-    choose_unswitch,
-    is_worth_unswitching,
-)
 from tilewright.errors import InternalError
-from tilewright.expr.algebra.bounds import Bounds, interval
+from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
-from tilewright.loops.ir import Block, For, LoopKind, Seq, Stmt, walk
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, MemoryScope, Var
+from tilewright.loops.ir import Block, For, If, LoopKind, Seq, Stmt, walk
 from tilewright.loops.private_memory import PRIVATE_PADDING
+from tilewright.lower.legalize_vectors import shrink_to_active_lanes
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 
@@ -85,11 +78,11 @@ class FunctionEmitter:
                 constants.enter_context(self.scope.with_constant(var, 0))
             if len(counted) == 1:
                 self.control.counted_loop(
-                    counted[0].var, begin, end, lambda: self._emit_peeled(counted, innermost), nonempty=False
+                    counted[0].var, begin, end, lambda: self._iteration(innermost), nonempty=False
                 )
             else:
                 loops = [(loop.var, self.exprs.value(loop.extent)) for loop in counted]
-                self.control.coalesced_loops(loops, begin, end, lambda: self._emit_peeled(counted, innermost))
+                self.control.coalesced_loops(loops, begin, end, lambda: self._iteration(innermost))
         self.builder.ret_void()
         ir.IRBuilder(self.entry).branch(self._body)
 
@@ -99,44 +92,6 @@ class FunctionEmitter:
         """The body of a parallel nest in a function of its own, whose last two arguments are the range."""
         outlined = FunctionEmitter(self.kernel, function, scope, pointers, team=None)
         outlined.emit_range(nest, function.args[-2], function.args[-1])
-
-    def _emit_peeled(self, unpeeled: list[For], innermost: For) -> None:
-        """One iteration of a nest of parallel loops.
-
-        The last iteration of a loop is peeled where only there lanes are inactive: a branch selects a copy of the body
-        in which the loop's variable is a constant.
-
-        Args:
-            unpeeled: loops of the nest that are not peeled yet.
-            innermost: the innermost loop of the nest.
-        """
-        if not unpeeled:
-            self._iteration(innermost)
-            return
-        loop, *inner_loops = unpeeled
-        size = constant_value(polynomial(loop.extent))
-        conditions = () if size is None else self._conditions_before_last_iteration(loop, innermost.body)
-        if size is None or not conditions:
-            self._emit_peeled(inner_loops, innermost)
-            return
-        index, merge = self.scope.variables[loop.var], self.builder.append_basic_block("either")
-        last_block, other_block = self.control.branch_on(self.builder.icmp_signed("==", index, I64(size - 1)))
-        self.builder.position_at_end(other_block)
-        with self.scope.frame(True), self.scope.with_outcome(conditions, True):
-            self._emit_peeled(inner_loops, innermost)
-        self.control.prevent_tail_merging()
-        self.builder.branch(merge)
-        self.builder.position_at_end(last_block)
-        del self.scope.variables[loop.var]
-        with (
-            self.scope.frame(True),
-            self.scope.with_constant(loop.var, size - 1),
-            self.scope.with_outcome(conditions, None),
-        ):
-            self._emit_peeled(inner_loops, innermost)
-        self.scope.variables[loop.var] = index
-        self.builder.branch(merge)
-        self.builder.position_at_end(merge)
 
     def pointer(self, buffer: Buffer) -> ir.Value:
         """The address of a buffer; a private one is allocated at its first use."""
@@ -161,59 +116,80 @@ class FunctionEmitter:
         """One statement."""
         match s:
             case Seq(stmts):
-                for inner in stmts:
-                    self.statement(inner)
+                self._sequence(stmts)
             case Block():
                 self.block_emitter.emit(s)
             case For():
-                self.unswitched_loop(s)
+                self._sequence((s,))
+            case If():
+                self._branch(s)
 
-    def unswitched_loop(self, loop: For) -> None:
-        """One loop, in two copies behind a branch where it is unswitched."""
-        unswitch = self._choose_unswitch(loop)
-        if unswitch is None:
-            self._loop_of_kind(loop)
-            return
+    def _sequence(self, stmts: Sequence[Stmt]) -> None:
+        """Statements one after the other; those that are one horizontal reduction together."""
+        while stmts:
+            reduction = self._match_horizontal_reduction(stmts)
+            if reduction is None:
+                self._statements(stmts[:1])
+                stmts = stmts[1:]
+            else:
+                emit = partial(self._statements, reduction.stmts)
+                self.block_emitter.emit_horizontal_reduction(reduction, self.stack_alloc, emit)
+                stmts = stmts[len(reduction.stmts) :]
+
+    def _statements(self, stmts: Sequence[Stmt]) -> None:
+        for s in stmts:
+            if isinstance(s, For):
+                self._loop_of_kind(s)
+            else:
+                self.statement(s)
+
+    def _match_horizontal_reduction(self, stmts: Sequence[Stmt]) -> HorizontalReduction | None:
+        """The horizontal reduction that statements begin with, outside of others."""
+        first = stmts[0]
+        if self.scope.lane is not None or not isinstance(first, For) or first.kind is not LoopKind.SERIAL:
+            return None
+        reduction = match_horizontal_reduction(stmts, self.scope)
+        if reduction is None or any(self.block_emitter.is_accumulating(b.block) for b in reduction.blocks):
+            return None
+        # the lanes of a single iteration are combined at once
+        is_single = len(reduction.stmts) == 1 and constant_value(polynomial(first.extent)) == 1
+        return None if is_single else reduction
+
+    def _branch(self, s: If) -> None:
+        """Two statements of which a condition selects one; a variable that has one value in the second is a constant
+        there."""
         merge = self.builder.append_basic_block("either")
-        outcomes = (True, False if unswitch.exact else None)
-        for outcome, block in zip(outcomes, self.control.branch_on(self.exprs.value(unswitch.test)), strict=True):
-            self.builder.position_at_end(block)
-            with self.scope.frame(True), self.scope.with_outcome(unswitch.conditions, outcome):
-                self.unswitched_loop(loop)
-            if outcome:
-                self.control.prevent_tail_merging()
-            self.builder.branch(merge)
+        last = self._only_value_where_false(s.condition)
+        if last is None:
+            test = self.exprs.value(s.condition)
+            bounds = [self.scope.bounds.where(s.condition, holds) for holds in (True, False)]
+        else:
+            # the variable becomes a constant in the second arm, which says more than its range
+            bounds = [self.scope.bounds] * 2
+            test = self.builder.icmp_signed("!=", self.scope.variables[last[0]], I64(last[1]))
+        then_block, other_block = self.control.branch_on(test)
+        self.builder.position_at_end(then_block)
+        with self.scope.frame(True), self.scope.with_bounds(bounds[0]):
+            self.statement(s.then)
+        self.control.prevent_tail_merging()
+        self.builder.branch(merge)
+        self.builder.position_at_end(other_block)
+        with ExitStack() as arm:
+            arm.enter_context(self.scope.frame(True))
+            arm.enter_context(self.scope.with_bounds(bounds[1]))
+            if last is not None:
+                arm.enter_context(self.scope.with_only_value(*last))
+            self.statement(s.otherwise)
+        self.builder.branch(merge)
         self.builder.position_at_end(merge)
 
-    def _choose_unswitch(self, loop: For) -> Unswitch | None:
-        """The condition to unswitch the loop on, where that pays."""
-        if loop.kind is LoopKind.PARALLEL or self.scope.lane is not None:
-            return None
-        nested_blocks = self._nested_blocks(loop, self.scope.bounds, {})
-        if is_worth_unswitching(loop):
-            return choose_unswitch(nested_blocks, self.scope, self.block_emitter.has_cheap_masks)
-        if loop.kind is LoopKind.VECTORIZED:
-            return choose_edge_unswitch(
-                nested_blocks, self.scope, lambda nested: not self.block_emitter.has_slow_masked_store(nested)
-            )
-        return None
-
-    def _nested_blocks(self, s: Stmt, bounds: Bounds, expanded: dict[Var, int]) -> Iterator[NestedBlock]:
-        match s:
-            case Seq(stmts):
-                for inner in stmts:
-                    yield from self._nested_blocks(inner, bounds, expanded)
-            case Block():
-                with self.scope.with_bounds(bounds):
-                    resolved = self.block_emitter.resolve(s)
-                yield NestedBlock(resolved, expanded, bounds)
-            case For():
-                size = constant_value(polynomial(s.extent))
-                if s.kind is LoopKind.VECTORIZED:
-                    self.scope.vector_variables.add(s.var)
-                if size is not None and s.kind in (LoopKind.VECTORIZED, LoopKind.UNROLLED):
-                    expanded = {**expanded, s.var: size}
-                yield from self._nested_blocks(s.body, bounds.with_loop(s.var, s.extent), expanded)
+    def _only_value_where_false(self, condition: Expr) -> tuple[Var, int] | None:
+        """The variable and its only value where a condition `variable < constant` fails; None for other conditions."""
+        match condition:
+            case Binary("lt", Var() as var, Const(value)) if var in self.scope.variables:
+                return (var, int(value)) if interval(var, self.scope.bounds)[1] == value else None
+            case _:
+                return None
 
     def _loop_of_kind(self, loop: For) -> None:
         """One loop, by its kind."""
@@ -231,13 +207,15 @@ class FunctionEmitter:
             elif loop.kind is LoopKind.PARALLEL and (team := self.team) is not None and self.scope.lane is None:
                 emit_parallel_loop(self, loop, team, self._emit_outlined)
             else:
-                self._serial_loop(loop)
+                self._counted_loop(loop)
 
     def _unrolled_loop(self, loop: For, size: int) -> None:
         """An unrolled loop, with compiler barriers between iterations where registers are short."""
         is_inside_vector = self.scope.lane is not None
-        nested_blocks = () if is_inside_vector else tuple(self._nested_blocks(loop.body, self.scope.bounds, {}))
-        needs_barriers = has_register_pressure(loop, nested_blocks, self.scope, self.kernel.target)
+        nested_blocks = (
+            () if is_inside_vector else tuple(self.block_emitter.blocks.inside(loop.body, self.scope.bounds))
+        )
+        needs_barriers = has_register_pressure(loop, nested_blocks, self.kernel.target)
         with self.exprs.tiles.in_unrolled_loop(loop, size, nested_blocks):
             for i in range(size):
                 if needs_barriers and i:
@@ -266,47 +244,22 @@ class FunctionEmitter:
         inner_loops = (s for s, _ in walk(loop.body) if isinstance(s, For))
         return all(loop.var not in self.scope.dependencies(s.extent).variables for s in inner_loops)
 
-    def _serial_loop(self, loop: For) -> None:
-        reduction = match_horizontal_reduction(loop, self.scope) if self.scope.lane is None else None
-        if reduction is None or self.block_emitter.is_accumulating(reduction.block):
-            self._counted_loop(loop)
-        else:
-            self.block_emitter.emit_horizontal_reduction(reduction, self.stack_alloc, lambda: self._counted_loop(loop))
-
     def _counted_loop(self, loop: For) -> None:
-        """A loop of the generated code, its last iteration peeled where only there lanes are inactive."""
+        """A loop of the generated code; a branch where it has at most one iteration."""
         if is_register_accumulation(loop, self.kernel.memory_resident, self.kernel.target):
             self.control.compiler_barrier()
-        min_extent = interval(loop.extent, self.scope.bounds)[0] or 0
+        low, high = interval(loop.extent, self.scope.bounds)
         stop = self.exprs.value(loop.extent)
-        conditions = self._conditions_before_last_iteration(loop, loop.body)
-        if not conditions:
-            self.control.counted_loop(loop.var, I64(0), stop, lambda: self._iteration(loop), nonempty=min_extent > 0)
-            return
-        last = self.builder.sub(stop, I64(1), flags=("nsw",))
-        with self.scope.with_outcome(conditions, True):
-            self.control.counted_loop(loop.var, I64(0), last, lambda: self._iteration(loop), nonempty=min_extent > 1)
-        size = constant_value(polynomial(loop.extent))
-        if size is not None:
-            with self.scope.with_constant(loop.var, size - 1), self.scope.with_outcome(conditions, None):
+        if high == 1:
+            is_run = self.builder.icmp_signed(">", stop, I64(0))
+            with self.control.if_then(is_run), self.scope.with_constant(loop.var, 0):
                 self._iteration(loop)
             return
-        with self.control.if_then(None if min_extent > 0 else self.builder.icmp_signed(">", stop, I64(0))):
-            self.scope.bind(loop.var, last)
-            with self.scope.frame(True), self.scope.with_outcome(conditions, None):
-                self._iteration(loop)
-            self.scope.variables.pop(loop.var, None)
-
-    def _conditions_before_last_iteration(self, loop: For, body: Stmt) -> tuple[Expr, ...]:
-        """Conditions on lanes and columns that hold before the last iteration of a loop, which is therefore peeled:
-        always for a loop around a vectorized one, otherwise where its extent is a constant, so that the masks of the
-        peeled iteration are, too."""
-        if self.scope.lane is not None or loop.kind is LoopKind.VECTORIZED:
-            return ()
-        if not is_around_vector_loop(loop) and constant_value(polynomial(loop.extent)) is None:
-            return ()
-        nested_blocks = self._nested_blocks(body, self.scope.bounds.with_loop(loop.var, loop.extent), {})
-        return conditions_before_last_iteration(loop, nested_blocks, self.scope, self.exprs.tiles.column_variables)
+        nonempty = low is not None and low > 0
+        # ended by "<", a loop over `tiles - 1` runs for the maximum of that and 1, too expensive for LLVM to unroll it
+        size = polynomial(loop.extent)
+        latch = "!=" if constant_value(size) is None and size.get((), 0) < 0 else "<"
+        self.control.counted_loop(loop.var, I64(0), stop, lambda: self._iteration(loop), nonempty, latch)
 
     def _iteration(self, loop: For) -> None:
         """One iteration: prefetches, then the body."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.codegen.emit_scope import DependencyAnalysis
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.loops.ir import Func
+from tilewright.lower.dependencies import DependencyAnalysis
 from tilewright.machine import Target
 
 

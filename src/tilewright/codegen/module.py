@@ -13,12 +13,11 @@ from llvmlite import ir
 from tilewright.codegen.emit_kernel import emit_kernel
 from tilewright.codegen.emit_segment import emit_segment
 from tilewright.codegen.llvm_types import I64, PTR, VOID
-from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.codegen.segment import Segment
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
-from tilewright.loops.empty_reductions import initialize_empty_reductions
 from tilewright.loops.ir import For, Func, LoopKind, walk
+from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.machine import Target
 
 
@@ -43,9 +42,8 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     for kernel in kernels:
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
-        prepared = lower_vthreads(initialize_empty_reductions(kernel), target)
         name = kernel.name if segments else f"{kernel.name}.kernel"
-        functions[kernel.name] = emit_kernel(teams, prepared, target, name, stamped)
+        functions[kernel.name] = emit_kernel(teams, lower_kernel(kernel, target), target, name, stamped)
         if not segments:
             _emit_exported_kernel(teams, functions[kernel.name], kernel)
     shared = frozenset(kernel.name for kernel in kernels if has_parallel_loop(kernel))

@@ -25,9 +25,10 @@ from tilewright.codegen.llvm_types import I8, I32, I64, PTR, VOID, as_opaque_poi
 from tilewright.codegen.thread_team import RUN_TYPE, load_fields
 from tilewright.expr.computation import Axis, iteration_space_size
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.expr.traversal import free_vars, loads
+from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, For, Func, LoopKind, Stmt, blocks, walk
 from tilewright.loops.private_memory import is_private, slice_bytes
+from tilewright.lower.parallel_nest import parallel_nest
 
 
 class EnclosingFunction(Protocol):
@@ -200,17 +201,6 @@ def _thread_function(
         timestamps.record_work_end(b, work)
     b.ret_void()
     return function
-
-
-def parallel_nest(loop: For) -> list[For]:
-    """The loop and the parallel loops perfectly nested in it whose extents do not depend on the nest."""
-    nest = [loop]
-    while isinstance(nest[-1].body, For) and nest[-1].body.kind is LoopKind.PARALLEL:
-        inner = nest[-1].body
-        if free_vars(inner.extent) & {x.var for x in nest}:
-            break
-        nest.append(inner)
-    return nest
 
 
 def _outlined_body(

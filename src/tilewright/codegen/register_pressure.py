@@ -9,25 +9,23 @@ stack accesses for 54 multiply-adds. A compiler barrier, which is no instruction
 from collections.abc import Iterable
 from math import prod
 
-from tilewright.codegen.emit_scope import EmitScope
-from tilewright.codegen.unswitch import NestedBlock
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import For, Func, blocks
+from tilewright.lower.nested_blocks import NestedBlock
 from tilewright.machine import Target
 
 
-def has_register_pressure(loop: For, nested_blocks: Iterable[NestedBlock], scope: EmitScope, target: Target) -> bool:
+def has_register_pressure(loop: For, nested_blocks: Iterable[NestedBlock], target: Target) -> bool:
     """Whether a loop's accumulators leave too few registers for the operands of two iterations.
 
     Args:
         loop: an unrolled loop.
         nested_blocks: the blocks in it, with the extents of the loops that are expanded inside.
-        scope: of the loop; knows which variables are lanes.
         target: whose registers are counted.
     """
-    return any(_block_has_register_pressure(loop, inner, scope, target) for inner in nested_blocks)
+    return any(_block_has_register_pressure(loop, inner, target) for inner in nested_blocks)
 
 
 def memory_resident_tiles(func: Func, target: Target) -> frozenset[str]:
@@ -58,13 +56,13 @@ def _is_large(buffer: Buffer, target: Target) -> bool:
     return size is not None and 2 * size * buffer.dtype.bits > target.vector_registers * target.vector_bits
 
 
-def _block_has_register_pressure(loop: For, nested: NestedBlock, scope: EmitScope, target: Target) -> bool:
+def _block_has_register_pressure(loop: For, nested: NestedBlock, target: Target) -> bool:
     """`has_register_pressure` for one block."""
     r = nested.block
     if r.op is None or r.target.buffer.scope is not MemoryScope.REGISTER:
         return False
     tile = {v: n for v, n in nested.expanded.items() if _uses_variable(r.target.indices, v)}
-    lanes = [v for v in tile if v in scope.vector_variables]
+    lanes = [v for v in tile if v in nested.lanes]
     if not lanes or _uses_variable(r.target.indices, loop.var):
         return False
 

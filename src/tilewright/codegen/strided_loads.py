@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.codegen.llvm_types import shuffle
+from tilewright.tile.transposed_columns import MIN_STRIDE
 
-MAX_STRIDE = 4
+MAX_STRIDE = MIN_STRIDE - 1
 """Largest stride that is deinterleaved; at most as many vectors are loaded per result."""
 
 

@@ -16,22 +16,16 @@ from llvmlite import ir
 
 from tilewright.codegen.address import ActiveLanes, Address, offset_pointer
 from tilewright.codegen.arith import Arith
-from tilewright.codegen.emit_address import AddressEmitter
 from tilewright.codegen.emit_memory import zero_block
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.llvm_types import I32, Splat, constant, memory_type, shuffle
-from tilewright.codegen.strided_loads import MAX_STRIDE
 from tilewright.codegen.subvectors import concat_vectors
-from tilewright.codegen.unswitch import NestedBlock
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr, Load, Select, Var
+from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.loops.ir import For, LoopKind, blocks, walk
-
-MIN_COLUMNS = 4
-"""Columns, and lanes, from which on a tile is transposed in registers."""
-
-MIN_BITS = 32
-"""Narrower elements are read one by one."""
+from tilewright.lower.lane_access import LaneAccesses, column_lane, unconditional_loads
+from tilewright.lower.nested_blocks import NestedBlock
+from tilewright.tile.transposed_columns import MIN_COLUMNS
 
 BLOCK_BITS = 128
 """Part of a vector register within which elements of two registers are interleaved by one instruction."""
@@ -112,11 +106,11 @@ class TransposedTiles:
     Args:
         arith: emits values at a builder's position.
         scope: variables and cached values.
-        addresses: emits addresses at the same position.
+        accesses: what is known of accesses before they are emitted.
     """
 
-    def __init__(self, arith: Arith, scope: EmitScope, addresses: AddressEmitter) -> None:
-        self.arith, self.builder, self.scope, self.addresses = arith, arith.builder, scope, addresses
+    def __init__(self, arith: Arith, scope: EmitScope, accesses: LaneAccesses) -> None:
+        self.arith, self.builder, self.scope, self.accesses = arith, arith.builder, scope, accesses
         self._unrolled_loops: list[_UnrolledLoop] = []
 
     @contextmanager
@@ -129,22 +123,6 @@ class TransposedTiles:
         finally:
             self._unrolled_loops.pop()
 
-    def column_variables(self, nested: NestedBlock) -> frozenset[Var]:
-        """The variables of the unrolled loops around a block whose iterations read columns."""
-        lane = self._lane(nested)
-        return frozenset(
-            var
-            for var, size in nested.expanded.items()
-            if lane is not None and var is not lane and size >= MIN_COLUMNS
-            for load in _unconditional_loads(nested.block.target.value)
-            if self._is_column(load, var, lane)
-        )
-
-    def _lane(self, nested: NestedBlock) -> Var | None:
-        """The variable of the vectorized loop around a block that has enough lanes."""
-        lane = next((v for v in nested.expanded if v in self.scope.vector_variables), None)
-        return lane if lane is not None and nested.expanded[lane] >= MIN_COLUMNS else None
-
     def _column_loads(self, loop: For, size: int, nested_blocks: Iterable[NestedBlock]) -> Iterator[tuple[Load, int]]:
         """The loads in a loop that read a column in each iteration, and the number of these iterations."""
         inner = [s for s, _ in walk(loop.body) if isinstance(s, For)]
@@ -152,19 +130,17 @@ class TransposedTiles:
             return
         written = {s.buffer.name for b in blocks(loop.body) for s in (b.body, b.init) if s is not None}
         for nested in nested_blocks:
-            lane, columns = self._lane(nested), self._active_iterations(loop.var, size, nested.block.conditions)
+            lane, columns = column_lane(nested), self._active_iterations(loop.var, size, nested.block.conditions)
             if lane is None or columns < MIN_COLUMNS:
                 continue
-            for load in _unconditional_loads(nested.block.target.value):
-                if load.buffer.name not in written and self._is_column(load, loop.var, lane):
+            for load in unconditional_loads(nested.block.target.value):
+                if load.buffer.name not in written and self.accesses.is_column(load, loop.var, lane, nested.bounds):
                     yield load, columns
 
     def _active_iterations(self, var: Var, size: int, conditions: Iterable[Expr]) -> int:
         """The number of iterations, the first ones, in which conditions hold that depend on the loop; 0 where that is
         not known here."""
-        unknown = [
-            c for c in conditions if c not in self.scope.true_conditions and var in self.scope.dependencies(c).variables
-        ]
+        unknown = [c for c in conditions if var in self.scope.dependencies(c).variables]
         holds: list[bool] = []
         for k in range(size if unknown else 0):
             with self.scope.with_constant(var, k):
@@ -174,16 +150,6 @@ class TransposedTiles:
             holds.append(all(values))
         active = holds.index(False) if False in holds else size
         return active if not any(holds[active:]) else 0
-
-    def _is_column(self, load: Load, var: Var, lane: Var) -> bool:
-        """Whether the lanes of a load read elements that are far apart, and iterations neighbouring ones."""
-        stride = self.addresses.lane_stride(load.buffer, load.indices, lane)
-        return (
-            load.buffer.dtype.bits >= MIN_BITS
-            and stride is not None
-            and abs(stride) > MAX_STRIDE
-            and self.addresses.lane_stride(load.buffer, load.indices, var) == 1
-        )
 
     def _loop_of(self, load: Load) -> _UnrolledLoop | None:
         """The loop over the columns that a load reads, where values of its first iteration are valid here."""
@@ -254,12 +220,3 @@ class TransposedTiles:
 def _is_set(mask: ir.Constant, lane: int) -> bool:
     """Whether a lane of a constant mask is set."""
     return bool(mask.number if isinstance(mask, Splat) else mask.constant[lane].constant)
-
-
-def _unconditional_loads(e: Expr) -> Iterator[Load]:
-    """The loads of an expression that happen whatever the values of its selects."""
-    if isinstance(e, Load):
-        yield e
-    elif not isinstance(e, Select):
-        for child in e.children():
-            yield from _unconditional_loads(child)

@@ -11,6 +11,7 @@ from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.loops.private_memory import THREADS, workspace_of
 from tilewright.lower.expose_workspace import expose_workspace
+from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.machine import Target
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.verify.index_overflow import overflow_candidates
@@ -50,7 +51,7 @@ def kernel_llvm(func: Func, target: Target) -> str:
 
 
 def kernel_text(func: Func, level: str, target: Target) -> str:
-    """A scheduled function as text: "loops", "llvm" or "assembly".
+    """A scheduled function as text: "loops", "lowered" (the loops that code is generated from), "llvm" or "assembly".
 
     Raises:
         OptionError: there is no such level.
@@ -58,9 +59,12 @@ def kernel_text(func: Func, level: str, target: Target) -> str:
     match level:
         case "loops":
             return show(func)
+        case "lowered":
+            return show(lower_kernel(expose_workspace(func), target).func)
         case "llvm":
             return kernel_llvm(func, target)
         case "assembly":
             return assembly(kernel_llvm(func, target), target)
         case _:
-            raise OptionError(f"there is no level {level!r}", where="inspect", hint="use loops, llvm or assembly")
+            hint = "use loops, lowered, llvm or assembly"
+            raise OptionError(f"there is no level {level!r}", where="inspect", hint=hint)

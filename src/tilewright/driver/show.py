@@ -23,6 +23,7 @@ from tilewright.graph.buffer_location import (
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
 from tilewright.loops.private_memory import is_private, literal_bytes, slice_bytes
+from tilewright.lower.lower_kernel import lower_kernel
 
 _MAX_VALUE_LENGTH = 60
 
@@ -107,6 +108,12 @@ def schedules(compilation: Compilation, name: str | None = None) -> str:
         steps = "".join(f"#   {step}\n" for step in k.trace)
         parts.append(f"# {k.name} by {k.optimizer}:\n{steps}{show(k.scheduled)}")
     return "\n".join(parts)
+
+
+def lowered_loops(compilation: Compilation, name: str | None = None) -> str:
+    """The loops that code is generated from, of every function, or of one."""
+    kernels = _select_kernels(compilation, name)
+    return "\n".join(show(lower_kernel(k.func, compilation.target).func) for k in kernels)
 
 
 def _select_kernels(compilation: Compilation, name: str | None) -> Iterable[CompiledKernel]:

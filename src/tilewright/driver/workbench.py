@@ -125,7 +125,7 @@ class Workbench(Schedule):
         return compare(self.origin, run, sizes, inputs, seed, tolerance)
 
     def inspect(self, level: str = "loops", target: Target | str | None = None) -> str:
-        """The kernel as text: "loops", "llvm" or "assembly", the latter two for any target."""
+        """The kernel as text: "loops", "lowered", "llvm" or "assembly", all but the first for any target."""
         return kernel_text(self.func, level, Target.of(target))
 
 

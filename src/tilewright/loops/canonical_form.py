@@ -19,7 +19,7 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Unary, Var
 from tilewright.expr.printer import show_const
 from tilewright.expr.traversal import free_vars, loads, replace_loads
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, Seq, Stmt, Store, blocks, walk
+from tilewright.loops.ir import Block, BlockIter, For, Func, If, IterKind, Seq, Stmt, Store, blocks, map_children, walk
 from tilewright.loops.printer import show
 from tilewright.names import UniqueNames
 
@@ -183,8 +183,14 @@ class _Renaming:
                 return For(
                     self._all_variables[s.var], extent, s.kind, self._rename_stmt(s.body, block_names), prefetches
                 )
-            case Seq(stmts):
-                return Seq(tuple(self._rename_stmt(x, block_names) for x in stmts))
+            case Seq():
+                return map_children(s, lambda x: self._rename_stmt(x, block_names))
+            case If(condition, then, otherwise):
+                return If(
+                    self._rename_expr(condition),
+                    self._rename_stmt(then, block_names),
+                    self._rename_stmt(otherwise, block_names),
+                )
             case Block():
                 iters = tuple(
                     BlockIter(
@@ -220,9 +226,8 @@ def _order_operands(func: Func) -> Func:
             case For():
                 body = stmt(s.body)
                 return s if body is s.body else replace(s, body=body)
-            case Seq(stmts):
-                ordered = tuple(map(stmt, stmts))
-                return s if all(a is b for a, b in zip(stmts, ordered, strict=True)) else Seq(ordered)
+            case Seq() | If():
+                return map_children(s, stmt)
             case Block():
                 value = _ordered_value(s, {p.name for p in func.params})
                 return s if value is s.body.value else replace(s, body=replace(s.body, value=value))

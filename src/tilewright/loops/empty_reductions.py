@@ -20,7 +20,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import FALSE, Expr, Symbol, Var, const
 from tilewright.expr.operations import binary, conjunction
 from tilewright.expr.traversal import conjuncts, free_vars
-from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, seq, walk
+from tilewright.loops.ir import Block, For, Func, If, IterKind, Seq, Stmt, Store, map_children, seq, walk
 
 
 def initialize_empty_reductions(func: Func) -> Func:
@@ -38,8 +38,8 @@ def _insert_inits(s: Stmt, inits: dict[int, list[Stmt]]) -> Stmt:
     match s:
         case For():
             return seq(*inits.get(id(s), ()), replace(s, body=_insert_inits(s.body, inits)))
-        case Seq(stmts):
-            return seq(*(_insert_inits(c, inits) for c in stmts))
+        case Seq() | If():
+            return map_children(s, lambda c: _insert_inits(c, inits))
         case Block():
             return s
 

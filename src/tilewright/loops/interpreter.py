@@ -19,7 +19,7 @@ from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unar
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.accumulation import match_accumulation, reads_buffer
 from tilewright.loops.empty_reductions import initialize_empty_reductions
-from tilewright.loops.ir import CONCURRENT, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, walk
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, If, IterKind, LoopKind, Seq, Stmt, Store, walk
 
 Array = np.ndarray[Any, Any]
 
@@ -182,6 +182,9 @@ class _Execution:
             case Seq(stmts):
                 for child in stmts:
                     self.run(child, env)
+            case If(condition, then, otherwise):
+                holds = _Points(env, self.storage, "a branch").value(condition)
+                self.run(then if holds else otherwise, env)
             case Block():
                 self._run_nest((), s, env)
             case For():

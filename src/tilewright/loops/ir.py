@@ -169,7 +169,25 @@ class Seq:
     stmts: "tuple[Stmt, ...]"
 
 
-Stmt = For | Block | Seq
+@dataclass(frozen=True, slots=True)
+class If:
+    """`if condition: then else: otherwise`, where the condition depends on enclosing loops and sizes only.
+
+    Schedules express conditions as predicates of blocks; branches are made after scheduling, by `lower/specialize.py`,
+    so that a condition is tested once before a whole nest.
+
+    Attributes:
+        condition: over the variables of the enclosing loops and symbols.
+        then: executed where it holds.
+        otherwise: executed where it does not.
+    """
+
+    condition: Expr
+    then: "Stmt"
+    otherwise: "Stmt"
+
+
+Stmt = For | Block | Seq | If
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +235,15 @@ def seq(*stmts: Stmt) -> Stmt:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
+def map_children(s: Seq | If, transform: Callable[[Stmt], Stmt]) -> Stmt:
+    """A sequence or branch with the statements directly inside it transformed; itself where none of them changes."""
+    if isinstance(s, If):
+        then, otherwise = transform(s.then), transform(s.otherwise)
+        return s if then is s.then and otherwise is s.otherwise else If(s.condition, then, otherwise)
+    parts = [transform(c) for c in s.stmts]
+    return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else seq(*parts)
+
+
 def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
     """Every statement with its enclosing loops, outermost first, in the order of execution."""
     stack: list[tuple[Stmt, tuple[For, ...]]] = [(s, loops)]
@@ -228,6 +255,8 @@ def walk(s: Stmt, loops: tuple[For, ...] = ()) -> Iterator[tuple[Stmt, tuple[For
             stack.append((stmt.body, (*outer, stmt)))
         elif isinstance(stmt, Seq):
             stack.extend((child, outer) for child in reversed(stmt.stmts))
+        elif isinstance(stmt, If):
+            stack += [(stmt.otherwise, outer), (stmt.then, outer)]
 
 
 def blocks(s: Stmt) -> tuple[Block, ...]:
@@ -240,6 +269,8 @@ def blocks(s: Stmt) -> tuple[Block, ...]:
             stack.append(current.body)
         elif isinstance(current, Seq):
             stack.extend(reversed(current.stmts))
+        elif isinstance(current, If):
+            stack += [current.otherwise, current.then]
         else:
             result.append(current)
     return tuple(result)

@@ -7,7 +7,7 @@ the verifier.
 from tilewright.expr.lexer import parse_error
 from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Symbol, Var
 from tilewright.expr.parser import ExprParser
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
+from tilewright.loops.ir import Block, BlockIter, For, Func, If, IterKind, LoopKind, Stmt, Store, seq
 
 
 def parse(text: str) -> Func:
@@ -117,12 +117,24 @@ def _parse_statements(reader: ExprParser) -> Stmt:
             stmts.append(_parse_loop(reader))
         elif reader.accept("block"):
             stmts.append(_parse_block(reader))
+        elif reader.accept("if"):
+            stmts.append(_parse_if(reader))
         else:
-            raise reader.unexpected_token("'for' or 'block'")
+            raise reader.unexpected_token("'for', 'block' or 'if'")
     reader.expect_kind("dedent", "the end of the indented lines")
     if not stmts:
-        raise reader.unexpected_token("'for' or 'block'")
+        raise reader.unexpected_token("'for', 'block' or 'if'")
     return seq(*stmts)
+
+
+def _parse_if(reader: ExprParser) -> If:
+    condition = reader.expression()
+    _expect_indent(reader, "a condition")
+    then = _parse_statements(reader)
+    if not reader.accept("else"):
+        raise reader.unexpected_token("'else'")
+    _expect_indent(reader, "'else'")
+    return If(condition, then, _parse_statements(reader))
 
 
 def _parse_loop(reader: ExprParser) -> For:

@@ -15,7 +15,7 @@ from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, post_order
-from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, blocks, seq
+from tilewright.loops.ir import Block, For, Func, If, IterKind, Seq, Stmt, blocks, seq
 from tilewright.loops.ir import walk as walk_statements
 from tilewright.lower.expose_workspace import expose_workspace
 
@@ -139,6 +139,8 @@ def _expressions(s: Stmt) -> list[Expr]:
             stores = [x for x in (s.body, s.init) if x is not None]
             in_stores = [e for x in stores for e in (*x.indices, x.value)]
             return [s.predicate, *in_stores, *(e for i in s.iters for e in (i.extent, i.binding))]
+        case If():
+            return [s.condition]
         case Seq():
             return []
 

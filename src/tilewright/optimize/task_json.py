@@ -14,10 +14,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tilewright.errors import Defect, TargetError, TaskError, TilewrightError
+from tilewright.errors import TargetError, TaskError, TilewrightError
 from tilewright.expr.nodes import Var
 from tilewright.graph.fusion import FusedStage, Fusion, FusionPattern, StageRole
-from tilewright.layout.strict_json import load_bounded_json
+from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
 from tilewright.loops.ir import Func, blocks
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
@@ -53,11 +53,7 @@ def loads(text: str | bytes, where: str = "task") -> Task:
     Raises:
         TaskError: the text is no task; lists every problem.
     """
-    try:
-        data = load_bounded_json(text, MAX_BYTES)
-    except ValueError as e:
-        raise TaskError([Defect("task", "", str(e))], where=where) from None
-    return decode(data, where)
+    return decode(load_document(text, MAX_BYTES, TaskError, where), where)
 
 
 def decode(data: object, where: str = "task") -> Task:
@@ -66,30 +62,24 @@ def decode(data: object, where: str = "task") -> Task:
     Raises:
         TaskError: the values are no task; lists every problem.
     """
-    reader = _Reader()
+    reader = _Reader("task")
     task = reader.task(data)
     if reader.problems or task is None:
         raise TaskError(reader.problems, where=where)
     return task.canonical()
 
 
-class _Reader:
+class _Reader(DocumentReader):
     """Reads the fields of a task and collects problems."""
-
-    def __init__(self) -> None:
-        self.problems: list[Defect] = []
-
-    def wrong(self, where: str, what: str, hint: str = "") -> None:
-        """Records a problem."""
-        self.problems.append(Defect("task", where, what, hint))
 
     def task(self, data: object) -> Task | None:
         """The task, or None and problems."""
-        if not isinstance(data, dict):
-            self.wrong("", f"expected an object, got {type(data).__name__}")
+        fields = self.header(data, FIELDS, VERSION)
+        if fields is None:
             return None
-        fields: dict[str, Any] = data
-        self._check_header(fields)
+        for name in ("samples", "threads"):
+            if name not in fields:
+                self.report(name, "it is missing", "null stands for the default")
         func = self._parse_func(fields.get("func"))
         target, threads = self._parse_target(fields.get("target")), self._parse_threads(fields.get("threads"))
         if func is None:
@@ -99,31 +89,18 @@ class _Reader:
         samples = self._parse_samples(fields.get("samples"), func)
         return None if target is None or fusion is None else Task(func, constants, target, fusion, samples, threads)
 
-    def _check_header(self, fields: Mapping[str, Any]) -> None:
-        if fields.get("format") != FORMAT:
-            self.wrong("format", f"expected {FORMAT!r}, got {_shorten(fields.get('format'))}")
-        version = fields.get("version")
-        if type(version) is not int or version != VERSION:
-            hint = "it was written by a newer version" if type(version) is int and version > VERSION else ""
-            self.wrong("version", f"expected {VERSION}, got {_shorten(version)}", hint)
-        for name in sorted(fields.keys() - set(FIELDS)):
-            self.wrong(_shorten(name), f"there is no such field; there are {', '.join(FIELDS)}")
-        for name in ("samples", "threads"):
-            if name not in fields:
-                self.wrong(name, "it is missing", "null stands for the default")
-
     def _parse_func(self, text: object) -> Func | None:
         if not isinstance(text, str):
-            self.wrong("func", f"expected text, got {_shorten(text)}")
+            self.report("func", f"expected text, got {abbreviate(text)}")
             return None
         try:
             func = parse(text)
             verify(func)
         except TilewrightError as error:
-            self.wrong(f"func, {error.where}" if error.where else "func", error.what, error.hint)
+            self.report(f"func, {error.where}" if error.where else "func", error.what, error.hint)
             return None
         except RecursionError:
-            self.wrong("func", "its loops or expressions are nested too deep")
+            self.report("func", "its loops or expressions are nested too deep")
             return None
         return func
 
@@ -131,58 +108,58 @@ class _Reader:
         try:
             target = Target.parse(name) if isinstance(name, str) else None
         except TargetError as error:
-            self.wrong("target", error.what, error.hint)
+            self.report("target", error.what, error.hint)
             return None
         if target is None or target.name != name:
-            self.wrong("target", f"expected the canonical name of a target, got {_shorten(name)}")
+            self.report("target", f"expected the canonical name of a target, got {abbreviate(name)}")
             return None
         return target
 
     def _parse_threads(self, threads: Any) -> int | None:
         if threads is not None and (type(threads) is not int or not 1 <= threads <= MAX_THREADS):
-            self.wrong("threads", f"expected null or a number within 1..{MAX_THREADS}, got {_shorten(threads)}")
+            self.report("threads", f"expected null or a number within 1..{MAX_THREADS}, got {abbreviate(threads)}")
             return None
         return threads
 
     def _parse_constants(self, names: object, func: Func) -> frozenset[str]:
         if not isinstance(names, list):
-            self.wrong("constants", f"expected a list of names, got {_shorten(names)}")
+            self.report("constants", f"expected a list of names, got {abbreviate(names)}")
             return frozenset()
         listed: list[Any] = names
         params = [p.name for p in func.params]
         for name in listed:
             if name not in params:
-                self.wrong("constants", f"there is no parameter {_shorten(name)}", f"there are {', '.join(params)}")
+                self.report("constants", f"there is no parameter {abbreviate(name)}", f"there are {', '.join(params)}")
         return frozenset(name for name in listed if isinstance(name, str))
 
     def _parse_fusion(self, data: Any, func: Func) -> Fusion | None:
         """How the blocks of the function are fused; a wrong statement is refused by the primitives that rely on it."""
         if not isinstance(data, dict) or set(data) != {"pattern", "outer_rank", "stages"}:
-            what = f"expected an object with `pattern`, `outer_rank` and `stages`, got {_shorten(data)}"
-            self.wrong("fusion", what)
+            what = f"expected an object with `pattern`, `outer_rank` and `stages`, got {abbreviate(data)}"
+            self.report("fusion", what)
             return None
         fields: dict[str, Any] = data
         pattern, rank = fields["pattern"], fields["outer_rank"]
         if pattern not in tuple(FusionPattern):
-            self.wrong("fusion, pattern", f"expected one of {', '.join(FusionPattern)}, got {_shorten(pattern)}")
+            self.report("fusion, pattern", f"expected one of {', '.join(FusionPattern)}, got {abbreviate(pattern)}")
         func_blocks = blocks(func.body)
         max_rank = min((len(b.body.indices) for b in func_blocks), default=0)
         if type(rank) is not int or not 0 <= rank <= max_rank:
-            self.wrong("fusion, outer_rank", f"expected a number within 0..{max_rank}, got {_shorten(rank)}")
+            self.report("fusion, outer_rank", f"expected a number within 0..{max_rank}, got {abbreviate(rank)}")
         stages = self._parse_stages(fields["stages"], len(func_blocks))
         return None if self.problems or stages is None else Fusion(FusionPattern(pattern), rank, stages)
 
     def _parse_stages(self, data: Any, count: int) -> tuple[FusedStage, ...] | None:
         if not isinstance(data, list) or len(listed := list[Any](data)) != count:
-            self.wrong("fusion, stages", f"expected a list of {count}, one per block, got {_shorten(data)}")
+            self.report("fusion, stages", f"expected a list of {count}, one per block, got {abbreviate(data)}")
             return None
         stages: list[FusedStage] = []
         for k, stage in enumerate(listed):
             role, epilogue = stage if isinstance(stage, list) and len(list[Any](stage)) == 2 else (None, None)
             is_position = epilogue is None or (type(epilogue) is int and k < epilogue < count)
             if role not in tuple(StageRole) or not is_position:
-                what = f"expected a role and null or the position of a later stage, got {_shorten(stage)}"
-                self.wrong(f"fusion, stage {k}", what, f"the roles are {', '.join(StageRole)}")
+                what = f"expected a role and null or the position of a later stage, got {abbreviate(stage)}"
+                self.report(f"fusion, stage {k}", what, f"the roles are {', '.join(StageRole)}")
                 return None
             stages.append(FusedStage(StageRole(role), epilogue))
         return tuple(stages)
@@ -191,14 +168,14 @@ class _Reader:
         if data is None:
             return None
         if not isinstance(data, dict) or set(data) != {"representative", "shapes"}:
-            self.wrong(
-                "samples", f"expected null or an object with `representative` and `shapes`, got {_shorten(data)}"
+            self.report(
+                "samples", f"expected null or an object with `representative` and `shapes`, got {abbreviate(data)}"
             )
             return None
         fields: dict[str, Any] = data
         shapes: Any = fields["shapes"]
         if not isinstance(shapes, list) or not shapes:
-            self.wrong("samples, shapes", f"expected a list of shapes, got {_shorten(shapes)}")
+            self.report("samples, shapes", f"expected a list of shapes, got {abbreviate(shapes)}")
             return None
         listed: list[Any] = shapes
         read = [self._parse_sizes(s, func, f"samples, shape {k}") for k, s in enumerate(listed)]
@@ -207,15 +184,10 @@ class _Reader:
     def _parse_sizes(self, data: Any, func: Func, where: str) -> Mapping[Var, int]:
         names = [v.name for v in func.symbols]
         if not isinstance(data, dict) or set(data) != set(names):
-            self.wrong(where, f"expected sizes of {', '.join(names) or 'no symbols'}, got {_shorten(data)}")
+            self.report(where, f"expected sizes of {', '.join(names) or 'no symbols'}, got {abbreviate(data)}")
             return {}
         sizes: dict[str, Any] = data
         for name, size in sizes.items():
             if type(size) is not int or not 1 <= size <= MAX_SIZE:
-                self.wrong(where, f"expected a size within 1..{MAX_SIZE} for {name!r}, got {_shorten(size)}")
+                self.report(where, f"expected a size within 1..{MAX_SIZE} for {name!r}, got {abbreviate(size)}")
         return {v: sizes[v.name] for v in func.symbols}
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -8,7 +8,20 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS
 from tilewright.expr.nodes import Buffer, MemoryScope
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.ir import CONCURRENT, THREADED, Block, For, Func, LoopKind, Seq, Stmt, blocks, walk
+from tilewright.loops.ir import (
+    CONCURRENT,
+    THREADED,
+    Block,
+    For,
+    Func,
+    If,
+    LoopKind,
+    Seq,
+    Stmt,
+    blocks,
+    map_children,
+    walk,
+)
 from tilewright.schedule.rewrite_tree import (
     find_loop,
     top_statement_of,
@@ -111,9 +124,8 @@ def _serialize_except(s: Stmt, name: str, kinds: Sequence[LoopKind]) -> Stmt:
             body = _serialize_except(s.body, name, kinds)
             kind = LoopKind.SERIAL if s.kind in kinds and s.var.name != name else s.kind
             return s if body is s.body and kind is s.kind else replace(s, kind=kind, body=body)
-        case Seq():
-            parts = tuple(_serialize_except(c, name, kinds) for c in s.stmts)
-            return s if all(a is b for a, b in zip(parts, s.stmts, strict=True)) else Seq(parts)
+        case Seq() | If():
+            return map_children(s, lambda c: _serialize_except(c, name, kinds))
         case Block():
             return s
 

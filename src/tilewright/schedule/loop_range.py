@@ -7,7 +7,7 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import CONCURRENT, Block, For, Func, Seq, Stmt, walk
+from tilewright.loops.ir import CONCURRENT, Block, For, Func, If, Seq, Stmt, map_children, walk
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     claim_name,
@@ -78,7 +78,7 @@ def drop_proved_predicates(s: Stmt, bounds: Bounds) -> Stmt:
     match s:
         case For():
             return replace(s, body=drop_proved_predicates(s.body, bounds.with_loop(s.var, s.extent)))
-        case Seq():
-            return Seq(tuple(drop_proved_predicates(c, bounds) for c in s.stmts))
+        case Seq() | If():
+            return map_children(s, lambda c: drop_proved_predicates(c, bounds))
         case Block():
             return replace(s, predicate=unproved_conjuncts(s.predicate, bounds))

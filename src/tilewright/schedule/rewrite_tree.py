@@ -12,7 +12,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, replace_loads
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, For, Func, IterKind, Seq, Stmt, Store, blocks, seq, walk
+from tilewright.loops.ir import Block, For, Func, If, IterKind, Seq, Stmt, Store, blocks, map_children, seq, walk
 from tilewright.names import unique_name
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
@@ -116,7 +116,7 @@ def fresh_name(name: str, used: Iterable[str]) -> str:
 
 def claim_name(name: str, used: set[str]) -> str:
     """A fresh name, which is added to `used`."""
-    chosen = fresh_name(name, used)
+    chosen = unique_name(name, used, first=2)
     used.add(chosen)
     return chosen
 
@@ -153,6 +153,11 @@ def replace_stmt(s: Stmt, old: Stmt, new: Stmt | None) -> Stmt | None:
         case For():
             body = replace_stmt(s.body, old, new)
             return s if body is s.body else None if body is None else replace(s, body=body)
+        case If():
+            then, otherwise = replace_stmt(s.then, old, new), replace_stmt(s.otherwise, old, new)
+            if then is None or otherwise is None:
+                raise ScheduleError("an arm of a branch cannot be empty", where="removal of a statement")
+            return s if then is s.then and otherwise is s.otherwise else If(s.condition, then, otherwise)
         case Seq():
             parts = [replace_stmt(c, old, new) for c in s.stmts]
             if all(a is b for a, b in zip(parts, s.stmts, strict=True)):
@@ -184,8 +189,8 @@ def map_blocks(s: Stmt, transform: Callable[[Block], Block]) -> Stmt:
         case For():
             body = map_blocks(s.body, transform)
             return s if body is s.body else replace(s, body=body)
-        case Seq():
-            return Seq(tuple(map_blocks(c, transform) for c in s.stmts))
+        case Seq() | If():
+            return map_children(s, lambda c: map_blocks(c, transform))
         case Block():
             return transform(s)
 
@@ -204,7 +209,10 @@ def substitute_vars(s: Stmt, mapping: Mapping[Var, Expr]) -> Stmt:
                 s, extent=substitute(s.extent, mapping), body=substitute_vars(s.body, mapping), prefetches=hints
             )
         case Seq():
-            return Seq(tuple(substitute_vars(c, mapping) for c in s.stmts))
+            return map_children(s, lambda c: substitute_vars(c, mapping))
+        case If(condition, then, otherwise):
+            arms = substitute_vars(then, mapping), substitute_vars(otherwise, mapping)
+            return If(substitute(condition, mapping), *arms)
         case Block():
             return replace(
                 s,
@@ -225,14 +233,17 @@ def _copy_with_fresh_names(s: Stmt, used: set[str], outer: Mapping[Var, Expr]) -
     match s:
         case For():
             var = Var(claim_name(s.var.name, used))
-            inside = {**outer, s.var: var}
+            inside = outer if var is s.var else {**outer, s.var: var}
             hints = s.prefetches_with(lambda e: substitute(e, inside))
             return For(var, substitute(s.extent, outer), s.kind, _copy_with_fresh_names(s.body, used, inside), hints)
         case Seq():
-            return Seq(tuple(_copy_with_fresh_names(c, used, outer) for c in s.stmts))
+            return map_children(s, lambda c: _copy_with_fresh_names(c, used, outer))
+        case If(condition, then, otherwise):
+            arms = _copy_with_fresh_names(then, used, outer), _copy_with_fresh_names(otherwise, used, outer)
+            return If(substitute(condition, outer), *arms)
         case Block():
             iter_vars = {i.var: Var(claim_name(i.var.name, used)) for i in s.iters}
-            mapping: dict[Var, Expr] = {**outer, **iter_vars}
+            mapping: dict[Var, Expr] = {**outer, **{old: new for old, new in iter_vars.items() if old is not new}}
 
             def change(e: Expr) -> Expr:
                 return substitute(e, mapping)
@@ -274,8 +285,8 @@ def redirect_accesses_in(s: Stmt, old: Buffer, new: Buffer, index: Reindex = lam
             hints = tuple(Load(new, index(p.indices)) if p.buffer == old else p for p in s.prefetches)
             body = redirect_accesses_in(s.body, old, new, index)
             return s if body is s.body and hints == s.prefetches else replace(s, body=body, prefetches=hints)
-        case Seq():
-            return Seq(tuple(redirect_accesses_in(c, old, new, index) for c in s.stmts))
+        case Seq() | If():
+            return map_children(s, lambda c: redirect_accesses_in(c, old, new, index))
         case Block():
             return redirect_accesses(s, old, new, index)
 

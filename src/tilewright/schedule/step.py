@@ -14,7 +14,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
-from tilewright.loops.ir import Block, For, Func, walk
+from tilewright.loops.ir import Block, For, Func, If, walk
 from tilewright.schedule import (
     annotate,
     cache,
@@ -124,6 +124,9 @@ def apply(func: Func, step: Step) -> Func:
         ScheduleError: the primitive is unknown, an argument does not fit, or the step is not legal here.
     """
     step = Step.of(step.primitive, *step.args)
+    if any(isinstance(s, If) for s, _ in walk(func.body)):
+        what, hint = "the loops have branches, which are made after scheduling", "schedule the loops before lowering"
+        raise ScheduleError(what, where=func.name, hint=hint)
     try:
         args = (_resolve_variables(func, step, a) for a in step.args)
         return PRIMITIVES[step.primitive](func, *args)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import Defect, TraceError
-from tilewright.layout.strict_json import load_bounded_json
+from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
 from tilewright.schedule.arguments import bind_arguments, parameters
 from tilewright.schedule.rewrite_tree import suggestion
 from tilewright.schedule.step import PRIMITIVES, Step, Trace, unknown_primitive
@@ -66,11 +66,7 @@ def loads(text: str | bytes, where: str = "trace") -> Trace:
     Raises:
         TraceError: the text is no trace; lists every problem.
     """
-    try:
-        data = load_bounded_json(text, MAX_BYTES)
-    except ValueError as e:
-        raise TraceError([Defect("trace", "", str(e))], where=where) from None
-    return decode(data, where)
+    return decode(load_document(text, MAX_BYTES, TraceError, where), where)
 
 
 def decode(data: object, where: str = "trace") -> Trace:
@@ -79,11 +75,11 @@ def decode(data: object, where: str = "trace") -> Trace:
     Raises:
         TraceError: the values are no trace; lists every problem.
     """
-    problems: list[Defect] = []
-    steps = _read_steps(data, problems)
-    trace = tuple(_decode_step(number, step, problems) for number, step in enumerate(steps, 1))
-    if problems:
-        raise TraceError(problems, where=where)
+    reader = DocumentReader("trace")
+    steps = _read_steps(data, reader)
+    trace = tuple(_decode_step(number, step, reader) for number, step in enumerate(steps, 1))
+    if reader.problems:
+        raise TraceError(reader.problems, where=where)
     return tuple(step for step in trace if step is not None)
 
 
@@ -151,59 +147,40 @@ def _encode_step(step: Step) -> dict[str, Any]:
     return {"primitive": step.primitive, "args": args}
 
 
-def _read_steps(data: object, problems: list[Defect]) -> list[Any]:
+def _read_steps(data: object, reader: DocumentReader) -> list[Any]:
     """The steps of a file, as far as it has any, even where its header is wrong."""
-
-    def wrong(where: str, what: str, hint: str = "") -> list[Any]:
-        problems.append(Defect("trace", where, what, hint))
+    fields = reader.header(data, ("format", "version", "steps"), VERSION)
+    if fields is None:
         return []
-
-    if not isinstance(data, dict):
-        return wrong("", f"expected an object, got {type(data).__name__}")
-    fields: dict[str, Any] = data
-    if fields.get("format") != FORMAT:
-        wrong("format", f"expected {FORMAT!r}, got {_shorten(fields.get('format'))}")
-    version = fields.get("version")
-    if type(version) is not int or version != VERSION:
-        newer = isinstance(version, int) and version > VERSION
-        hint = "it was written by a newer version" if newer else ""
-        wrong("version", f"expected {VERSION}, got {_shorten(version)}", hint)
-    for name in sorted(fields.keys() - {"format", "version", "steps"}):
-        wrong(_shorten(name), "there is no such field; there are format, version, steps")
     steps = fields.get("steps")
     if not isinstance(steps, list):
-        return wrong("steps", f"expected a list, got {_shorten(steps)}")
+        reader.report("steps", f"expected a list, got {abbreviate(steps)}")
+        return []
     entries: list[Any] = steps
     if len(entries) > MAX_STEPS:
-        return wrong("steps", f"expected at most {MAX_STEPS} steps, got {len(entries)}")
+        reader.report("steps", f"expected at most {MAX_STEPS} steps, got {len(entries)}")
+        return []
     return entries
 
 
-def _decode_step(number: int, data: Any, problems: list[Defect]) -> Step | None:
+def _decode_step(number: int, data: Any, reader: DocumentReader) -> Step | None:
     """One step, or None and problems."""
     where = f"step {number}"
     if not isinstance(data, dict) or set(data) - {"primitive", "args"} or "primitive" not in data:
-        what = f"expected an object with `primitive` and `args`, got {_shorten(data)}"
-        problems.append(Defect("trace", where, what))
+        reader.report(where, f"expected an object with `primitive` and `args`, got {abbreviate(data)}")
         return None
     name: Any = data["primitive"]
     if not isinstance(name, str) or name not in PRIMITIVES:
         hint = suggestion(name, PRIMITIVES) if isinstance(name, str) else ""
-        problems.append(Defect("trace", where, unknown_primitive(name), hint))
+        reader.report(where, unknown_primitive(name), hint)
         return None
     args: Any = data.get("args", {})
     if not isinstance(args, Mapping):
-        what = f"expected an object, got {_shorten(args)}"
-        problems.append(Defect("trace", f"{where} ({name}), args", what))
+        reader.report(f"{where} ({name}), args", f"expected an object, got {abbreviate(args)}")
         return None
     step_problems: list[Defect] = []
     values = bind_arguments(PRIMITIVES[name], (), args, step_problems)
     for p in step_problems:
         place = f"{where} ({name}), {p.where}" if p.where else f"{where} ({name})"
-        problems.append(Defect("trace", place, p.what, p.hint))
+        reader.report(place, p.what, p.hint)
     return None if step_problems else Step(name, values)
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

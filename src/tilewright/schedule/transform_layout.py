@@ -13,7 +13,21 @@ from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal
 from tilewright.layout.primitives import Fold, Reorder, Unfold
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, walk
+from tilewright.loops.ir import (
+    Block,
+    BlockIter,
+    For,
+    Func,
+    If,
+    IterKind,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    blocks,
+    map_children,
+    walk,
+)
 from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_no_races
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
@@ -215,8 +229,8 @@ def _rewrite_accesses(s: Stmt, enclosing: tuple[For, ...], change: LayoutChange)
             inner = (*enclosing, s)
             hints = tuple(_rewrite_prefetch(p, inner, change) for p in s.prefetches)
             return replace(s, body=_rewrite_accesses(s.body, inner, change), prefetches=hints)
-        case Seq():
-            return Seq(tuple(_rewrite_accesses(c, enclosing, change) for c in s.stmts))
+        case Seq() | If():
+            return map_children(s, lambda c: _rewrite_accesses(c, enclosing, change))
         case Block():
             untouched = s.name == change.rebuilt or all(a.buffer != change.old for a in accesses(s))
             return s if untouched else rewrite_block_accesses(s, enclosing, change)

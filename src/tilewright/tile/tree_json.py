@@ -17,8 +17,8 @@ from enum import StrEnum
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
-from tilewright.errors import Defect, TreeError
-from tilewright.layout.strict_json import load_bounded_json
+from tilewright.errors import TreeError
+from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
 from tilewright.tile.tree import (
     CacheRead,
     CacheWrite,
@@ -79,11 +79,7 @@ def loads(text: str | bytes, where: str = "tile tree") -> TileTree:
     Raises:
         TreeError: the text is no tree; lists every problem.
     """
-    try:
-        data = load_bounded_json(text, MAX_BYTES)
-    except ValueError as e:
-        raise TreeError([Defect("tree", "", str(e))], where=where) from None
-    return decode(data, where)
+    return decode(load_document(text, MAX_BYTES, TreeError, where), where)
 
 
 def decode(data: object, where: str = "tile tree") -> TileTree:
@@ -92,65 +88,53 @@ def decode(data: object, where: str = "tile tree") -> TileTree:
     Raises:
         TreeError: the values are no tree; lists every problem.
     """
-    reader = _Reader()
+    reader = _Reader("tree")
     tree = reader.tree(data)
     if reader.problems or tree is None:
         raise TreeError(reader.problems, where=where)
     return tree
 
 
-class _Reader:
+class _Reader(DocumentReader):
     """Reads trees and collects problems."""
-
-    def __init__(self) -> None:
-        self.problems: list[Defect] = []
 
     def tree(self, data: Any) -> TileTree | None:
         """The tree, or None and problems."""
-        if not isinstance(data, dict):
-            self._report("", f"expected an object, got {_shorten(data)}")
+        values = self.header(data, ("format", "version", "staging", "body"), VERSION)
+        if values is None:
             return None
-        values: dict[str, Any] = data
-        for name, expected in (("format", FORMAT), ("version", VERSION)):
-            if values.get(name) != expected or isinstance(values.get(name), bool):
-                self._report(name, f"expected {expected!r}, got {_shorten(values.get(name))}")
-        for name in sorted(values.keys() - {"format", "version", "staging", "body"}):
-            self._report(_shorten(name), "there is no such field; there are format, version, staging, body")
         types = get_type_hints(TileTree)
         return TileTree(*(self._value(types[x], values.get(x), x, 0) for x in ("body", "staging")))
-
-    def _report(self, where: str, what: str, hint: str = "") -> None:
-        self.problems.append(Defect("tree", where, what, hint))
 
     def _list(self, data: Any, where: str) -> list[Any]:
         if isinstance(data, list):
             return data
-        self._report(where, f"expected a list, got {_shorten(data)}")
+        self.report(where, f"expected a list, got {abbreviate(data)}")
         return []
 
     def _fields(self, cls: type[Any], data: Any, where: str, depth: int) -> Any:
         """An object of a class from the values of its attributes; None and problems where there is none."""
         if not isinstance(data, dict):
-            self._report(where, f"expected an object, got {_shorten(data)}")
+            self.report(where, f"expected an object, got {abbreviate(data)}")
             return None
         values: dict[str, Any] = {**data}
         types = get_type_hints(cls)
         attributes = {_JSON_NAMES.get(f.name, f.name): f for f in fields(cls)}
         for name in sorted(values.keys() - attributes.keys() - {"kind"}):
-            self._report(where, f"there is no field {_shorten(name)}; there are {', '.join(attributes)}")
+            self.report(where, f"there is no field {abbreviate(name)}; there are {', '.join(attributes)}")
         read: dict[str, Any] = {}
         count = len(self.problems)
         for name, f in attributes.items():
             if name in values:
                 read[f.name] = self._value(types[f.name], values[name], f"{where}, {name}", depth)
             elif f.default is MISSING:
-                self._report(where, f"the field `{name}` is missing")
+                self.report(where, f"the field `{name}` is missing")
         return cls(**read) if len(self.problems) == count else None
 
     def _value(self, declared: Any, data: Any, where: str, depth: int) -> Any:
         """A value of a declared type: a tuple, a union of classes, a class, an enumeration, a number or text."""
         if depth > MAX_DEPTH:
-            self._report(where, f"more than {MAX_DEPTH} loops are nested")
+            self.report(where, f"more than {MAX_DEPTH} loops are nested")
             return None
         options = get_args(declared)
         if get_origin(declared) is tuple:
@@ -169,22 +153,17 @@ class _Reader:
         kind: Any = data.get("kind") if isinstance(data, dict) else None
         if isinstance(kind, str) and kind in kinds:
             return self._fields(kinds[kind], data, where, depth)
-        self._report(where, f"expected an object whose `kind` is one of {', '.join(kinds)}, got {_shorten(data)}")
+        self.report(where, f"expected an object whose `kind` is one of {', '.join(kinds)}, got {abbreviate(data)}")
         return None
 
     def _scalar(self, declared: type[Any], data: Any, where: str) -> Any:
         if issubclass(declared, StrEnum):
             if isinstance(data, str) and data in tuple(declared):
                 return declared(data)
-            self._report(where, f"expected one of {', '.join(declared)}, got {_shorten(data)}")
+            self.report(where, f"expected one of {', '.join(declared)}, got {abbreviate(data)}")
         elif type(data) is not declared:
             names = {str: "text", bool: "true or false", int: "a whole number"}
-            self._report(where, f"expected {names[declared]}, got {_shorten(data)}")
+            self.report(where, f"expected {names[declared]}, got {abbreviate(data)}")
         elif declared is int and not 0 <= data <= MAX_SIZE:
-            self._report(where, f"expected a number within 0..{MAX_SIZE}, got {data}")
+            self.report(where, f"expected a number within 0..{MAX_SIZE}, got {data}")
         return data
-
-
-def _shorten(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -13,7 +13,7 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_non_negative
 from tilewright.expr.nodes import Binary, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, loads, post_order
-from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt
+from tilewright.loops.ir import Block, For, Func, If, LoopKind, Seq, Stmt, map_children
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_loop
 from tilewright.verify.diagnostics import Diagnostic
@@ -57,9 +57,8 @@ def drop_stale_prefetches(func: Func) -> Func:
                 if body is s.body and prefetches == s.prefetches:
                     return s
                 return replace(s, prefetches=prefetches, body=body)
-            case Seq():
-                stmts = tuple(visit(c, in_scope, bounds) for c in s.stmts)
-                return s if all(a is b for a, b in zip(stmts, s.stmts, strict=True)) else Seq(stmts)
+            case Seq() | If():
+                return map_children(s, lambda c: visit(c, in_scope, bounds))
             case Block():
                 return s
 

@@ -4,6 +4,8 @@ Checked in this order; the first group with a problem ends the verification and 
   * structure (`well_formed.py`): unique names, sequences in normal form, declared variables and buffers, scopes;
   * types (`well_formed.py`): stored values have the buffer's type, operands agree, indices and sizes are int64,
     conditions bool;
+  * branches (`merge_copies.py`): the arms of every branch are copies of one statement, so that all further checks are
+    those of a program without branches;
   * overflow (`index_overflow.py`): numbers computed from literals and loop variables stay below 2^62;
   * order (`well_formed.py`): internal buffers are written before they are read;
   * memory scopes (`memory_scopes.py`): register buffers have literal shapes and are indexed by literals and by
@@ -22,13 +24,14 @@ are sound but incomplete: a correct program with an unusual binding may be rejec
 element of an internal buffer is written before it is read (only that an earlier block writes the buffer).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 
 from tilewright.errors import VerifyError
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.empty_reductions import initialize_empty_reductions
-from tilewright.loops.ir import Block, Func, walk
+from tilewright.loops.ir import Block, Func, If, walk
+from tilewright.loops.printer import show_stmt
 from tilewright.verify import (
     coverage,
     domains,
@@ -41,6 +44,7 @@ from tilewright.verify import (
     well_formed,
 )
 from tilewright.verify.diagnostics import Diagnostic
+from tilewright.verify.merge_copies import merge_copies
 
 
 def verify(func: Func, *, registers: bool = True) -> None:
@@ -54,6 +58,8 @@ def verify(func: Func, *, registers: bool = True) -> None:
     Raises:
         VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
+    _check(func, (lambda: well_formed.find_structure_errors(func), lambda: well_formed.find_type_errors(func)))
+    func = merge_copies(func)
     contexts = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
 
     @cache
@@ -61,8 +67,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         return (*contexts, *_empty_reduction_blocks(func))
 
     groups = (
-        lambda: well_formed.find_structure_errors(func),
-        lambda: well_formed.find_type_errors(func),
+        lambda: _find_branches(func),
         lambda: index_overflow.find_overflows(func),
         lambda: well_formed.find_reads_before_writes(func),
         lambda: memory_scopes.find_memory_scope_errors(func, contexts, registers),
@@ -74,10 +79,24 @@ def verify(func: Func, *, registers: bool = True) -> None:
         lambda: races.find_races(func, contexts),
         lambda: coverage.find_coverage_errors(func, contexts),
     )
+    _check(func, groups)
+
+
+def _check(func: Func, groups: Iterable[Callable[[], Iterable[Diagnostic]]]) -> None:
+    """Reports the first group of checks with a problem."""
     for group in groups:
         diagnostics = list(dict.fromkeys(group()))
         if diagnostics:
             raise _to_error(func, diagnostics)
+
+
+def _find_branches(func: Func) -> Iterator[Diagnostic]:
+    """Branches whose arms are not copies of one statement."""
+    for s, _ in walk(func.body):
+        if isinstance(s, If):
+            what = "the arms of a branch are not proved to be copies of one statement"
+            hint = "express the condition as predicates of blocks"
+            yield Diagnostic(f"branch on {s.condition}", what, show_stmt(s), hint)
 
 
 def _empty_reduction_blocks(func: Func) -> Iterator[BlockContext]:

@@ -8,7 +8,7 @@ from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, MemoryScope, Select, Symbol, Unary, Var
 from tilewright.expr.traversal import loads, post_order
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, For, Func, Seq, Stmt, Store
+from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_buffer, show_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
@@ -49,6 +49,10 @@ def _find_scope_errors(s: Stmt, in_scope: set[Var], buffers: dict[str, Buffer]) 
                 yield Diagnostic("a sequence", f"has {len(stmts)} statements or a sequence inside", show_stmt(s))
             for child in stmts:
                 yield from _find_scope_errors(child, in_scope, buffers)
+        case If():
+            yield from _find_undefined((s.condition,), in_scope, set(), "a branch", s)
+            yield from _find_scope_errors(s.then, in_scope, buffers)
+            yield from _find_scope_errors(s.otherwise, in_scope, buffers)
         case For():
             yield from _find_undefined((s.extent,), in_scope, set(), f"loop {s.var.name!r}", s)
             yield from _find_undefined(
@@ -104,6 +108,8 @@ def find_type_errors(func: Func) -> Iterator[Diagnostic]:
             yield from _check_type(s.extent, int64, "the extent", f"loop {s.var.name!r}", s)
             for prefetch in s.prefetches:
                 yield from _check_type(prefetch, prefetch.dtype, "a hint", f"loop {s.var.name!r}", s)
+        elif isinstance(s, If):
+            yield from _check_type(s.condition, boolean, "the condition", "a branch", s)
         elif isinstance(s, Block):
             where = f"block {s.name!r}"
             yield from _check_type(s.predicate, boolean, "the predicate", where, s)

@@ -4,8 +4,10 @@ Reductions, with lanes along results or along the reduction, and element-wise wo
 blocks become programs of several stages (`rowwise_programs.py`). Where a kernel is both, all are ranked together.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
@@ -168,22 +170,21 @@ DEFAULT_ANNEALING = Annealing()
 
 
 @dataclass(frozen=True, slots=True)
-class Roller:
-    """The optimizer `roller`.
+class _Constructor(ABC):
+    """An optimizer that constructs programs for a machine.
 
     Attributes:
         machine: the machine to construct for; by default the description that fits the task's target.
     """
 
     machine: Machine | None = None
-    name: str = "roller"
 
-    def for_machine(self, machine: Machine) -> "Roller":
+    def for_machine(self, machine: Machine) -> Self:
         """The same optimizer for a machine."""
         return replace(self, machine=machine)
 
     def construct(self, task: Task) -> ConstructionResult | None:
-        """The best programs of all sketches, best first; None where the kernel has none.
+        """The best programs, best first; None where the kernel has none.
 
         Raises:
             MachineError: programs cannot be constructed for the machine.
@@ -191,13 +192,11 @@ class Roller:
         machine = self.machine or machine_for(task.target)
         caches(machine)
         problem = problem_for(task)
-        if problem is None:
-            return _construction([], task, machine, ())
-        sketches = search_spaces(problem, task, machine)
-        paths = [grow(space) for space in sketches]
-        ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
-        candidates = [(sketch, sizes, mean_time(problem, sketch, sizes, machine)) for sketch, sizes in ends]
-        return _construction(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
+        return _construction([], task, machine, ()) if problem is None else self._explore(problem, task, machine)
+
+    @abstractmethod
+    def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+        """The best programs of a tile problem."""
 
     def schedule(self, construction: ConstructionResult | None, task: Task) -> Schedule | None:
         """The schedule of the best program that can be lowered; None without one."""
@@ -209,35 +208,33 @@ class Roller:
 
 
 @dataclass(frozen=True, slots=True)
-class Gensor:
-    """The optimizer `gensor`.
+class Roller(_Constructor):
+    """The optimizer `roller`: the ends of the growth paths of all sketches."""
+
+    name: str = "roller"
+
+    def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+        sketches = search_spaces(problem, task, machine)
+        paths = [grow(space) for space in sketches]
+        ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
+        candidates = [(sketch, sizes, mean_time(problem, sketch, sizes, machine)) for sketch, sizes in ends]
+        return _construction(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
+
+
+@dataclass(frozen=True, slots=True)
+class Gensor(_Constructor):
+    """The optimizer `gensor`: the best states of all walks and local searches.
 
     Attributes:
-        machine: the machine to construct for; by default the description that fits the task's target.
         annealing: parameters of the walks.
         seed: of the random numbers.
     """
 
-    machine: Machine | None = None
     annealing: Annealing = DEFAULT_ANNEALING
     seed: int = 0
     name: str = "gensor"
 
-    def for_machine(self, machine: Machine) -> "Gensor":
-        """The same optimizer for a machine."""
-        return replace(self, machine=machine)
-
-    def construct(self, task: Task) -> ConstructionResult | None:
-        """The best states of all walks and local searches, best first; None where the kernel has none.
-
-        Raises:
-            MachineError: programs cannot be constructed for the machine.
-        """
-        machine = self.machine or machine_for(task.target)
-        caches(machine)
-        problem = problem_for(task)
-        if problem is None:
-            return _construction([], task, machine, ())
+    def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
         # walks and first searches use representative sizes; mean times over samples rank their results
         sketches = search_spaces(replace(problem, samples=()), task, machine)
         paths = [grow(space) for space in sketches]
@@ -263,14 +260,6 @@ class Gensor:
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
-
-    def schedule(self, construction: ConstructionResult | None, task: Task) -> Schedule | None:
-        """The schedule of the best program that can be lowered; None without one."""
-        return best_schedule(construction, task, self.machine)
-
-    def optimize(self, task: Task) -> Schedule | None:
-        """The schedule of the best program; None where there is none."""
-        return self.schedule(self.construct(task), task)
 
 
 def problem_for(task: Task) -> Problem | None:

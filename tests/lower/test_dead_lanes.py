@@ -5,9 +5,9 @@ import pytest
 from tests.codegen.native import TARGETS, check
 
 from tilewright.codegen import emit_llvm
-from tilewright.codegen.dead_lanes import dead_lane_buffers
 from tilewright.loops.ir import Func
 from tilewright.loops.parser import parse
+from tilewright.lower.dead_lanes import dead_lane_buffers
 from tilewright.machine import Target
 
 TILE = """

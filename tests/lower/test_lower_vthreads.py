@@ -7,12 +7,12 @@ from tests.loops.scheduled_matmuls import SCHEDULED_MATMULS
 from tests.schedule.functions import CHAIN, SCALE, WIDE, run
 
 from tilewright.codegen import emit_llvm
-from tilewright.codegen.lower_vthreads import lower_vthreads
 from tilewright.errors import TargetError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import GPU_AXES, Func, LoopKind
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
+from tilewright.lower.lower_vthreads import lower_vthreads
 from tilewright.machine import Target
 from tilewright.schedule.annotate import bind, parallel, vectorize, virtual_thread
 from tilewright.schedule.compute_at import compute_at

@@ -15,7 +15,7 @@ from dataclasses import replace
 from tilewright.errors import TargetError
 from tilewright.expr.nodes import Var
 from tilewright.expr.traversal import free_vars
-from tilewright.loops.ir import GPU_AXES, Block, For, Func, LoopKind, Seq, Stmt, walk
+from tilewright.loops.ir import GPU_AXES, Block, For, Func, If, LoopKind, Seq, Stmt, map_children, walk
 from tilewright.machine import Target
 from tilewright.schedule.rewrite_tree import substitute_vars
 
@@ -40,8 +40,8 @@ def _lower(s: Stmt) -> Stmt:
     match s:
         case Block():
             return s
-        case Seq(stmts):
-            return Seq(tuple(_lower(x) for x in stmts))
+        case Seq() | If():
+            return map_children(s, _lower)
         case For():
             body = _lower(s.body)
             return _SunkLoop(s).sink_into(body) if s.kind is LoopKind.VTHREAD else replace(s, body=body)
@@ -57,8 +57,8 @@ class _SunkLoop:
     def sink_into(self, s: Stmt) -> Stmt:
         """The statement with the loop around every innermost statement."""
         match s:
-            case Seq(stmts):
-                return Seq(tuple(self.sink_into(x) for x in stmts))
+            case Seq():
+                return map_children(s, self.sink_into)
             case For() if self.loop.var not in free_vars(s.extent) and not _is_vector_of_block(s):
                 hints = tuple(p for p in s.prefetches if self.loop.var not in free_vars(p))
                 return replace(s, body=self.sink_into(s.body), prefetches=hints)

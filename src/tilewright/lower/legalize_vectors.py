@@ -7,11 +7,11 @@ of whole vectors and a remainder: one masked vector where the target has mask re
 from dataclasses import replace
 
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
-from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.operations import conjunction
-from tilewright.loops.ir import Block, For, Func, LoopKind, Seq, Stmt, Store, seq
+from tilewright.loops.ir import Block, For, Func, If, LoopKind, Seq, Stmt, map_children, seq
 from tilewright.machine import Target
+from tilewright.schedule.rewrite_tree import map_blocks, substitute_vars
 
 
 def legalize_vectors(func: Func, target: Target) -> Func:
@@ -21,8 +21,8 @@ def legalize_vectors(func: Func, target: Target) -> Func:
 
 def _legalize(s: Stmt, target: Target) -> Stmt:
     match s:
-        case Seq(stmts):
-            return Seq(tuple(_legalize(x, target) for x in stmts))
+        case Seq() | If():
+            return map_children(s, lambda x: _legalize(x, target))
         case Block():
             return s
         case For():
@@ -79,28 +79,9 @@ def _remainder_widths(size: int, target: Target) -> list[tuple[int, int]]:
 
 def _substitute_lane(loop: For, position: Expr, suffix: str, condition: Expr | None = None) -> Stmt:
     """The loop's body with its variable replaced, in blocks with names of their own."""
-    mapping = {loop.var: position}
 
-    def substituted_store(s: Store) -> Store:
-        return Store(s.buffer, tuple(substitute(i, mapping) for i in s.indices), substitute(s.value, mapping))
+    def renamed(block: Block) -> Block:
+        predicate = block.predicate if condition is None else conjunction(block.predicate, condition)
+        return replace(block, name=block.name + suffix, predicate=predicate)
 
-    def substituted(s: Stmt) -> Stmt:
-        match s:
-            case Seq(stmts):
-                return Seq(tuple(substituted(x) for x in stmts))
-            case For():
-                hints = s.prefetches_with(lambda e: substitute(e, mapping))
-                return replace(s, extent=substitute(s.extent, mapping), body=substituted(s.body), prefetches=hints)
-            case Block():
-                iters = tuple(replace(i, binding=substitute(i.binding, mapping)) for i in s.iters)
-                predicate = substitute(s.predicate, mapping)
-                return replace(
-                    s,
-                    name=s.name + suffix,
-                    iters=iters,
-                    body=substituted_store(s.body),
-                    init=None if s.init is None else substituted_store(s.init),
-                    predicate=predicate if condition is None else conjunction(predicate, condition),
-                )
-
-    return substituted(loop.body)
+    return map_blocks(substitute_vars(loop.body, {loop.var: position}), renamed)

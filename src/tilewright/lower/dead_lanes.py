@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.codegen.resolve_block import ResolvedBlock, resolve_block
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, MemoryScope, Var, const
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, For, Func, LoopKind
 from tilewright.loops.ir import walk as walk_statements
+from tilewright.lower.resolve_block import ResolvedBlock, resolve_block
 
 _LANE, _ZERO, _ONE = Var("lane"), const(0), const(1)
 
