@@ -27,8 +27,8 @@ TilingExpression = tuple[TiledLoop, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class ChainProgram:
-    """What is chosen for a fused chain: its loops over tiles, and the size of every tile.
+class ChainTiling:
+    """How a fused chain is tiled: its loops over tiles, and the size of every tile.
 
     Attributes:
         expression: the loops; an axis of the chain that has no loop here is one tile.
