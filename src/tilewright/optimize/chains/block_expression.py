@@ -41,8 +41,8 @@ class BlockExpression:
 def bind_grid(chain: Chain, expression: TilingExpression) -> BlockExpression:
     """An expression with its spatial loops bound to the grid: those around which everything else is nested.
 
-    A loop in a scope with others stays where it is: `mn(k,h)` computes a tile of C once for all tiles of h, and h in the
-    grid would compute it once for each.
+    A loop in a scope with others stays where it is: `mn(k,h)` computes a tile of C once for all tiles of h, and h in
+    the grid would compute it once for each.
     """
     grid: list[str] = []
     kept: list[str] = []

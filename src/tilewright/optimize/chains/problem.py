@@ -66,6 +66,10 @@ class ChainTensor:
         """The axes that index it."""
         return frozenset(axis for dim in self.dims for axis, _ in dim)
 
+    def occurrences(self, axis: str) -> int:
+        """In how many dimensions an axis occurs."""
+        return sum(a == axis for dim in self.dims for a, _ in dim)
+
 
 @dataclass(frozen=True, slots=True)
 class ChainWork:
@@ -133,6 +137,10 @@ class Chain:
     def statement(self, name: str) -> ChainStatement:
         """The statement of a name."""
         return next(s for s in self.statements if s.name == name)
+
+    def extent(self, dim: DimIndex) -> int:
+        """Points of a dimension that is indexed so."""
+        return 1 + sum(c * (self.axis(a).extent - 1) for a, c in dim)
 
     @cached_property
     def batch(self) -> tuple[str, ...]:
