@@ -9,7 +9,7 @@ last one along an axis may be smaller.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +110,13 @@ class ChainModel:
         work = moved / self.resources.gbs + flops / self.resources.gflops
         nanoseconds = work * (blocks + units) / blocks
         return Estimate(moved, flops, blocks, self.footprint(tiles), nanoseconds)
+
+    def times(self, tiles: Tiles) -> Values:
+        """Nanoseconds of candidates: where sizes are symbolic, the geometric means over the samples of the chain."""
+        if not self.chain.samples:
+            return self.estimate(tiles).nanoseconds
+        samples = [replace(self, chain=sample).estimate(tiles).nanoseconds for sample in self.chain.samples]
+        return np.exp(np.mean(np.log(samples), axis=0))
 
     def footprint(self, tiles: Tiles) -> Values:
         """Bytes of the tiles that a block keeps at a time: one per tensor, and all partial tiles of a result that is

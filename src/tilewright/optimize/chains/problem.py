@@ -31,6 +31,7 @@ class ChainAxis:
         is_whole: whether it has to be one tile: a statement needs the finished result of a reduction along it before it
             goes along it itself.
         granule: tiles are multiples of so many points.
+        largest: the largest extent of a symbolic axis that tiles are chosen for.
     """
 
     name: str
@@ -39,6 +40,7 @@ class ChainAxis:
     is_batch: bool = False
     is_whole: bool = False
     granule: int = GRANULE
+    largest: int = 0
 
     @property
     def is_single_tile(self) -> bool:
@@ -121,10 +123,12 @@ class Chain:
     Attributes:
         axes: in the order of their first statement.
         statements: in the order of execution.
+        samples: the chain at sampled sizes of its symbols; () where all are literal.
     """
 
     axes: tuple[ChainAxis, ...]
     statements: tuple[ChainStatement, ...]
+    samples: "tuple[Chain, ...]" = field(default=(), compare=False, repr=False)
     _by_name: dict[str, ChainAxis] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -74,9 +74,9 @@ def tile_options(axis: ChainAxis) -> TileOptions:
         return (1,)
     if axis.is_single_tile:
         return (axis.extent,)
-    steps = range(axis.granule, axis.granule * ceil(axis.extent / axis.granule), axis.granule)
-    last = axis.extent if not axis.is_symbolic else axis.granule * ceil(axis.extent / axis.granule)
-    return (*steps, last)
+    count = ceil(max(axis.extent, axis.largest) / axis.granule)
+    options = range(axis.granule, axis.granule * count + 1, axis.granule)
+    return tuple(options) if axis.is_symbolic else (*options[:-1], axis.extent)
 
 
 def unpadded_options(axis: ChainAxis) -> TileOptions:
@@ -87,8 +87,7 @@ def unpadded_options(axis: ChainAxis) -> TileOptions:
     """
     options = tile_options(axis)
     if axis.is_symbolic:
-        powers = tuple(t for t in options if t % axis.granule == 0 and (t // axis.granule).bit_count() == 1)
-        return powers or options[:1]
+        return tuple(t for t in options if (t // axis.granule).bit_count() == 1)
     if axis.extent.bit_count() == 1:
         return tuple(t for t in options if axis.extent % t == 0)
     limit = MAX_PADDING

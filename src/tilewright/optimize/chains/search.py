@@ -186,7 +186,7 @@ def _estimates(space: ChainSpace, population: _Population) -> Values:
     result = np.zeros(len(population.positions))
     for k, model in enumerate(space.models):
         own = population.expressions == k
-        result[own] = model.estimate(space.tiles(population.positions[own])).nanoseconds
+        result[own] = model.times(space.tiles(population.positions[own]))
     return result
 
 
