@@ -20,21 +20,37 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import LoopKind
-from tilewright.machine.model import Machine
 from tilewright.machine.calibration_store import machine_for
+from tilewright.machine.model import Machine
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression
 from tilewright.optimize.chains.placement import Path, Placed, live_loops, rightmost_path, scope_items, stage_paths
 from tilewright.optimize.chains.register_tiles import RegisterTile, TileAxis, best_register_tile
 from tilewright.optimize.chains.stages import PLACE, ChainStage, ChainStages, Operand, StageKind
 from tilewright.optimize.strides import is_literal, load_stride
 from tilewright.optimize.task import Task
-from tilewright.tile.tree import CacheRead, CacheWrite, Compute, Inline, Loop, Node, RFactor, Staging, TileTree, nest
+from tilewright.tile.tree import (
+    CacheRead,
+    CacheWrite,
+    Compute,
+    Inline,
+    Loop,
+    LoopPart,
+    Node,
+    Partition,
+    RFactor,
+    Staging,
+    TileTree,
+    nest,
+)
 
 ROW_VECTORS = 4
 """Vectors of rows that element-wise work and reductions of rows compute at a time."""
 
 TRANSPOSED_ROWS = 8
 """Rows of a block that is transposed in registers, of a vector's columns; see `tile/reduction_tree.py`."""
+
+REMAINDER_ROWS = 8
+"""Rows of the register tiles that cover what whole tiles of rows leave over; single rows cover the rest."""
 
 UNROLLED, VECTORIZED = LoopKind.UNROLLED, LoopKind.VECTORIZED
 STACK, REGISTER = MemoryScope.STACK, MemoryScope.REGISTER
@@ -54,12 +70,34 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
             why. Whether buffers fit the stack is checked when the tree is lowered.
     """
     chain = ChainStages.of(task.func)
+    tiles, along_rows = dict(tiling.tiles), _runs_along_rows(chain)
     loops = live_loops(tiling, chain)
-    builder = _TreeBuilder(
-        chain, dict(tiling.tiles), loops, task.target.lanes(32), machine or machine_for(task.target), parallel,
-        _runs_along_rows(chain),
-    )  # fmt: skip
-    return builder.tree()
+    trees: list[TileTree] = []
+    heights = (tiles[chain.row],) if along_rows else row_heights(chain.points(chain.row), tiles[chain.row])
+    for height in heights:
+        builder = _TreeBuilder(
+            chain, {**tiles, chain.row: height}, loops, task.target.lanes(32), machine or machine_for(task.target),
+            parallel, along_rows,
+        )  # fmt: skip
+        trees.append(builder.tree())
+    if len(trees) == 1:
+        return trees[0]
+    parts = tuple(LoopPart(height, tree.body) for height, tree in zip(heights, trees, strict=True))
+    return TileTree((Partition(chain.row, parts),), trees[0].staging)
+
+
+def row_heights(rows: int | None, tile: int) -> tuple[int, ...]:
+    """Heights of the tiles of rows, falling: whole tiles, and what they leave over, without conditions on rows.
+
+    Args:
+        rows: the number of rows; None where it is symbolic.
+        tile: rows of a whole tile.
+    """
+    if rows is None:
+        return tuple(h for h in (tile, REMAINDER_ROWS, 1) if h == tile or h < tile)
+    rest = rows % tile
+    parts = (tile if rows >= tile else 0, rest // REMAINDER_ROWS * REMAINDER_ROWS, rest % REMAINDER_ROWS)
+    return tuple(h for h in parts if h)
 
 
 def _runs_along_rows(chain: ChainStages) -> bool:
@@ -260,19 +298,28 @@ class _TreeBuilder:
         lane, rows = (row, column) if self.along_rows else (column or row, row if column else None)
         tile = self._register_tile(stage, path, lane, rows)
         steps = stage.reduced[0]
-        over_tiles = [Loop(a, 1, ()) for a in others if a is not None]
-        over_tiles += self._loop(lane, tile.lanes, path)
-        over_tiles += [] if rows is None else self._loop(rows, tile.rows, path)
+        around = [Loop(a, 1, ()) for a in others if a is not None]
+        around += self._loop(lane, tile.lanes, path)
         over_steps = [Loop(steps, tile.steps, ()), Loop(steps, 1, (), UNROLLED)]
         over_steps = over_steps if tile.steps > 1 else [Loop(steps, 1, ())]
-        points = [Loop(rows, 1, (), UNROLLED)] if rows is not None and tile.rows > 1 else []
-        points += [] if self._points(lane, path).points == 1 else [Loop(lane, 1, (), VECTORIZED)]
-        sums = nest([*over_steps, *points], Compute(self._leaf(stage, path), REGISTER, lane))
-        return nest(over_tiles, *sums, *nest(points, self._stored(stage, epilogue, lane, is_split, steps)))
+        lanes = [] if self._points(lane, path).points == 1 else [Loop(lane, 1, (), VECTORIZED)]
+        leaf = Compute(self._leaf(stage, path), REGISTER, lane)
+        stored = self._stored(stage, epilogue, lane, is_split, steps)
 
-    def _stored(
-        self, stage: ChainStage, epilogue: ChainStage | None, lane: str, is_split: bool, steps: str
-    ) -> Compute:
+        def register_tile(height: int) -> tuple[Node, ...]:
+            points = [*([Loop(rows, 1, (), UNROLLED)] if rows is not None and height > 1 else []), *lanes]
+            return (*nest([*over_steps, *points], leaf), *nest(points, stored))
+
+        if rows is None:
+            return nest(around, *register_tile(1))
+        total = self._points(rows, path).points
+        rest = 0 if total is None or is_split else total % tile.rows
+        if not rest:
+            return nest([*around, *self._loop(rows, tile.rows, path)], *register_tile(tile.rows))
+        parts = tuple(LoopPart(h, nest([Loop(rows, h, ())], *register_tile(h))) for h in (tile.rows, rest))
+        return nest(around, Partition(rows, parts))
+
+    def _stored(self, stage: ChainStage, epilogue: ChainStage | None, lane: str, is_split: bool, steps: str) -> Compute:
         """The statement that takes a register tile's results; adds its staging."""
         is_last = stage is self.chain.last
         if is_last:
@@ -339,9 +386,7 @@ class _TreeBuilder:
         single = TileAxis(1, False)
         return [Loop(a, 1, ()) for a in (self.chain.row, *self._columns(final)) if self._points(a, path) == single]
 
-    def _transposing_loops(
-        self, axes: tuple[str, str], points: Sequence[TileAxis], rows_are_lanes: bool
-    ) -> list[Loop]:
+    def _transposing_loops(self, axes: tuple[str, str], points: Sequence[TileAxis], rows_are_lanes: bool) -> list[Loop]:
         """Loops over blocks that code generation transposes in registers: lanes along the first axis, and an unrolled
         loop over columns along the second, which is the contiguous one of what is read."""
         lane, column = axes

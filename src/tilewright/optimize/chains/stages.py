@@ -187,7 +187,7 @@ def _without(func: Func, stages: Sequence[ChainStage], inlined: Sequence[str], r
     for stage in stages:
         if stage.name in inlined:
             if stage.kind is not StageKind.ELEMENTWISE:
-                what = f"{stage.name!r} has no axis {row!r} of rows, and is {stage.kind}: only element-wise work is inlined"
+                what = f"{stage.name!r} has no axis {row!r} of rows; it is {stage.kind}, expected element-wise work"
                 raise ScheduleError(what, where=PLACE)
             s.do("inline", stage.name)
     return s.func
