@@ -23,8 +23,17 @@ from tilewright.loops.ir import LoopKind
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression
-from tilewright.optimize.chains.placement import Path, Placed, live_loops, rightmost_path, scope_items, stage_paths
-from tilewright.optimize.chains.register_tiles import RegisterTile, TileAxis, best_register_tile
+from tilewright.optimize.chains.placement import (
+    OnlineRole,
+    Path,
+    Placed,
+    live_loops,
+    online_roles,
+    rightmost_path,
+    scope_items,
+    stage_paths,
+)
+from tilewright.optimize.chains.register_tiles import MAX_ROWS, RegisterTile, TileAxis, best_register_tile
 from tilewright.optimize.chains.stages import PLACE, ChainStage, ChainStages, Operand, StageKind
 from tilewright.optimize.strides import is_literal, load_stride
 from tilewright.optimize.task import Task
@@ -52,6 +61,9 @@ TRANSPOSED_ROWS = 8
 REMAINDER_ROWS = 8
 """Rows of the register tiles that cover what whole tiles of rows leave over; single rows cover the rest."""
 
+MIN_ONLINE_ROWS = 4
+"""Rows of a register tile of an online sum that are worth a tile that divides them all."""
+
 UNROLLED, VECTORIZED = LoopKind.UNROLLED, LoopKind.VECTORIZED
 STACK, REGISTER = MemoryScope.STACK, MemoryScope.REGISTER
 
@@ -77,7 +89,7 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
     for height in heights:
         builder = _TreeBuilder(
             chain, {**tiles, chain.row: height}, loops, task.target.lanes(32), machine or machine_for(task.target),
-            parallel, along_rows,
+            parallel, along_rows, online_roles(loops, chain),
         )  # fmt: skip
         trees.append(builder.tree())
     if len(trees) == 1:
@@ -120,6 +132,7 @@ class _TreeBuilder:
         machine: the machine.
         parallel: whether threads share the outermost loops.
         along_rows: whether vectors run along rows.
+        roles: of the stages that read running results.
         staging: statements besides the kernel's blocks.
         copies: the same for those that read an operand, which come last.
     """
@@ -131,6 +144,7 @@ class _TreeBuilder:
     machine: Machine
     parallel: bool
     along_rows: bool
+    roles: Mapping[str, OnlineRole]
     staging: list[Staging] = field(default_factory=list[Staging])
     copies: list[Staging] = field(default_factory=list[Staging])
     nodes: dict[str, tuple[Node, ...]] = field(default_factory=dict[str, tuple[Node, ...]])
@@ -140,12 +154,14 @@ class _TreeBuilder:
         placed = self._place_statements()
         outer = [Loop(a, 1, ()) for a in self.chain.outer]
         body = nest(outer, *self._scope(placed, 0))
-        inlined = [Inline(name) for name in self.chain.inlined]
+        online = (s.name for s in self.chain.stages if self.roles.get(s.name) is OnlineRole.INLINED)
+        # from the last, so that what is inlined has its readers
+        inlined = [Inline(name) for name in (*self.chain.inlined, *reversed(list(online)))]
         return TileTree(self._with_threads(body), (*inlined, *self.staging, *self.copies))
 
     def _place_statements(self) -> list[Placed]:
         """Every stage with its loops; the loops of statements are kept in `nodes`."""
-        chain, paths = self.chain, stage_paths(self.loops, self.chain)
+        chain, paths = self.chain, stage_paths(self.loops, self.chain, self.roles)
         placed: list[Placed] = []
         epilogues: set[str] = set()
 
@@ -154,7 +170,7 @@ class _TreeBuilder:
             placed.append(Placed(order, path, name))
 
         for k, stage in enumerate(chain.stages):
-            if stage.name in epilogues:
+            if stage.name in epilogues or self.roles.get(stage.name) is OnlineRole.INLINED:
                 continue
             path = paths[stage.name]
             if stage.kind is not StageKind.CONTRACTION:
@@ -279,8 +295,13 @@ class _TreeBuilder:
         if broadcast is None:
             raise ScheduleError(f"both operands of {stage.name!r} depend on {lane!r}", where=PLACE)
         steps = stage.reduced[0]
+        height = TileAxis(1, True) if rows is None else self._points(rows, path)
+        if self.roles and height.points is not None:
+            # an online nest has no parts, so that whole tiles have to cover the rows
+            divisors = [h for h in range(MIN_ONLINE_ROWS, MAX_ROWS + 1) if height.points % h == 0]
+            height = replace(height, is_tile=height.is_tile or bool(divisors) or height.points < MIN_ONLINE_ROWS)
         return best_register_tile(
-            TileAxis(1, True) if rows is None else self._points(rows, path),
+            height,
             self._points(lane, path),
             self._points(steps, path),
             self.vector,
@@ -303,6 +324,14 @@ class _TreeBuilder:
         over_steps = [Loop(steps, tile.steps, ()), Loop(steps, 1, (), UNROLLED)]
         over_steps = over_steps if tile.steps > 1 else [Loop(steps, 1, ())]
         lanes = [] if self._points(lane, path).points == 1 else [Loop(lane, 1, (), VECTORIZED)]
+        if stage.name in self.roles:
+            if stage is self.chain.last:
+                self.staging.append(CacheWrite(stage.name, f"{stage.name}.store"))
+            points = [Loop(rows, 1, (), UNROLLED)] if rows is not None and tile.rows > 1 else []
+            over_rows = [] if rows is None else self._loop(rows, tile.rows, path)
+            return nest(
+                [*around, *over_rows, *over_steps, *points, *lanes], Compute(stage.name, STACK, lane, online=True)
+            )
         leaf = Compute(self._leaf(stage, path), REGISTER, lane)
         stored = self._stored(stage, epilogue, lane, is_split, steps)
 
@@ -313,7 +342,7 @@ class _TreeBuilder:
         if rows is None:
             return nest(around, *register_tile(1))
         total = self._points(rows, path).points
-        rest = 0 if total is None or is_split else total % tile.rows
+        rest = 0 if total is None or is_split or self.roles else total % tile.rows
         if not rest:
             return nest([*around, *self._loop(rows, tile.rows, path)], *register_tile(tile.rows))
         parts = tuple(LoopPart(h, nest([Loop(rows, h, ())], *register_tile(h))) for h in (tile.rows, rest))
@@ -349,14 +378,16 @@ class _TreeBuilder:
         if self._reads_columns(stage):
             others, axes = columns[:-1], (row, columns[-1])
             loops = self._transposing_loops(axes, [self._points(a, path) for a in axes], rows_are_lanes=True)
-            return nest([*(Loop(a, 1, ()) for a in others), *loops], Compute(stage.name, STACK, row))
+            return nest(
+                [*(Loop(a, 1, ()) for a in others), *loops], Compute(stage.name, STACK, row, stage.name in self.roles)
+            )
         width = self._lanes(row, path, ROW_VECTORS)
         *tiles, lanes = self._lane_loops(row, width, path) or [None]
         inner = [Loop(a, 1, ()) for a in (*columns, *stage.reduced) if self._points(a, path).points != 1]
         is_reduction = stage.kind is StageKind.ROW_REDUCTION
         loops = [*tiles, *inner] if is_reduction else [*inner, *tiles]
         loops += [] if lanes is None else [lanes]
-        return nest(loops, Compute(stage.name, STACK, row))
+        return nest(loops, Compute(stage.name, STACK, row, stage.name in self.roles))
 
     def _reads_columns(self, stage: ChainStage) -> bool:
         """Whether an element-wise stage reads an operand of the kernel that is contiguous along columns, not rows."""

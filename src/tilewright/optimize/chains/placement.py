@@ -7,10 +7,12 @@ sum comes after the loop over its axis.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from tilewright.errors import ScheduleError
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression
-from tilewright.optimize.chains.stages import PLACE, ChainStages
+from tilewright.optimize.chains.stages import PLACE, ChainStage, ChainStages, StageKind
 
 Path = tuple[TiledLoop, ...]
 """Loops around a statement, outermost first."""
@@ -57,12 +59,61 @@ def rightmost_path(loops: TilingExpression, axes: Collection[str]) -> Path:
     return found
 
 
-def stage_paths(loops: TilingExpression, chain: ChainStages) -> Mapping[str, Path]:
+class OnlineRole(StrEnum):
+    """What a stage is in a loop over tiles of an axis along which rows are reduced (online softmax)."""
+
+    VALUE = "value"
+    """It reads the running maximum; sums read it."""
+
+    SUM = "sum"
+    """It adds values up, and is rescaled whenever the maximum changes."""
+
+    INLINED = "inlined"
+    """It multiplies values by what is complete only after the loop: part of a sum that reads it."""
+
+
+def online_roles(loops: TilingExpression, chain: ChainStages) -> Mapping[str, OnlineRole]:
+    """The stages that run in the loop over a reduction whose running result they read, by name: none where no reduced
+    axis of rows is tiled."""
+    live = {loop.axis for loop in _walk(loops)}
+    roles: dict[str, OnlineRole] = {}
+    for extremum in chain.stages:
+        tiled = [a for a in extremum.reduced if a in live]
+        combined = match_accumulation(extremum.node.body)
+        if (
+            extremum.kind is StageKind.ROW_REDUCTION
+            and tiled
+            and combined is not None
+            and combined[0] in ("max", "min")
+        ):
+            roles |= _roles_after(extremum, tiled[0], chain)
+    return roles
+
+
+def _roles_after(extremum: ChainStage, axis: str, chain: ChainStages) -> Mapping[str, OnlineRole]:
+    """The roles of the stages that depend on the running maximum along an axis."""
+    roles: dict[str, OnlineRole] = {}
+    for stage in chain.stages:
+        running = {extremum.name, *roles} & stage.reads
+        if not running:
+            continue
+        if axis in stage.reduced:
+            roles[stage.name] = OnlineRole.SUM
+        elif axis in stage.axes:
+            is_value = running == {extremum.name}
+            roles[stage.name] = OnlineRole.VALUE if is_value else OnlineRole.INLINED
+        elif any(axis in reader.axes for reader in chain.readers(stage.name)):
+            roles[stage.name] = OnlineRole.INLINED
+    return roles
+
+
+def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str, OnlineRole]) -> Mapping[str, Path]:
     """The loops around every stage of a chain, by its name.
 
     Args:
         loops: those with several iterations.
         chain: the chain.
+        roles: of the stages that read running results.
 
     Raises:
         ScheduleError: a stage would read results that are not complete, or have loops that do not enclose each other.
@@ -71,9 +122,9 @@ def stage_paths(loops: TilingExpression, chain: ChainStages) -> Mapping[str, Pat
     paths: dict[str, Path] = {}
     closed: dict[str, frozenset[str]] = {}
     for stage in chain.stages:
-        closed[stage.name] = frozenset(
-            a for name in stage.reads for a in closed[name] | (set(chain.stage(name).reduced) & live)
-        )
+        needs_all = frozenset(a for name in stage.reads for a in closed[name] | (set(chain.stage(name).reduced) & live))
+        role = roles.get(stage.name)
+        closed[stage.name] = needs_all if role is None else needs_all - set(stage.axes)
         late = sorted(closed[stage.name] & set(stage.axes))
         if late:
             reads = " and ".join(sorted(map(repr, stage.reads)))
@@ -81,6 +132,9 @@ def stage_paths(loops: TilingExpression, chain: ChainStages) -> Mapping[str, Pat
             raise ScheduleError(what, where=PLACE, hint=f"make one tile of {late[0]!r}")
         path = rightmost_path(loops, stage.axes)
         until = next((k for k, loop in enumerate(path) if loop.axis in closed[stage.name]), len(path))
+        if role is not None:
+            # in the loop over the maximum's axis itself
+            until = next((k + 1 for k, loop in enumerate(path) if loop.axis in needs_all), until)
         paths[stage.name] = path[:until]
         missing = sorted((set(stage.reduced) & live) - {loop.axis for loop in path[:until]})
         if missing:
