@@ -10,6 +10,7 @@ from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import THREADED, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_no_races
+from tilewright.schedule.online_reduction import check_contiguous_chunks
 from tilewright.schedule.region import Span, check_domain, over_region, span_of
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
@@ -36,8 +37,9 @@ def cache_value(func: Func, block: str, loop: str, readers: tuple[str, ...] = ()
         readers: blocks that follow in the loop, in whose values the reduction's value occurs, too.
         name: of the buffer; `<block>_value` without it.
 
-    Legality: the reduction is in the loop, in a nest of its own, and so are the readers, after it; its value is no
-    element that is loaded already; its predicate guards tails only; nothing that the value reads is written between
+    Legality: the reduction is in the loop, in a nest of its own, and so are the readers, after it; one
+    iteration of the loop computes a contiguous part of it; its value is no element that is loaded already; its
+    predicate guards tails only; nothing that the value reads is written between
     its new place and the last reader; each reader reads it over the same part of its domain; the loop and those around
     it are serial or parallel, and iterations of these need different elements.
 
@@ -55,8 +57,9 @@ def cache_value(func: Func, block: str, loop: str, readers: tuple[str, ...] = ()
     check_loops(loops, place)
     value = check_cacheable(node, enclosing, place)
     start = _position(target, node, place)
+    spans = {i.var: _needed_span(func, i.binding, enclosing, loops, place) for i in node.iters}
+    check_contiguous_chunks(node, enclosing, len(loops), spans, place)
     domain = tuple(i for i in node.iters if i.var in free_vars(value))
-    spans = {i.var: _span(func, i.binding, enclosing, loops, place) for i in domain}
     used = used_names(func)
     if name is not None:
         check_new_names((name,), used, place)
@@ -69,7 +72,7 @@ def cache_value(func: Func, block: str, loop: str, readers: tuple[str, ...] = ()
         check_domain(other, around, f"{place}, reader {reader!r}")
         last = max(last, _position(target, other, place))
         mapping = match_value(value, other, variables, f"{place}, reader {reader!r}")
-        check_same_part(func, other, around, loops, spans, mapping, place)
+        check_same_part(func, other, around, loops, {v: spans[v] for v in variables}, mapping, place)
         load = Load(cached, tuple(mapping[v] for v in variables))
         rewritten[reader] = _with_value(other, substitute(value, mapping), load)
     check_inputs_unchanged(target, value, start, last, place)
@@ -92,7 +95,8 @@ def check_loops(loops: Sequence[For], place: str) -> None:
     """Checks that the loops are serial or parallel."""
     for x in loops:
         if x.kind is not LoopKind.SERIAL and x.kind not in THREADED:
-            raise ScheduleError(f"loop {x.var.name!r} is {x.kind}", where=place, hint="use it before annotating loops")
+            hint = "use it before loops are annotated"
+            raise ScheduleError(f"loop {x.var.name!r} is {x.kind}", where=place, hint=hint)
 
 
 def check_cacheable(node: Block, enclosing: Sequence[For], place: str) -> Expr:
@@ -121,7 +125,7 @@ def _position(target: For, node: Block, place: str) -> int:
     raise ScheduleError(f"block {node.name!r} is not in the loop", where=place)
 
 
-def _span(func: Func, binding: Expr, enclosing: Sequence[For], loops: Sequence[For], place: str) -> Span:
+def _needed_span(func: Func, binding: Expr, enclosing: Sequence[For], loops: Sequence[For], place: str) -> Span:
     return span_of(binding, enclosing[len(loops) :], loops, func, place)
 
 
@@ -140,7 +144,7 @@ def match_value(value: Expr, reader: Block, variables: Sequence[Var], place: str
                 e is found for e in post_order(reader.body.value)
             ):
                 return mapping
-    raise ScheduleError(f"{value} does not occur in its value {reader.body.value}", where=place)
+    raise ScheduleError(f"{value} does not occur in what it computes", where=place)
 
 
 def check_same_part(
@@ -156,7 +160,7 @@ def check_same_part(
     bindings = {i.var: i for i in reader.iters}
     for var, span in spans.items():
         own = bindings[mapping[var]] if isinstance(mapping[var], Var) else None
-        needed = None if own is None else _span(func, own.binding, enclosing, loops, place)
+        needed = None if own is None else _needed_span(func, own.binding, enclosing, loops, place)
         if needed is None or needed.start is not span.start or needed.size is not span.size:
             what = f"block {reader.name!r} needs other values of {var.name!r} in an iteration than are computed"
             raise ScheduleError(what, where=place)

@@ -13,6 +13,7 @@ from tilewright.errors import ScheduleError
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression
 from tilewright.optimize.chains.stages import PLACE, ChainStage, ChainStages, StageKind
+from tilewright.tile.tree import Node
 
 Path = tuple[TiledLoop, ...]
 """Loops around a statement, outermost first."""
@@ -144,21 +145,23 @@ def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str,
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """Statements with their place.
+class PlacedNest:
+    """The loops of a statement with their place.
 
     Attributes:
-        order: the position of their stage in the chain.
-        path: the loops around them.
-        statement: what they are called in errors.
+        order: the position of the statement in the order of execution.
+        path: the loops over tiles around it.
+        statement: its name.
+        nodes: its loops.
     """
 
     order: float
     path: Path
     statement: str
+    nodes: tuple[Node, ...]
 
 
-def scope_items(placed: Sequence[Placed], depth: int) -> list[tuple[TiledLoop | None, list[Placed]]]:
+def scope_items(placed: Sequence[PlacedNest], depth: int) -> list[tuple[TiledLoop | None, list[PlacedNest]]]:
     """What is executed in a scope, in this order: statements (without a loop), and loops with those inside.
 
     Args:
@@ -168,7 +171,7 @@ def scope_items(placed: Sequence[Placed], depth: int) -> list[tuple[TiledLoop | 
     Raises:
         ScheduleError: a loop would have to be executed before and after other statements.
     """
-    items: list[tuple[TiledLoop | None, list[Placed]]] = []
+    items: list[tuple[TiledLoop | None, list[PlacedNest]]] = []
     for x in sorted(placed, key=lambda p: p.order):
         loop = x.path[depth] if len(x.path) > depth else None
         if loop is not None and items and items[-1][0] is loop:

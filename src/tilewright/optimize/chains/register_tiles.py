@@ -17,7 +17,7 @@ from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch
 from tilewright.tile.rowwise import RowBlocking
 
-MAX_ROWS = 16
+MAX_TILE_ROWS = 16
 """Rows of a register tile."""
 
 MAX_VECTORS = 5
@@ -102,7 +102,7 @@ def _candidates(
     return [
         RegisterTile(r, w, u)
         for w in widths
-        for r in range(1, MAX_ROWS + 1)
+        for r in range(1, MAX_TILE_ROWS + 1)
         if rows.divides(r) and (r == 1 or (r + 1) * -(-w // vector) + 1 <= registers)
         for u in unrolled
     ]

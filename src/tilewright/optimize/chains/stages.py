@@ -114,14 +114,14 @@ class ChainStages:
         stages: the computations in order of execution.
         extents: the points of every axis.
         row: the row axis.
-        inlined: stages that were substituted into their readers, as they have no rows: parts of masks, casts of
+        without_rows: stages that were substituted into their readers, as they have no rows: parts of masks, casts of
             weights.
     """
 
     stages: tuple[ChainStage, ...]
     extents: Mapping[str, Expr]
     row: str
-    inlined: tuple[str, ...] = ()
+    without_rows: tuple[str, ...] = ()
 
     @cached_property
     def outer(self) -> tuple[str, ...]:
@@ -168,24 +168,24 @@ class ChainStages:
         empty = [a for a, n in extents.items() if isinstance(n, Const) and n.value == 0]
         if empty:
             raise ScheduleError(f"axis {empty[0]!r} has no points", where=PLACE)
-        stages = _stages(func, names)
-        row = _row_axis(stages, extents)
-        inlined = tuple(s.name for s in stages if row not in s.spatial)
-        if inlined:
-            stages = _stages(_without(func, stages, inlined, row), names)
-            row = _row_axis(stages, extents)
-        return ChainStages(stages, extents, row, inlined)
+        stages = _chain_stages(func, names)
+        row = _common_row_axis(stages, extents)
+        without_rows = tuple(s.name for s in stages if row not in s.spatial)
+        if without_rows:
+            stages = _chain_stages(_inline_stages(func, stages, without_rows, row), names)
+            row = _common_row_axis(stages, extents)
+        return ChainStages(stages, extents, row, without_rows)
 
 
-def _without(func: Func, stages: Sequence[ChainStage], inlined: Sequence[str], row: str) -> Func:
-    """The function without stages that have no rows.
+def _inline_stages(func: Func, stages: Sequence[ChainStage], names: Sequence[str], row: str) -> Func:
+    """The function with stages that have no rows substituted into their readers.
 
     Raises:
         ScheduleError: one of them can't be substituted into its readers.
     """
     s = Schedule(func)
     for stage in stages:
-        if stage.name in inlined:
+        if stage.name in names:
             if stage.kind is not StageKind.ELEMENTWISE:
                 what = f"{stage.name!r} has no axis {row!r} of rows; it is {stage.kind}, expected element-wise work"
                 raise ScheduleError(what, where=PLACE)
@@ -193,7 +193,7 @@ def _without(func: Func, stages: Sequence[ChainStage], inlined: Sequence[str], r
     return s.func
 
 
-def _stages(func: Func, names: Mapping[str, tuple[str, ...]]) -> tuple[ChainStage, ...]:
+def _chain_stages(func: Func, names: Mapping[str, tuple[str, ...]]) -> tuple[ChainStage, ...]:
     writers = {b.body.buffer.name: b.name for b in blocks(func.body)}
     return tuple(_stage(b, names[b.name], writers) for b in blocks(func.body))
 
@@ -207,7 +207,7 @@ def _stage(node: Block, axes: tuple[str, ...], writers: Mapping[str, str]) -> Ch
     return ChainStage(node, axes, kind, frozenset(x for x in read if x is not None and x != node.name))
 
 
-def _row_axis(stages: Sequence[ChainStage], extents: Mapping[str, Expr]) -> str:
+def _common_row_axis(stages: Sequence[ChainStage], extents: Mapping[str, Expr]) -> str:
     """The innermost axis of the result that indexes the results of all contractions, but only one operand of each.
 
     Raises:
