@@ -54,7 +54,7 @@ class Build:
         """The optimizer of fused chains; None where none are fused."""
         if self.fusion == UNFUSED:
             return None
-        return ChainOptimizer(Variant(self.fusion), self.machine_for(target))
+        return ChainOptimizer(self.fusion, self.machine_for(target))
 
     @property
     def max_error_growth(self) -> float:

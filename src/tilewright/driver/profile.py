@@ -140,7 +140,8 @@ def profile(
     """Compiles a model with clock readings around its kernels, and profiles its calls.
 
     Args:
-        model, shapes, threads, optimizer, progress, layouts, machine, exact, winograd, fusion: as for `tilewright.compile`.
+        model, shapes, threads, optimizer, progress, layouts, machine, exact, winograd, fusion: as for
+            `tilewright.compile`.
         feeds: the inputs, arrays by name.
         seconds: the least total time of the calls; a few calls are made in any case.
 

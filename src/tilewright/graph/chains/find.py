@@ -11,7 +11,7 @@ chain reads, or that alone read its result, belong to it: fused, nothing has to 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tilewright.expr.computation import Computation, View
+from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.pattern import Pattern, pattern_of
 from tilewright.graph.chains.fold_transposes import is_transpose

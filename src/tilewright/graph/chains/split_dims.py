@@ -194,7 +194,9 @@ def _apply(steps: Sequence[Stage], split: _Split) -> list[Stage]:
     return result
 
 
-def _split_computation(c: Computation, positions: Sequence[int], split: _Split, buffer: Callable[[Buffer], Buffer]) -> Computation:
+def _split_computation(
+    c: Computation, positions: Sequence[int], split: _Split, buffer: Callable[[Buffer], Buffer]
+) -> Computation:
     axes = (*c.axes, *c.reduce_axes)
     parts = {p: tuple(Axis(Var(f"{axes[p].var.name}_{k}"), n) for k, n in enumerate(split.factors)) for p in positions}
     whole: dict[Var, Expr] = {axes[p].var: _combined(x) for p, x in parts.items()}

@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from tilewright.cost.tree import tree_time
 from tilewright.errors import ScheduleError, VerifyError
+from tilewright.expr.traversal import loads
+from tilewright.loops.ir import Func, IterKind, blocks
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.chains.chain_tree import chain_tree
@@ -21,6 +23,7 @@ from tilewright.optimize.chains.search import SearchSettings, search
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
+from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import TileTree
 from tilewright.verify.verifier import verify
 
@@ -76,24 +79,22 @@ class ChainConstruction:
         return self
 
 
+_SETTINGS = SearchSettings()
+
+
 @dataclass(frozen=True, slots=True)
 class ChainOptimizer:
     """The optimizer of kernels whose fusion pattern is a chain.
 
     Attributes:
-        variant: the space that is searched; its name is the optimizer's.
+        name: of the variant, the space that is searched.
         machine: the machine to construct for; by default the description that fits the task's target.
         settings: of the search.
     """
 
-    variant: Variant = Variant.MCFUSER
+    name: str = Variant.MCFUSER.value
     machine: Machine | None = None
-    settings: SearchSettings = SearchSettings()
-
-    @property
-    def name(self) -> str:
-        """The variant's name."""
-        return self.variant.value
+    settings: SearchSettings = _SETTINGS
 
     def construct(self, task: Task) -> ChainConstruction:
         """The best programs; none, with the reason, where the chain can't be tiled."""
@@ -101,10 +102,12 @@ class ChainOptimizer:
         construction = ChainConstruction()
         try:
             _check_types(task)
-            chain = extract_chain(task.func, task.samples)
+            chain = extract_chain(_with_row_factors_inlined(task.func), task.samples)
             construction = replace(construction, chain=chain)
-            space = ChainSpace.of(chain, machine, self.variant)
+            space = ChainSpace.of(chain, machine, Variant(self.name))
             construction = replace(construction, counts=space.counts())
+            if not space.models:
+                raise ScheduleError("no tiling expression computes its statements in order", where="fused chain")
             found = search(space, self.settings)
         except ScheduleError as error:
             return replace(construction, refusal=error.what)
@@ -139,6 +142,24 @@ def _check_types(task: Task) -> None:
     others = [b for b in (*task.func.allocs, *task.func.outputs) if b.dtype.name != "float32"]
     if others:
         raise ScheduleError(f"{others[0].name!r} is {others[0].dtype.name}, expected float32", where="fused chain")
+
+
+def _with_row_factors_inlined(func: Func) -> Func:
+    """The loops with element-wise results of rows, such as 1 / sum of a softmax, substituted into their readers.
+
+    A statement that multiplies by one may run in the loop over the reduction that it depends on, as the factor can be
+    applied to the final sum instead; between the two it would have to wait for the end of the loop.
+    """
+    names = axis_names(func)
+    reduced = {b.body.buffer: {a for a, i in zip(names[b.name], b.iters, strict=True) if i.kind is IterKind.REDUCE}
+               for b in blocks(func.body)}  # fmt: skip
+    s = Schedule(func)
+    for b in blocks(func.body):
+        read = {a for x in loads(b.body.value) for a in reduced.get(x.buffer, ())}
+        is_internal = any(x == b.body.buffer for x in func.allocs)
+        if is_internal and not reduced[b.body.buffer] and read and read.isdisjoint(names[b.name]):
+            s.do("inline", b.name)
+    return s.func
 
 
 def _programs(
