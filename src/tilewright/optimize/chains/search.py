@@ -155,14 +155,14 @@ def _random_population(space: ChainSpace, count: int, random: np.random.Generato
             np.stack([random.integers(n, size=count) for n in space.shape], axis=1),
         )
         more = more.take(_fits(space, more))
-        drawn = _joined([drawn, more])
+        drawn = _concatenated([drawn, more])
         if len(drawn.positions) >= count:
             break
     return drawn.take(np.arange(min(count, len(drawn.positions)))) if len(drawn.positions) else _all_that_fit(space)
 
 
 def _all_that_fit(space: ChainSpace) -> _Population:
-    return _joined(
+    return _concatenated(
         [
             every.take(_fits(space, every))
             for k in range(len(space.models))
@@ -172,7 +172,7 @@ def _all_that_fit(space: ChainSpace) -> _Population:
     )
 
 
-def _joined(parts: Sequence[_Population]) -> _Population:
+def _concatenated(parts: Sequence[_Population]) -> _Population:
     return _Population(
         np.concatenate([p.expressions for p in parts]), np.concatenate([p.positions for p in parts], axis=0)
     )
