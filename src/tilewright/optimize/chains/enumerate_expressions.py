@@ -48,14 +48,14 @@ def expressions_of(chain: Chain) -> tuple[TilingExpression, ...]:
 
 def deep_expressions_of(chain: Chain) -> tuple[TilingExpression, ...]:
     """The deep expressions alone: every order of the axes."""
-    return tuple(_orders(chain.loop_axes))
+    return tuple(_loop_orders(chain.loop_axes))
 
 
-def _orders(axes: Sequence[str]) -> Iterator[TilingExpression]:
+def _loop_orders(axes: Sequence[str]) -> Iterator[TilingExpression]:
     if not axes:
         yield ()
     for axis in axes:
-        for inner in _orders([a for a in axes if a != axis]):
+        for inner in _loop_orders([a for a in axes if a != axis]):
             yield nested((axis,), *inner)
 
 

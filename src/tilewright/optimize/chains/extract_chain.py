@@ -74,12 +74,12 @@ class _Extraction:
         """The chain."""
         for b in self.blocks:
             self._check_reads(b)
-        views = [self._view(b) for b in self.blocks]
+        views = [self._reduction_view(b) for b in self.blocks]
         online, whole = running_reads(views)
         statements = tuple(self._statement(b, online.get(b.name, frozenset())) for b in self.blocks)
         count = sum(s.is_contraction for s in statements)
         if count < 2:
-            raise ScheduleError(f"expected two or more contractions, got {count}", where=self._place)
+            raise ScheduleError(f"expected two or more contractions, got {count}", where=self._where)
         batch = self._batch_axes(statements)
         axes = tuple(self._chain_axis(name, batch, whole) for name in dict.fromkeys(self.axes.values()))
         chain = Chain(axes, statements)
@@ -93,7 +93,7 @@ class _Extraction:
         is_symbolic = not isinstance(self.extents[name], Const)
         if is_symbolic and name in whole:
             what = f"axis {name!r} has to be one tile, but its extent {self.extents[name]} is symbolic"
-            raise ScheduleError(what, where=self._place)
+            raise ScheduleError(what, where=self._where)
         extent = self._extent(name, self.samples.representative)
         largest = max(self._extent(name, x) for x in self.samples.shapes) if is_symbolic else extent
         return ChainAxis(name, extent, is_symbolic, name in batch, name in whole, largest=max(extent, largest))
@@ -102,7 +102,7 @@ class _Extraction:
         return max(1, value_of(self.extents[name], sizes))
 
     @property
-    def _place(self) -> str:
+    def _where(self) -> str:
         return f"fused chain {self.func.name!r}"
 
     def _check_reads(self, b: Block) -> None:
@@ -115,7 +115,7 @@ class _Extraction:
                 is_same = index is written if isinstance(written, Const) else self._axis(index) == self._axis(written)
                 if not is_same or (isinstance(index, Var) and self._axis(index) is None):
                     what = f"block {b.name!r} reads {x}, expected the elements of one tile of {x.buffer.name!r}"
-                    raise ScheduleError(what, where=self._place)
+                    raise ScheduleError(what, where=self._where)
 
     def _axis(self, index: Expr) -> str | None:
         return self.axes.get(index) if isinstance(index, Var) else None
@@ -126,10 +126,10 @@ class _Extraction:
             return None, b.body.value
         matched = match_accumulation(b.body)
         if matched is None:
-            raise ScheduleError(f"block {b.name!r} reduces, but does not accumulate", where=self._place)
+            raise ScheduleError(f"block {b.name!r} reduces, but does not accumulate", where=self._where)
         return matched
 
-    def _view(self, b: Block) -> ReductionView:
+    def _reduction_view(self, b: Block) -> ReductionView:
         op, value = self._value(b)
         initial = b.init.value if b.init is not None and isinstance(b.init.value, Const) else None
         return ReductionView(

@@ -143,10 +143,10 @@ def _fill_scope(
     for loop in loops:
         body = _fill_scope(loop.body, (*path, loop.axis), places, order)
         nodes += [PlacedLoop(loop.axis, body)] if body else []
-    return tuple(_in_order(nodes, order))
+    return tuple(_ordered_nodes(nodes, order))
 
 
-def _in_order(nodes: Sequence[PlacedNode], order: frozenset[tuple[Primitive, Primitive]]) -> list[PlacedNode]:
+def _ordered_nodes(nodes: Sequence[PlacedNode], order: frozenset[tuple[Primitive, Primitive]]) -> list[PlacedNode]:
     """Nodes of a scope, each as early as statements allow; see `is_ordered` for those that no order allows."""
     members = {id(node): set(primitives(node)) for node in nodes}
     left = sorted(nodes, key=lambda node: min(_priority(p) for p in members[id(node)]))

@@ -129,14 +129,14 @@ class Chain:
     axes: tuple[ChainAxis, ...]
     statements: tuple[ChainStatement, ...]
     samples: "tuple[Chain, ...]" = field(default=(), compare=False, repr=False)
-    _by_name: dict[str, ChainAxis] = field(init=False, repr=False, compare=False)
+    _axes_by_name: dict[str, ChainAxis] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_by_name", {a.name: a for a in self.axes})
+        object.__setattr__(self, "_axes_by_name", {a.name: a for a in self.axes})
 
     def axis(self, name: str) -> ChainAxis:
         """The axis of a name."""
-        return self._by_name[name]
+        return self._axes_by_name[name]
 
     def statement(self, name: str) -> ChainStatement:
         """The statement of a name."""

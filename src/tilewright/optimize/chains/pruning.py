@@ -80,7 +80,7 @@ def tile_options(axis: ChainAxis) -> TileOptions:
 
 
 def unpadded_options(axis: ChainAxis) -> TileOptions:
-    """The tile sizes that rule 3 leaves.
+    """The tile sizes that rule 3 leaves; of those that cut the axis into as many tiles, the smallest.
 
     Where they are fewer than `MIN_OPTIONS`, as of primes, the limit of the padding is doubled until they are not. Those
     of a symbolic axis are the granule times powers of two: its padding is not known before the kernel runs.
@@ -94,7 +94,8 @@ def unpadded_options(axis: ChainAxis) -> TileOptions:
     while True:
         unpadded = tuple(t for t in options if _padding(axis, t) < limit)
         if len(unpadded) >= min(MIN_OPTIONS, len(options)):
-            return unpadded
+            smallest = {ceil(axis.extent / t): t for t in reversed(unpadded)}
+            return tuple(sorted(smallest.values()))
         limit *= 2
 
 
