@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tilewright.errors import ScheduleError
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.tails import Tail
 from tilewright.tile.schedule_helpers import buffer_of
 from tilewright.tile.statements import Statement
 from tilewright.tile.tree import Compute, Loop, Node, computes, walk_tree
@@ -34,6 +35,10 @@ class NestLowering(Protocol):
 
     def lower_producers(self, loops: Sequence[Loop], names: Sequence[str], statements: Statements) -> None:
         """Lowers what the loops of a nest hold besides its last statement, from the last to the first."""
+        ...
+
+    def peel_online_tail(self, chunks: Loop, name: str) -> None:
+        """Peels the partial last iteration of the loop over chunks."""
         ...
 
     def store(self, statement: Statement, compute: Compute) -> None:
@@ -142,6 +147,8 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
             is_placed = nest.reduction in computes(producer) or any(producer is x for x in placed)
             if not is_placed:
                 lowering.lower(producer, statements, name)
+    if nest.chunks.tail is Tail.REMAINDER:
+        lowering.peel_online_tail(nest.chunks, names[depth])
 
 
 def _store_running_results(
