@@ -1,6 +1,6 @@
 """Finding chains of contractions in a partitioned program, by their dataflow alone.
 
-A chain is a sequence of kernels with a contraction each, every one of which reads results of the one before: directly,
+A chain is a sequence of kernels with a contraction each, every one of which sums up results of the one before: directly,
 or through a *link*, kernels without a contraction (masks, softmax, normalisations, transposes) and views. Every
 sub-sequence is a candidate. No operator's name or exporter's pattern is asked for.
 
@@ -127,7 +127,7 @@ class Dataflow:
 
 
 def find_links(flow: Dataflow) -> tuple[Link, ...]:
-    """All pairs of contractions of which the second one reads results of the first one, not through another one."""
+    """All pairs of contractions of which the second one sums up results of the first one, not through another one."""
     contractions = [k for k, u in enumerate(flow.units) if is_contraction(u)]
     links: list[Link] = []
     for producer in contractions:
@@ -141,6 +141,15 @@ def find_links(flow: Dataflow) -> tuple[Link, ...]:
 def is_contraction(unit: Unit) -> bool:
     """Whether a unit is a kernel with one contraction."""
     return isinstance(unit, Kernel) and sum(pattern_of(s) is Pattern.CONTRACTION for s in unit.stages) == 1
+
+
+def _contracted_by(unit: Unit) -> frozenset[str]:
+    """The names of the program's buffers that the contraction of a kernel reads, not its epilogue alone."""
+    assert isinstance(unit, Kernel)
+    contraction = next(s for s in unit.stages if pattern_of(s) is Pattern.CONTRACTION)
+    inside = {s.output.name for s in unit.stages}
+    names = dict(zip((p.name for p in unit.params), (b.name for b in unit.arguments), strict=True))
+    return frozenset(names[b.name] for b in contraction.inputs if b.name not in inside)
 
 
 def _is_link_unit(unit: Unit) -> bool:
@@ -157,9 +166,11 @@ def _link_units_after(flow: Dataflow, producer: int) -> tuple[frozenset[int], li
     reached, consumers = set[int](), set[int]()
     pending = [producer]
     while pending:
-        for r in flow.readers(pending.pop()):
+        k = pending.pop()
+        for r in flow.readers(k):
             if is_contraction(flow.units[r]):
-                consumers.add(r)
+                if not _contracted_by(flow.units[r]).isdisjoint(b.name for b in written_by(flow.units[k])):
+                    consumers.add(r)
             elif _is_link_unit(flow.units[r]) and r not in reached:
                 reached.add(r)
                 pending.append(r)
