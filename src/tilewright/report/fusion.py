@@ -4,9 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from tilewright.driver.compilation import Compilation, ConsideredChain
+from tilewright.errors import pluralize
 from tilewright.graph.chains.intensity import machine_balance
 from tilewright.optimize.chains.expression import expression_text
 from tilewright.optimize.chains.optimizer import ChainConstruction, ChainProgram
+from tilewright.optimize.task import Task
+from tilewright.tile.statements import statements_of
 from tilewright.tile.tree_text import show_tree
 
 
@@ -24,7 +27,7 @@ def text(compilation: Compilation) -> str:
         if chain.construction is None or chain.task is None:
             continue
         first = shown.setdefault(chain.task.hash, k)
-        details = _construction_lines(chain.construction) if first == k else [f"loops    as chain {first}"]
+        details = _construction_lines(chain.construction, chain.task) if first == k else [f"loops    as chain {first}"]
         lines += [f"  {line}" for line in details]
     return "\n".join(lines)
 
@@ -34,7 +37,8 @@ def _chain_lines(chain: ConsideredChain, compilation: Compilation) -> Iterator[s
     balance = machine_balance(compilation.build.machine_for(compilation.target))
     ratios = ", ".join(f"{x.flops_per_byte:.1f}" for x in evaluation.intensities)
     yield f"verdict  {'fused' if evaluation.chosen else 'not fused'}: {evaluation.reason}"
-    yield f"time     {_time_text(evaluation.before)} in {len(evaluation.kernels)} kernels, {_time_text(evaluation.after)} in one"
+    count = pluralize(len(evaluation.kernels), "kernel")
+    yield f"time     {_time_text(evaluation.before)} in {count}, {_time_text(evaluation.after)} in one"
     yield f"work     {ratios} FLOPs per byte of intermediates, P/W of the machine is {balance:.1f}"
     yield f"replaces {'; '.join(evaluation.kernels)}"
 
@@ -43,7 +47,7 @@ def _time_text(nanoseconds: float | None) -> str:
     return "unknown" if nanoseconds is None else f"{nanoseconds / 1e3:.1f} us"
 
 
-def _construction_lines(construction: ChainConstruction) -> Iterator[str]:
+def _construction_lines(construction: ChainConstruction, task: Task) -> Iterator[str]:
     """The space, what every rule left of it, and the best program."""
     if construction.counts is not None:
         expressions, sizes = construction.counts.expressions, construction.counts.sizes
@@ -52,9 +56,18 @@ def _construction_lines(construction: ChainConstruction) -> Iterator[str]:
         yield f"         {expressions[0]} expressions x {sizes[0]:,} tile sizes; {construction.estimated} estimated"
     if construction.programs:
         best = construction.programs[0]
+        yield from (f"axes     {line}" for line in _axes_lines(task))
         yield f"tiling   {expression_text(best.tiling.expression)}; {_tiles_text(best)}"
         yield "tree"
         yield from (f"  {line}" for line in show_tree(best.tree).splitlines())
+
+
+def _axes_lines(task: Task) -> Iterator[str]:
+    """The axes of every computation: of its results, then those that it reduces."""
+    for statement in statements_of(task.func).values():
+        axes = [a.axis for a in statement.axes if not a.is_reduction]
+        reduced = [a.axis for a in statement.axes if a.is_reduction]
+        yield f"{statement.block}: {' '.join(axes)}{' reduce ' if reduced else ''}{' '.join(reduced)}"
 
 
 def _tiles_text(program: ChainProgram) -> str:

@@ -49,9 +49,9 @@ def merged_heads(sequence: int | str = 10) -> onnx.ModelProto:
     return model(body, inputs=inputs, outputs=f"float[6, {sequence}, 8] y")
 
 
-def partition_of(source: onnx.ModelProto) -> Partition:
+def partition_of(source: onnx.ModelProto, shapes: dict[str, int] | None = None) -> Partition:
     """The kernels of a model, none of them fused to chains."""
-    return partition(lower_graph(simplify_graph(load_onnx(source))))
+    return partition(lower_graph(simplify_graph(load_onnx(source, shapes))))
 
 
 def chains_of(parts: Partition) -> tuple[Dataflow, list[Chain]]:

@@ -1,8 +1,8 @@
 """Finding chains of contractions in a partitioned program, by their dataflow alone.
 
-A chain is a sequence of kernels with a contraction each, every one of which sums up results of the one before: directly,
-or through a *link*, kernels without a contraction (masks, softmax, normalisations, transposes) and views. Every
-sub-sequence is a candidate. No operator's name or exporter's pattern is asked for.
+A chain is a sequence of kernels with a contraction each, every one of which sums up results of the one before:
+directly, or through a *link*, kernels without a contraction (masks, softmax, normalisations, transposes) and views.
+Every sub-sequence is a candidate. No operator's name or exporter's pattern is asked for.
 
 Intermediates that something outside reads as well are further results of the fused kernel. Transposes that only the
 chain reads, or that alone read its result, belong to it: fused, nothing has to be moved.
