@@ -1,6 +1,7 @@
 """The analytical model: volumes against executed loop nests and by hand, footprints, and the formula of the time."""
 
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from tilewright.optimize.chains.block_expression import BlockExpression
 from tilewright.optimize.chains.model import ChainModel, UnitResources, tiles_of
 from tilewright.optimize.chains.problem import Chain, ChainAxis
 
-UNITS = UnitResources(fast_bytes=1 << 20, gbs=10.0, gflops=100.0, units=4)
+UNITS = UnitResources(fast_bytes=1 << 20, result_bytes=inf, gbs=10.0, gflops=100.0, units=4)
 MHNK = BlockExpression(("m", "h"), expression("nk"))
 FLAT = BlockExpression(("m",), expression("n(k,h)"))
 TiledChain = tuple[Chain, BlockExpression, dict[str, int]]

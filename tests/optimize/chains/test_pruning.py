@@ -17,7 +17,6 @@ from tilewright.optimize.chains.problem import ChainAxis
 from tilewright.optimize.chains.pruning import (
     ChainSpace,
     Variant,
-    fast_memory_limit,
     fits,
     tile_options,
     unpadded_options,
@@ -63,7 +62,7 @@ def test_a_space_of_many_axes_is_counted_without_being_materialised() -> None:
 def test_counts_of_rule_4_are_those_of_enumeration(sizes: tuple[int, int, int, int], fast_bytes: int) -> None:
     m, n, k, h = sizes
     space = ChainSpace.of(gemm_chain(m=m, n=n, k=k, h=h), MACHINE)
-    small = UnitResources(fast_bytes, 1.0, 1.0, 2)
+    small = UnitResources(fast_bytes, fast_bytes / 2, 1.0, 1.0, 2)
     space = replace(space, models=tuple(replace(x, resources=small) for x in space.models))
     assert space.counts().candidates == sum(int(fits(x, tiles).sum()) for x, tiles in space.chunks())
 
@@ -123,9 +122,20 @@ def test_tiles_of_symbolic_axes_are_never_the_whole_axis() -> None:
 def test_tiles_of_a_block_fit_the_fast_memory() -> None:
     space = ChainSpace.of(gemm_chain(m=1024, n=1024, k=512, h=512), machine_named("h200"))
     model = space.models[0]
-    assert fast_memory_limit(model) == 1.2 * 232448
-    tiles = np.array([[16, 16, 16, 16], [1024, 512, 1024, 512]])
-    assert fits(model, tiles).tolist() == [True, False]
+    tiles = np.array([[16, 16, 16, 16], [16, 512, 64, 512], [16, 512, 80, 512]])
+    operands = [16 * 512 + n * 512 + n * 512 for n in (64, 80)]
+    results = [16 * n + 16 * 512 for n in (64, 80)]
+    assert model.footprint(tiles)[1:].tolist() == [4 * (a + b) for a, b in zip(operands, results, strict=True)]
+    limit = replace(model, resources=replace(model.resources, fast_bytes=4 * 90000 / 1.2))
+    assert fits(limit, tiles).tolist() == [True, True, False]
+
+
+def test_results_of_a_processor_fit_the_stack() -> None:
+    space = ChainSpace.of(gemm_chain(m=1024, n=1024, k=128, h=128), MACHINE)
+    (deep,) = (m for m in space.models if m.block.grid == ("m", "h"))
+    tiles = np.array([[32, 128, 1024, 128], [64, 128, 1024, 128]])
+    assert deep.result_footprint(tiles).tolist() == [4 * 32 * (1024 + 128), 4 * 64 * (1024 + 128)]
+    assert fits(deep, tiles).tolist() == [True, False]
 
 
 def test_chains_of_many_axes_are_refused() -> None:

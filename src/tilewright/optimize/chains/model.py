@@ -10,10 +10,12 @@ last one along an axis may be smaller.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.graph.fusion import MAX_INTERMEDIATE_BYTES
 from tilewright.machine.model import Level, Machine
 from tilewright.optimize.chains.block_expression import BlockExpression
 from tilewright.optimize.chains.expression import loop_paths
@@ -37,12 +39,15 @@ class UnitResources:
     Attributes:
         fast_bytes: fast memory of a unit: the private cache of a core that is next to the shared ones, the shared
             memory of a multiprocessor.
+        result_bytes: how much of it the results of statements may take: on processors they are on the stack, which has
+            a limit of its own.
         gbs: bandwidth of what is behind it, of all units together, in bytes per nanosecond.
         gflops: peak rate of all units together, in operations per nanosecond.
         units: cores, or multiprocessors.
     """
 
     fast_bytes: float
+    result_bytes: float
     gbs: float
     gflops: float
     units: int
@@ -54,11 +59,11 @@ class UnitResources:
         units = machine.cores if machine.gpu is None else machine.gpu.multiprocessors
         gflops = machine.gflops(machine.cores)
         if machine.gpu is not None:
-            return UnitResources(machine.gpu.shared_bytes, machine.levels[-1].gbs(units), gflops, units)
+            return UnitResources(machine.gpu.shared_bytes, inf, machine.levels[-1].gbs(units), gflops, units)
         fast = private_level(machine)
         behind = machine.levels[machine.levels.index(fast) + 1 :]
         source = next((x for x in behind[:-1] if x.bytes >= data_bytes), machine.levels[-1])
-        return UnitResources(fast.share, source.gbs(units), gflops, units)
+        return UnitResources(fast.share, MAX_INTERMEDIATE_BYTES, source.gbs(units), gflops, units)
 
 
 def private_level(machine: Machine) -> Level:
@@ -121,16 +126,21 @@ class ChainModel:
     def footprint(self, tiles: Tiles) -> Values:
         """Bytes of the tiles that a block keeps at a time: one per tensor, and all partial tiles of a result that is
         summed up in a loop around that over its tiles (rule 4, equation 1 with every live tile counted)."""
-        trips = self._trips(tiles)
-        sizes = {a.name: tiles[:, k].astype(np.float64) for k, a in enumerate(self.chain.axes)}
-        paths = loop_paths(self.block.body)
-        total = np.zeros(len(tiles))
-        for tensor in dict.fromkeys(x for s in self.chain.statements for x in s.loads):
-            total += _tile_points(tensor, sizes) * tensor.bytes
+        sizes = self._sizes(tiles)
+        inputs = dict.fromkeys(x for s in self.chain.statements for x in s.loads)
+        return self.result_footprint(tiles) + sum(_tile_points(x, sizes) * x.bytes for x in inputs)
+
+    def result_footprint(self, tiles: Tiles) -> Values:
+        """The part of the footprint that the results of statements take."""
+        trips, sizes, paths = self._trips(tiles), self._sizes(tiles), loop_paths(self.block.body)
+        parts: list[Values] = []
         for s in self.chain.statements:
             live = {a: self._live_extent(s, a, sizes, trips, paths) for a in s.result.axes}
-            total += _tile_points(s.result, live) * s.result.bytes
-        return total
+            parts.append(_tile_points(s.result, {**sizes, **live}) * s.result.bytes)
+        return sum(parts, np.zeros(len(tiles)))
+
+    def _sizes(self, tiles: Tiles) -> Mapping[str, Values]:
+        return {a.name: tiles[:, k].astype(np.float64) for k, a in enumerate(self.chain.axes)}
 
     def _live_extent(
         self, s: ChainStatement, axis: str, sizes: Mapping[str, Values], trips: Trips, paths: Mapping[str, Path]

@@ -6,13 +6,13 @@ rule 4 whole candidates; so all sizes but the last are products, and no space is
 1. Expressions that are equal once spatial loops are bound to the grid are one.
 2. No loop along which an intermediate is summed up is around one over its tiles.
 3. Tiles divide an extent that is a power of two; others are padded by less than 5 %.
-4. The tiles of a block take at most 1.2 times the fast memory.
+4. The tiles of a block take at most 1.2 times the fast memory; on processors, results also fit the stack.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil, prod
+from math import ceil, inf, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from tilewright.machine.model import Machine
 from tilewright.optimize.chains.block_expression import BlockExpression, bind_grid, has_many_partial_tiles
 from tilewright.optimize.chains.enumerate_expressions import deep_expressions_of, expressions_of
 from tilewright.optimize.chains.expression import TilingExpression
-from tilewright.optimize.chains.model import ChainModel, Tiles, UnitResources
+from tilewright.optimize.chains.model import ChainModel, Tiles, UnitResources, Values
 from tilewright.optimize.chains.place_statements import order_problem
 from tilewright.optimize.chains.problem import Chain, ChainAxis
 
@@ -196,12 +196,15 @@ class ChainSpace:
         free = self._linear_axis()
         if free is None:
             return sum(int(fits(model, self.tiles(p)).sum()) for p in all_positions(self.shape))
-        options, limit, total = np.asarray(self.options[free]), fast_memory_limit(model), 0
+        options, total = np.asarray(self.options[free]), 0
         for positions in all_positions(tuple(1 if k == free else n for k, n in enumerate(self.shape))):
             tiles = self.tiles(positions)
-            least = model.footprint(tiles)
-            tiles[:, free] += 1
-            largest = options[0] + np.floor((limit - least) / (model.footprint(tiles) - least))
+            larger = tiles.copy()
+            larger[:, free] += 1
+            room = [limit - f(tiles) for f, limit in _limits(model)]
+            growth = [f(larger) - f(tiles) for f, _ in _limits(model)]
+            steps = [np.where(g > 0, np.floor(r / np.maximum(g, 1)), inf) for r, g in zip(room, growth, strict=True)]
+            largest = np.where(np.min(room, axis=0) < 0, -1, options[0] + np.min(steps, axis=0))
             total += int(np.searchsorted(options, largest, side="right").sum())
         return total
 
@@ -224,12 +227,13 @@ def all_positions(shape: tuple[int, ...]) -> Iterator[Tiles]:
 
 def fits(model: ChainModel, tiles: Tiles) -> NDArray[np.bool_]:
     """Whether candidates pass rule 4."""
-    return model.footprint(tiles) <= fast_memory_limit(model)
+    return np.all([f(tiles) <= limit for f, limit in _limits(model)], axis=0)
 
 
-def fast_memory_limit(model: ChainModel) -> float:
-    """Bytes that the tiles of a block may take."""
-    return MAX_FAST_MEMORY_USE * model.resources.fast_bytes
+def _limits(model: ChainModel) -> tuple[tuple[Callable[[Tiles], Values], float], ...]:
+    """Functions of tile sizes, and the most that each may be."""
+    fast_memory = MAX_FAST_MEMORY_USE * model.resources.fast_bytes
+    return (model.footprint, fast_memory), (model.result_footprint, model.resources.result_bytes)
 
 
 def legal_blocks(chain: Chain, variant: Variant) -> tuple[BlockExpression, ...]:
