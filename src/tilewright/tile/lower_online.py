@@ -10,6 +10,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from tilewright.errors import ScheduleError
+from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tails import Tail
 from tilewright.tile.schedule_helpers import buffer_of
@@ -131,7 +132,11 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
         s.do("reverse_compute_at", statements[computes(child)[-1].statement].block, place)
     running = [nest.reduction, *(computes(x)[-1] for x in nest.sums)]
     _store_running_results(lowering, statements, running, added, names[depth - 1] if depth else None)
-    for child, _ in nest.consumers:
+    for child, loop in nest.consumers:
+        block = statements[computes(child)[-1].statement].block
+        if find_block(s.func, block)[0].body.buffer in s.func.allocs:
+            place = next(n for x, n in zip(nest.loops, names, strict=True) if x is loop)
+            s.do("store_at", buffer_of(s, block), place)
         lowering.store(statements[computes(child)[-1].statement], computes(child)[-1])
     placed = [*nest.values, *nest.sums, *(x for x, _ in nest.consumers)]
     for child in placed:
