@@ -10,7 +10,9 @@ from itertools import pairwise
 from typing import Protocol
 
 from tilewright.errors import ScheduleError
+from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.tails import Tail
 from tilewright.tile.schedule_helpers import buffer_of
 from tilewright.tile.statements import Statement
 from tilewright.tile.tree import Compute, Loop, Node, computes, walk_tree
@@ -34,6 +36,10 @@ class NestLowering(Protocol):
 
     def lower_producers(self, loops: Sequence[Loop], names: Sequence[str], statements: Statements) -> None:
         """Lowers what the loops of a nest hold besides its last statement, from the last to the first."""
+        ...
+
+    def peel_online_tail(self, chunks: Loop, name: str) -> None:
+        """Peels the partial last iteration of the loop over chunks."""
         ...
 
     def store(self, statement: Statement, compute: Compute) -> None:
@@ -126,7 +132,11 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
         s.do("reverse_compute_at", statements[computes(child)[-1].statement].block, place)
     running = [nest.reduction, *(computes(x)[-1] for x in nest.sums)]
     _store_running_results(lowering, statements, running, added, names[depth - 1] if depth else None)
-    for child, _ in nest.consumers:
+    for child, loop in nest.consumers:
+        block = statements[computes(child)[-1].statement].block
+        if find_block(s.func, block)[0].body.buffer in s.func.allocs:
+            place = next(n for x, n in zip(nest.loops, names, strict=True) if x is loop)
+            s.do("store_at", buffer_of(s, block), place)
         lowering.store(statements[computes(child)[-1].statement], computes(child)[-1])
     placed = [*nest.values, *nest.sums, *(x for x, _ in nest.consumers)]
     for child in placed:
@@ -142,6 +152,8 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
             is_placed = nest.reduction in computes(producer) or any(producer is x for x in placed)
             if not is_placed:
                 lowering.lower(producer, statements, name)
+    if nest.chunks.tail is Tail.REMAINDER:
+        lowering.peel_online_tail(nest.chunks, names[depth])
 
 
 def _store_running_results(

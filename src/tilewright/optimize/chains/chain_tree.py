@@ -43,6 +43,7 @@ from tilewright.optimize.chains.stages import PLACE, ChainStages, StageKind
 from tilewright.optimize.chains.tile_loops import StagedNest, TiledChain, result_dims
 from tilewright.optimize.chains.vector_nests import stage_nest, store_nest
 from tilewright.optimize.task import Task
+from tilewright.schedule.tails import Tail
 from tilewright.tile.tree import CacheRead, Inline, Loop, LoopPart, Node, Partition, Staging, TileTree, nest
 
 REMAINDER_ROWS = 8
@@ -188,7 +189,11 @@ def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple
         if loop is None:
             result += nests[0].nodes
         else:
-            result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1)))
+            is_online = any(x.statement in tiled.roles and len(x.path) == depth + 1 for x in nests)
+            # the verifier tells the parts of a symbolic range apart no more
+            is_peeled = is_online and tiled.chain.points(loop.axis) is not None
+            tail = Tail.REMAINDER if is_peeled else Tail.GUARD
+            result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1), tail=tail))
     return tuple(result)
 
 

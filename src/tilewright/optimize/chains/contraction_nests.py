@@ -19,7 +19,8 @@ STACK, REGISTER = MemoryScope.STACK, MemoryScope.REGISTER
 
 def is_split(tiled: TiledChain, stage: ChainStage, path: Path) -> bool:
     """Whether the sums of a contraction are added up over tiles of the reduction, and not online."""
-    return stage.name not in tiled.roles and any(loop.axis in stage.reduced for loop in path)
+    is_online = stage.name in tiled.roles or tiled.is_after_online_sum(stage)
+    return not is_online and any(loop.axis in stage.reduced for loop in path)
 
 
 def leaf_statement(tiled: TiledChain, stage: ChainStage, path: Path) -> str:
@@ -69,17 +70,21 @@ def epilogue_of(tiled: TiledChain, stage: ChainStage, path: Path, paths: Mapping
     reader, position = readers[0], stages.index(stage)
     is_ready = all(stages.index(tiled.chain.stage(n)) <= position for n in reader.reads)
     is_alike = set(reader.spatial) == set(stage.spatial) and paths.get(reader.name) == path
-    return reader if is_ready and is_alike and not {stage.name, reader.name} & set(tiled.roles) else None
+    is_online = stage.name in tiled.roles or reader.name in tiled.roles or tiled.is_after_online_sum(stage)
+    return reader if is_ready and is_alike and not is_online else None
 
 
 def contraction_nest(tiled: TiledChain, stage: ChainStage, path: Path, epilogue: ChainStage | None) -> StagedNest:
     """Register tiles of a contraction: accumulated in registers; then its element-wise reader, a copy, or the addition
-    to the sums of earlier tiles of the reduction. Online sums are accumulated where they are rescaled."""
+    to the sums of earlier tiles of the reduction. Online sums are accumulated where they are rescaled, and sums of
+    these on the stack, too."""
     *others, column = tiled.columns(stage) or [None]
     row, steps = tiled.chain.row, stage.reduced[0]
     lane, rows = (row, column) if tiled.along_rows else (column or row, row if column else None)
     tile = _register_tile(tiled, stage, path, lane, rows)
-    around = tiled.point_loops([a for a in others if a is not None], path)
+    is_result = not tiled.along_rows and tiled.chain.last in (stage, epilogue) and not is_split(tiled, stage, path)
+    around = tiled.single_point_loops(tiled.chain.last, path) if is_result else []
+    around += tiled.point_loops([a for a in others if a is not None], path)
     around += tiled.loop_over(lane, tile.lanes, path)
     over_rows = [] if rows is None else tiled.loop_over(rows, tile.rows, path)
     over_steps = [Loop(steps, tile.steps, ()), Loop(steps, 1, (), UNROLLED)] if tile.steps > 1 else [Loop(steps, 1, ())]
@@ -88,9 +93,10 @@ def contraction_nest(tiled: TiledChain, stage: ChainStage, path: Path, epilogue:
     def points(height: int) -> list[Loop]:
         return [*([Loop(rows, 1, (), UNROLLED)] if rows is not None and height > 1 else []), *lanes]
 
-    if stage.name in tiled.roles:
-        total = Compute(stage.name, STACK, lane, online=True)
+    if stage.name in tiled.roles or tiled.is_after_online_sum(stage):
+        total = Compute(stage.name, STACK, lane, stage.name in tiled.roles)
         copies = (CacheWrite(stage.name, f"{stage.name}.store"),) if stage is tiled.chain.last else ()
+        around = [*tiled.single_point_loops(stage, path), *around]
         return StagedNest(nest([*around, *over_rows, *over_steps, *points(tile.rows)], total), copies)
     taken, staging = _taken(tiled, stage, path, epilogue, lane)
     leaf = Compute(leaf_statement(tiled, stage, path), REGISTER, lane)

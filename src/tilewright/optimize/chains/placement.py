@@ -136,12 +136,24 @@ def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str,
         if role is not None:
             # in the loop over the maximum's axis itself
             until = next((k + 1 for k, loop in enumerate(path) if loop.axis in needs_all), until)
+            _check_online_loops(chain, stage, path[:until])
         paths[stage.name] = path[:until]
         missing = sorted((set(stage.reduced) & live) - {loop.axis for loop in path[:until]})
         if missing:
             what = f"the loop over {missing[0]!r} does not enclose {stage.name!r}, which sums along it"
             raise ScheduleError(what, where=PLACE, hint="nest the loops over its axes")
     return paths
+
+
+def _check_online_loops(chain: ChainStages, stage: ChainStage, path: Path) -> None:
+    """Checks that the loops around an online sum are over axes of the maximum that it reads, whose loops it shares."""
+    extrema = [chain.stage(x) for x in stage.reads if chain.stage(x).kind is StageKind.ROW_REDUCTION]
+    for loop in path:
+        if extrema and loop.axis not in extrema[0].axes:
+            what = f"{extrema[0].name!r} would be computed in the loop over {loop.axis!r} for {stage.name!r}"
+            raise ScheduleError(
+                what, where=PLACE, hint=f"make one tile of {loop.axis!r}, or of the axis that it reduces"
+            )
 
 
 @dataclass(frozen=True, slots=True)

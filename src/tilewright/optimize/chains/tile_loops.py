@@ -77,6 +77,18 @@ class TiledChain:
         """Loops over single points of axes that have several."""
         return [Loop(a, 1, ()) for a in axes if not self.has_one_point(a, path)]
 
+    def single_point_loops(self, final: ChainStage, path: Path) -> list[Loop]:
+        """Loops over axes of one point of the result: the last statement of a tree has these, too."""
+        axes = (self.chain.row, *self.columns(final))
+        return [Loop(a, 1, ()) for a in axes if self.points(a, path) == TileAxis(1, False)]
+
+    def is_after_online_sum(self, stage: ChainStage) -> bool:
+        """Whether a stage reads what is complete only after a loop with online sums."""
+        return stage.name not in self.roles and any(
+            self.roles.get(name) is OnlineRole.SUM or self.is_after_online_sum(self.chain.stage(name))
+            for name in stage.reads
+        )
+
     def lane_width(self, axis: str, path: Path, vectors: int) -> int:
         """The largest width of vectors, up to this number of hardware vectors, that suits an axis."""
         tile = self.points(axis, path)

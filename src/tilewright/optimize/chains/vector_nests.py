@@ -31,7 +31,9 @@ def stage_nest(tiled: TiledChain, stage: ChainStage, path: Path) -> tuple[Node, 
         loops = tiled.transposing_loops(lane, column, (row, columns[-1]), tiled.vector)
         return nest([*tiled.point_loops(columns[:-1], path), *loops], computed)
     *tiles, lanes = tiled.lane_loops(row, tiled.lane_width(row, path, ROW_VECTORS), path) or [None]
-    inner = tiled.point_loops((*columns, *stage.reduced), path)
+    # a reduction has its loops even over a single point
+    reduced = [Loop(a, 1, ()) for a in stage.reduced if tiled.points(a, path) != TileAxis(1, True)]
+    inner = [*tiled.point_loops(columns, path), *reduced]
     # accumulators of a reduction stay in registers
     loops = [*tiles, *inner] if stage.kind is StageKind.ROW_REDUCTION else [*inner, *tiles]
     return nest([*loops, *([] if lanes is None else [lanes])], computed)
@@ -58,8 +60,8 @@ def store_nest(tiled: TiledChain, final: ChainStage, statement: str, path: Path)
     """
     columns, row = tiled.columns(final), tiled.chain.row
     contiguous = next((a for a in reversed(result_dims(final)) if a in (row, *columns)), row)
-    # the last statement has loops over axes of one point, too
-    single = [Loop(a, 1, ()) for a in (row, *columns) if tiled.points(a, path) == TileAxis(1, False)]
+    # what follows an online sum is moved to it, without loops over single points
+    single = [] if tiled.roles else tiled.single_point_loops(final, path)
     if not tiled.along_rows or contiguous == row:
         lane = row if tiled.along_rows else contiguous
         lanes = tiled.lane_loops(lane, tiled.lane_width(lane, path, ROW_VECTORS), path)
