@@ -8,7 +8,7 @@ import pytest
 from tests.optimize.chains.chain_cases import gemm_chain, products
 
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.chains.expression import ChainTiling, axes_of, expression_text
+from tilewright.optimize.chains.expression import ChainTiling, axes_of
 from tilewright.optimize.chains.model import UnitResources
 from tilewright.optimize.chains.pruning import ChainSpace, Variant
 from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
