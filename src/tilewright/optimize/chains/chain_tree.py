@@ -64,8 +64,8 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
             stack is checked when the tree is lowered.
     """
     chain = ChainStages.of(task.func)
-    loops, along_rows = live_loops(tiling, chain), _runs_along_rows(chain)
     tiles = _checked_tiles(tiling, chain)
+    loops, along_rows = live_loops(tiling, chain), _runs_along_rows(chain)
     heights = (tiles[chain.row],) if along_rows else row_heights(chain.points(chain.row), tiles[chain.row])
     trees: list[TileTree] = []
     for height in heights:
