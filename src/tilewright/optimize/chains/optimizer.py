@@ -19,7 +19,7 @@ from tilewright.optimize.chains.expression import ChainTiling
 from tilewright.optimize.chains.extract_chain import extract_chain
 from tilewright.optimize.chains.problem import Chain
 from tilewright.optimize.chains.pruning import ChainSpace, PruningCounts, Variant
-from tilewright.optimize.chains.search import SearchSettings, search
+from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
@@ -27,7 +27,7 @@ from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import TileTree
 from tilewright.verify.verifier import verify
 
-MAX_TREES = 32
+MAX_TREES = 64
 """Tilings that become trees, the best by the search's model."""
 
 MAX_LOWERINGS = 4
@@ -79,9 +79,6 @@ class ChainConstruction:
         return self
 
 
-_SETTINGS = SearchSettings()
-
-
 @dataclass(frozen=True, slots=True)
 class ChainOptimizer:
     """The optimizer of kernels whose fusion pattern is a chain.
@@ -94,7 +91,7 @@ class ChainOptimizer:
 
     name: str = Variant.MCFUSER.value
     machine: Machine | None = None
-    settings: SearchSettings = _SETTINGS
+    settings: SearchSettings = MODEL_ALONE
 
     def construct(self, task: Task) -> ChainConstruction:
         """The best programs; none, with the reason, where the chain can't be tiled."""
@@ -189,7 +186,7 @@ def _from_first_legal(programs: list[ChainProgram], task: Task) -> tuple[tuple[C
         try:
             verify(lower_tree(program.tree, task.func).func)
         except (ScheduleError, VerifyError) as error:
-            refusals.append(str(error))
+            refusals.append(error.what if isinstance(error, ScheduleError) else str(error))
             continue
         return tuple(programs[k:]), refusals
     return (), refusals
