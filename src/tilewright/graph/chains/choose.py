@@ -164,9 +164,11 @@ class _Rating:
         least = min(intensities, key=lambda x: x.max_gain(self._machine))
         if least.max_gain(self._machine) <= MIN_LINK_GAIN:
             return _Rated(chain, intensities, None, None, None, self._compute_bound(least))
-        forms = [chain, *([chain.without_moved()] if chain.moved else ())]
-        rated = [self._rate_form(x, intensities) for x in forms]
-        return next((x for x in rated if x.after is not None), rated[0])
+        whole = self._rate_form(chain, intensities)
+        if whole.after is not None or not chain.moved:
+            return whole
+        core = self._rate_form(chain.without_moved(), intensities)
+        return whole if core.after is None else core
 
     def _compute_bound(self, intensity: LinkIntensity) -> str:
         balance, gain = machine_balance(self._machine), intensity.max_gain(self._machine)
