@@ -159,16 +159,16 @@ class _Rating:
         return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
 
     def rate(self, candidate: tuple[Chain, tuple[LinkIntensity, ...]]) -> _Rated:
-        """The times of a chain: with the transposes around it, or beside them where that has no estimate."""
+        """The times of a chain: with the transposes around it, or beside them where those make it slow."""
         chain, intensities = candidate
         least = min(intensities, key=lambda x: x.max_gain(self._machine))
         if least.max_gain(self._machine) <= MIN_LINK_GAIN:
             return _Rated(chain, intensities, None, None, None, self._compute_bound(least))
         whole = self._rate_form(chain, intensities)
-        if whole.after is not None or not chain.moved:
+        if not whole.objection or not chain.moved:
             return whole
         core = self._rate_form(chain.without_moved(), intensities)
-        return whole if core.after is None else core
+        return core if not core.objection or whole.after is None else whole
 
     def _compute_bound(self, intensity: LinkIntensity) -> str:
         balance, gain = machine_balance(self._machine), intensity.max_gain(self._machine)
