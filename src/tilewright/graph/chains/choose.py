@@ -1,7 +1,7 @@
 """The chains of a program that become one kernel, by the estimated times of the kernels before and after.
 
-The times are those that alternatives are chosen by (`graph/alternatives.py`). What a fused kernel replaces is what would run without it: kernels that are sliced (`graph/slice_kernels.py`)
-count with the times of their slices.
+The times are those that alternatives are chosen by (`graph/alternatives.py`). What a fused kernel replaces is what
+would run without it: kernels that are sliced (`graph/slice_kernels.py`) count with the times of their slices.
 """
 
 import logging
@@ -16,10 +16,10 @@ from tilewright.graph.partition import Partition, Unit
 from tilewright.machine.model import Machine
 
 MAX_TIME_RATIO = 0.85
-"""A fused kernel must take less than this share of the time of the kernels that it replaces, by the estimates. Those err
-against each other: on two cores of Sapphire Rapids, described as a typical machine, three products were estimated at
-0.75 of the time and took 0.74, two products with 16 columns each 0.74 and took 1.02, attention 0.52 to 0.62 and took 0.44
-to 0.84."""
+"""A fused kernel must take less than this share of the time of the kernels that it replaces, by the estimates. These
+err against each other: on two cores of Sapphire Rapids, described as a typical machine, three products are estimated at
+0.75 of the time and take 0.74, two products with 16 columns each 0.74 and 1.02, attention 0.52 to 0.62 and 0.44 to
+0.84."""
 
 MIN_LINK_GAIN = 1 - MAX_TIME_RATIO
 """Links of which fusion saves at most this share of the time, by their intensity, are no candidates."""
