@@ -42,7 +42,7 @@ PRODUCERS = frozenset(("compute_at", "clone_producer", "inline"))
 CONSUMERS = frozenset(("reverse_compute_at", "reverse_inline"))
 """Primitives whose block reads one."""
 
-REDUCTIONS = frozenset(("decompose_reduction", "rfactor", "rolling_update"))
+REDUCTIONS = frozenset(("decompose_reduction", "rfactor", "rolling_update", "cache_value"))
 """Primitives whose block has an init."""
 
 INTERNAL = frozenset(("set_scope", "pad_storage", "transform_layout", "store_at"))
@@ -163,6 +163,13 @@ class Draw:
         block = self._block()
         readers = [b.name for b, _ in self.blocks if block is not None and block.body.buffer in read_buffers(b)]
         return self.rng.choice(readers) if readers and self.rng.random() < 0.8 else self.for_block()
+
+    def for_readers(self) -> tuple[str, ...]:
+        """Blocks that read something that the chosen block reads, too."""
+        block = self._block()
+        inputs = set() if block is None else set(read_buffers(block))
+        others = [b.name for b, _ in self.blocks if b is not block and inputs & set(read_buffers(b))]
+        return tuple(self.rng.sample(others, self.rng.randint(0, min(2, len(others)))))
 
     def for_buffer(self) -> str:
         """A buffer: one that the chosen block reads, else an internal one, else any."""

@@ -83,6 +83,13 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="minimal filtering where roller or gensor estimate that it is faster: tiles that round about as much as"
         " the direct sum (safe, default), or larger ones with some times the error (fast)",
     )
+    group.add_argument(
+        "--fuse",
+        default=None,
+        choices=("mcfuser", "chimera", "unfused"),
+        help="how chains of matrix products become single kernels where roller or gensor estimate that it is faster:"
+        " by MCFuser's space of loops (default), by Chimera's, or not at all",
+    )
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +103,7 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "plan")
+_COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse", "plan")
 """Flags that have no effect on a model that is compiled already."""
 
 
@@ -110,6 +117,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         layouts=None if options.plan is None else _read_plan(options.plan),
         exact=options.exact,
         winograd=options.winograd,
+        fusion=options.fuse,
     )
 
 
@@ -237,13 +245,15 @@ def report_written(path: Path | str, quiet: bool) -> None:
 def build_text(build: BuildSpec) -> str:
     """The build choices in a line.
 
-    For example "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef), convolutions safe".
+    For example "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef), convolutions safe, fusion
+    mcfuser".
     """
     seed = "" if build.seed is None else f" (seed {build.seed})"
     m = build.machine
     machine = "" if m is None else f", machine {m.name} ({m.origin}, sha256 {m.sha256[:16]})"
     convolutions = "" if build.convolutions == "direct" else f", convolutions {build.convolutions}"
-    return f"optimizer {build.optimizer}{seed}{machine}{convolutions}"
+    fusion = "" if build.fusion == "unfused" else f", fusion {build.fusion}"
+    return f"optimizer {build.optimizer}{seed}{machine}{convolutions}{fusion}"
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

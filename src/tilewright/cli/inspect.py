@@ -32,6 +32,7 @@ LEVELS = (
     "graph",
     "layouts",
     "alternatives",
+    "fusion",
     "expressions",
     "loops",
     "schedule",
@@ -57,6 +58,11 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument(
         "--alternatives", action="store_true",
         help="equivalent algorithms that were considered (Winograd, dense copies): estimated times, choice and reason",
+    )  # fmt: skip
+    levels.add_argument(
+        "--fusion", action="store_true",
+        help="chains of matrix products that were considered for one kernel: estimated times with and without, choice"
+        " and reason, what pruning left of the space, loops",
     )  # fmt: skip
     levels.add_argument("--expressions", action="store_true", help="tensor expressions")
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")
@@ -94,7 +100,7 @@ def execute(options: argparse.Namespace) -> Result:
     from tilewright.driver.compile import make_compilation
     from tilewright.frontend.onnx import load_onnx
     from tilewright.graph.layouts.plan_json import to_data
-    from tilewright.report import construction, cost
+    from tilewright.report import construction, cost, fusion
 
     if options.node is not None:
         # before the work of compiling
@@ -118,6 +124,7 @@ def execute(options: argparse.Namespace) -> Result:
         "graph": lambda: show.graph(compilation),
         "layouts": lambda: show.layouts(compilation),
         "alternatives": lambda: show.alternatives(compilation),
+        "fusion": lambda: fusion.text(compilation),
         "expressions": lambda: show.expressions(compilation),
         "loops": lambda: show.loops(compilation, options.kernel),
         "schedule": lambda: show.schedules(compilation, options.kernel),
@@ -139,6 +146,8 @@ def execute(options: argparse.Namespace) -> Result:
         }
     if options.construction:
         data["construction"] = [construction.data(c) for c in constructions]
+    if options.fusion:
+        data["fusion"] = fusion.data(compilation)
     if options.cost:
         data["cost"] = [cost.data(c) for c in costs]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)

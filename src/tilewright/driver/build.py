@@ -9,6 +9,8 @@ from tilewright.machine import Target
 from tilewright.machine.choice import MachineChoice, choose_machine
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import generic_machine
+from tilewright.optimize.chains.optimizer import ChainOptimizer
+from tilewright.optimize.chains.pruning import Variant
 from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
 from tilewright.runtime.manifest import BuildSpec, MachineSpec
 from tilewright.version import __version__
@@ -17,6 +19,14 @@ DIRECT = "direct"
 """Every convolution is the sum of its definition."""
 
 DEFAULT_WINOGRAD = "safe"
+
+UNFUSED = "unfused"
+"""Every contraction is a kernel of its own."""
+
+FUSIONS = (*(v.value for v in Variant), UNFUSED)
+"""How chains of contractions may be fused: the spaces of MCFuser and of Chimera, or not at all."""
+
+DEFAULT_FUSION = Variant.MCFUSER.value
 
 MAX_ERROR_GROWTH = MappingProxyType({DIRECT: 1.0, "safe": 8.0, "fast": 100.0})
 """Upper bound of the growth of rounding errors over the direct sum, per algorithm that convolutions may use: `DIRECT`
@@ -32,11 +42,19 @@ class Build:
         optimizer: the preferred optimizer.
         machine: the machine that it constructs programs for; None if the optimizer reads no machine.
         convolutions: the algorithm that convolutions may use, a key of `MAX_ERROR_GROWTH`.
+        fusion: how chains of contractions are fused, one of `FUSIONS`.
     """
 
     optimizer: Optimizer
     machine: MachineChoice | None
     convolutions: str = DIRECT
+    fusion: str = UNFUSED
+
+    def chain_optimizer(self, target: Target) -> ChainOptimizer | None:
+        """The optimizer of fused chains; None where none are fused."""
+        if self.fusion == UNFUSED:
+            return None
+        return ChainOptimizer(self.fusion, self.machine_for(target))
 
     @property
     def max_error_growth(self) -> float:
@@ -53,11 +71,12 @@ class Build:
         seed = self.optimizer.seed if isinstance(self.optimizer, Seeded) else None
         choice = self.machine
         machine = None if choice is None else MachineSpec(choice.machine.name, str(choice.origin), choice.sha256)
-        return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions)
+        return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions, self.fusion)
 
 
 def make_build(options: CompileOptions, target: Target, has_layouts: bool) -> Build:
-    """Resolves the options for a target: optimizer, machine, and the algorithm that convolutions may use.
+    """Resolves the options for a target: optimizer, machine, the algorithm that convolutions may use, and how chains
+    are fused.
 
     Args:
         options: which code to generate.
@@ -77,7 +96,28 @@ def make_build(options: CompileOptions, target: Target, has_layouts: bool) -> Bu
         raise OptionError(what, where="machine", hint="leave it out, or choose the optimizer gensor or roller")
     else:
         build = Build(optimizer, None)
-    return replace(build, convolutions=_conv_algorithm(options, build, has_layouts))
+    return replace(
+        build, convolutions=_conv_algorithm(options, build, has_layouts), fusion=_fusion(options, build, has_layouts)
+    )
+
+
+def _fusion(options: CompileOptions, build: Build, has_layouts: bool) -> str:
+    """How chains of contractions are fused.
+
+    Not at all if the optimizer has no machine, as nothing estimates times then, and if layouts are planned, as those
+    are chosen for kernels of single contractions.
+    """
+    fusion = options.fusion
+    if fusion is not None and fusion not in FUSIONS:
+        hint = f"use one of {', '.join(FUSIONS)}"
+        raise OptionError(f"there is no {fusion!r}", where="fusion", hint=hint)
+    if fusion not in (None, UNFUSED) and has_layouts:
+        what = f"a plan of layouts excludes fused chains, so {fusion!r} would have no effect"
+        raise OptionError(what, where="fusion", hint="leave out one of the two")
+    if fusion not in (None, UNFUSED) and build.machine is None:
+        what = f"the optimizer {build.optimizer.name!r} reads no description of a machine to estimate by"
+        raise OptionError(what, where="fusion", hint="leave it out, or choose the optimizer gensor or roller")
+    return UNFUSED if has_layouts or build.machine is None else fusion or DEFAULT_FUSION
 
 
 def _conv_algorithm(options: CompileOptions, build: Build, has_layouts: bool) -> str:

@@ -12,12 +12,15 @@ from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.alternatives import Evaluation
+from tilewright.graph.chains.choose import ChainEvaluation
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan
 from tilewright.graph.layouts.propagate import Propagation
 from tilewright.graph.partition import Partition
 from tilewright.graph.program import Program
 from tilewright.machine import Target
+from tilewright.optimize.chains.optimizer import ChainConstruction
+from tilewright.optimize.task import Task
 from tilewright.runtime import Artifact
 from tilewright.runtime.manifest import Manifest
 
@@ -38,6 +41,21 @@ class ConstructionCounts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class ConsideredChain:
+    """A chain of contractions that was considered for a kernel of its own.
+
+    Attributes:
+        evaluation: the times with and without, and the choice.
+        task: the fused kernel's; None where there is none.
+        construction: what the optimizer of chains made of it; None where it was not asked.
+    """
+
+    evaluation: ChainEvaluation
+    task: Task | None
+    construction: ChainConstruction | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Compilation:
     """A model on every level, before object code.
 
@@ -47,6 +65,7 @@ class Compilation:
         layout_plan: the layouts that the user chose.
         laid_out: tensor expressions over stored tensors; None without a layout plan.
         alternatives: equivalent stages that were considered for parts of the program.
+        chains: chains of contractions that were considered for kernels of their own.
         program: tensor expressions after inlining, which the partition groups.
         partition: the program grouped into kernels.
         target: the target of the generated code.
@@ -63,6 +82,7 @@ class Compilation:
     layout_plan: Plan
     laid_out: Propagation | None
     alternatives: tuple[Evaluation, ...]
+    chains: tuple[ConsideredChain, ...]
     program: Program
     partition: Partition
     target: Target

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tilewright.cost.caches import caches
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names, unused_name
 from tilewright.driver.build import Build, make_build
-from tilewright.driver.compilation import Compilation, ConstructionCounts
+from tilewright.driver.compilation import Compilation, ConsideredChain, ConstructionCounts
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernels import BoundUnit, compile_kernels
@@ -21,6 +21,7 @@ from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
 from tilewright.graph.alternatives import Evaluation, choose
+from tilewright.graph.chains.choose import ChainEvaluation, choose_chains
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.graph.layouts.propagate import propagate
@@ -33,9 +34,10 @@ from tilewright.graph.slice_kernels import slice_kernels
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
+from tilewright.optimize.chains.optimizer import ChainConstruction
 from tilewright.optimize.constructions import Constructions
 from tilewright.optimize.cost_oracle import CostOracle
-from tilewright.optimize.kernel_task import TaskContext
+from tilewright.optimize.kernel_task import TaskContext, lower_kernel
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import (
     Manifest,
@@ -73,6 +75,7 @@ def compile_model(
     machine: Machine | str | os.PathLike[str] | None = None,
     exact: bool = False,
     winograd: str | None = None,
+    fusion: str | None = None,
 ) -> Executable:
     """Compiles a model.
 
@@ -94,6 +97,9 @@ def compile_model(
             may be NaN.
         winograd: "safe" (default) uses tiles whose errors are about those of the direct sum, "fast" also larger ones
             with several times the error.
+        fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
+            "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
+            keeps a kernel for every product.
 
     Returns:
         An executable; calling it needs a machine with the target's features. On such a machine it is ready for its
@@ -110,7 +116,7 @@ def compile_model(
     """
     options = CompileOptions(
         shapes=shapes, target=target, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact,
-        winograd=winograd,
+        winograd=winograd, fusion=fusion,
     )  # fmt: skip
     return compile_with_options(model, options, threads, progress)
 
@@ -165,15 +171,15 @@ def make_compilation(
     check_tensor_sizes(lowered)
     report("model", 3, 4)
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    constructions = Constructions(build.optimizer)
+    constructions = Constructions(build.optimizer, build.chain_optimizer(target))
     if laid_out is None:
         chosen, evaluations = _choose_alternatives(lowered, build, _task_context(lowered, target), constructions)
     else:
         # a plan names values that alternatives replace
         chosen, evaluations = laid_out.program, ()
-    fused = partition(chosen)
+    fused, chains = _fuse_chains(partition(chosen), build, _task_context(chosen, target), constructions)
     program = _expose_intermediates(fused) if expose_intermediates else fused.program
-    fused = replace(fused, units=_slice_units(fused, program, build, target))
+    fused = replace(fused, units=_slice_units(fused.units, program, build, target))
     units = compile_kernels(
         fused.units,
         frozenset(program.constants),
@@ -186,7 +192,7 @@ def make_compilation(
     segments, steps = _plan_steps(program, units, names, pool, report)
     manifest = _manifest(program, names, steps, target, build)
     return Compilation(
-        graph, lowered, plan, laid_out, evaluations, program, fused, target, build, units,
+        graph, lowered, plan, laid_out, evaluations, chains, program, fused, target, build, units,
         ConstructionCounts(constructions.constructed, constructions.reused), segments, manifest, pool.arrays,
     )  # fmt: skip
 
@@ -223,12 +229,35 @@ def _choose_alternatives(
     return choose(program, REWRITES, oracle, build.max_error_growth)
 
 
-def _slice_units(fused: Partition, program: Program, build: Build, target: Target) -> tuple[Unit, ...]:
+def _fuse_chains(
+    fused: Partition, build: Build, context: TaskContext, constructions: Constructions
+) -> tuple[Partition, tuple[ConsideredChain, ...]]:
+    """The partition with the chains of contractions fused that are estimated to be faster, and all that were
+    considered; none without an optimizer of chains."""
+    if constructions.chains is None:
+        return fused, ()
+    machine, constants = build.machine_for(context.target), frozenset(fused.program.constants)
+    oracle = CostOracle(machine, context, constructions)
+
+    def slice_units(units: Sequence[Unit]) -> tuple[Unit, ...]:
+        return _slice_units(units, fused.program, build, context.target)
+
+    result, evaluations = choose_chains(fused, machine, oracle.estimate, slice_units)
+
+    def considered(x: ChainEvaluation) -> ConsideredChain:
+        task = None if x.fused is None else lower_kernel(x.fused, constants, context).sampled_task
+        construction = None if task is None else constructions.known(task)
+        return ConsideredChain(x, task, construction if isinstance(construction, ChainConstruction) else None)
+
+    return result, tuple(map(considered, evaluations))
+
+
+def _slice_units(units: Sequence[Unit], program: Program, build: Build, target: Target) -> tuple[Unit, ...]:
     """Groups kernels that run slice by slice so that intermediates stay in cache; needs a machine."""
     if build.machine is None:
-        return fused.units
+        return tuple(units)
     last = caches(build.machine_for(target))[-1]
-    return slice_kernels(fused.units, program, int(SLICE_CACHE_FRACTION * last.bytes))
+    return slice_kernels(units, program, int(SLICE_CACHE_FRACTION * last.bytes))
 
 
 def _expose_intermediates(fused: Partition) -> Program:

@@ -167,7 +167,7 @@ def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
 
 def _compile_kernel(task: Task, machine: Machine, constructions: Constructions, label: str) -> CompiledKernel:
     origin, constants = task.func, task.constants
-    preferred, fallback = constructions.optimizer.name, optimizer_named(FALLBACK)
+    preferred, fallback = constructions.optimizer_of(task).name, optimizer_named(FALLBACK)
     attempts = {preferred: constructions.schedule} | ({} if preferred == FALLBACK else {FALLBACK: fallback.optimize})
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
     for optimizer, make_schedule in attempts.items():

@@ -30,6 +30,7 @@ class CompileOptions:
         layouts: storage layouts by node or value.
         exact: whether convolutions are always computed directly, never by Winograd.
         winograd: "safe" or "fast", the error growth that Winograd may have; None for the default.
+        fusion: "mcfuser", "chimera" or "unfused", how chains of contractions are fused; None for the default.
     """
 
     shapes: "Mapping[str, ShapeOption] | None" = None
@@ -39,3 +40,4 @@ class CompileOptions:
     layouts: "Plan | Mapping[str, Choice] | None" = None
     exact: bool = False
     winograd: str | None = None
+    fusion: str | None = None

@@ -134,12 +134,14 @@ def profile(
     machine: Machine | str | os.PathLike[str] | None = None,
     exact: bool = False,
     winograd: str | None = None,
+    fusion: str | None = None,
     seconds: float = 1.0,
 ) -> Profile:
     """Compiles a model with clock readings around its kernels, and profiles its calls.
 
     Args:
-        model, shapes, threads, optimizer, progress, layouts, machine, exact, winograd: as for `tilewright.compile`.
+        model, shapes, threads, optimizer, progress, layouts, machine, exact, winograd, fusion: as for
+            `tilewright.compile`.
         feeds: the inputs, arrays by name.
         seconds: the least total time of the calls; a few calls are made in any case.
 
@@ -150,8 +152,9 @@ def profile(
         What `tilewright.compile` raises, and what a call of the model raises.
     """
     options = CompileOptions(
-        shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd
-    )
+        shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd,
+        fusion=fusion,
+    )  # fmt: skip
     compilation = make_compilation(model, options, progress)
     if progress is not None:
         progress("machine code", 0, 1)

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from tilewright.expr.computation import Computation, iteration_space_size
 from tilewright.expr.nodes import Buffer, Const, Expr
-from tilewright.expr.pattern import reads_elementwise
+from tilewright.expr.pattern import Pattern, pattern_of, reads_elementwise
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.ops.definition import is_one
 
@@ -36,6 +36,10 @@ class FusionPattern(StrEnum):
     ROWWISE = "row-wise"
     """Several computations that run one after the other for a few rows at a time; intermediates are on the stack."""
 
+    CHAIN = "chain"
+    """Several contractions that read each other's results, with other computations between them, tile by tile;
+    intermediates are in fast memory."""
+
     SEQUENCE = "sequence"
     """Several computations, one after the other, with intermediates in memory."""
 
@@ -51,6 +55,9 @@ class StageRole(StrEnum):
 
     REGISTER_REDUCTION = "register reduction"
     """It reduces to several values per row, or to the only result of the kernel, and accumulates in registers."""
+
+    CONTRACTION = "contraction"
+    """A contraction of a chain, which sums products of operands or of results of earlier stages."""
 
     EPILOGUE = "epilogue"
     """Element-wise, and the only reader of a register reduction, which it stores the results of."""
@@ -102,6 +109,8 @@ def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int)
         return FusionPattern.ELEMENTWISE
     if len(stages) == 2 and stages[0].output.name not in outputs and has_elementwise_epilogue(stages):
         return FusionPattern.REDUCTION
+    if is_chain(stages):
+        return FusionPattern.CHAIN
     is_rowwise = have_private_rows(stages, outputs, rank)
     return FusionPattern.ROWWISE if is_rowwise else FusionPattern.SEQUENCE
 
@@ -109,9 +118,12 @@ def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int)
 def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> tuple[FusedStage, ...]:
     result: list[FusedStage] = []
     epilogues: set[int] = set()
+    contractions = StageRole.CONTRACTION if is_chain(stages) else None
     for k, s in enumerate(stages):
         if k in epilogues:
             result.append(FusedStage(StageRole.EPILOGUE))
+        elif contractions is not None and pattern_of(s) is Pattern.CONTRACTION:
+            result.append(FusedStage(contractions))
         elif not s.is_reduction:
             result.append(FusedStage(StageRole.ELEMENTWISE))
         elif len(s.axes) > rank or (s.output.name in outputs and len(outputs) == 1):
@@ -121,6 +133,11 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
         else:
             result.append(FusedStage(StageRole.ROW_REDUCTION))
     return tuple(result)
+
+
+def is_chain(stages: Sequence[Computation]) -> bool:
+    """Whether computations are a fused chain: several contractions."""
+    return len(stages) > 1 and sum(pattern_of(s) is Pattern.CONTRACTION for s in stages) > 1
 
 
 def epilogue_of(stages: Sequence[Computation], reduction: int) -> int | None:

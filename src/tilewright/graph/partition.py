@@ -53,11 +53,18 @@ def partition(program: Program) -> Partition:
         elif step.output in group_of:
             group = group_of[step.output]
             units.append(make_kernel(group.stages, group.outputs))
-    return Partition(program, _in_order_of_execution(units))
+    ordered, waiting = in_order_of_execution(units)
+    if waiting:
+        names = ", ".join(b.name for u in waiting for b in _writes(u))
+        raise InternalError(f"the computations of {names} need each other's results", where="partition")
+    return Partition(program, ordered)
 
 
-def _in_order_of_execution(units: Sequence[Unit]) -> tuple[Unit, ...]:
-    """The units, each as early as its place allows: those that read a result of a later kernel wait for it."""
+def in_order_of_execution(units: Sequence[Unit]) -> tuple[tuple[Unit, ...], tuple[Unit, ...]]:
+    """The units, each as early as its place allows: those that read a result of a later kernel wait for it.
+
+    Those that need each other's results wait for ever: they come second.
+    """
     missing = {b.name for u in units for b in _writes(u)}
     ordered: list[Unit] = []
     waiting: list[Unit] = []
@@ -67,10 +74,7 @@ def _in_order_of_execution(units: Sequence[Unit]) -> tuple[Unit, ...]:
             waiting.remove(ready)
             ordered.append(ready)
             missing.difference_update(b.name for b in _writes(ready))
-    if waiting:
-        names = ", ".join(b.name for u in waiting for b in _writes(u))
-        raise InternalError(f"the computations of {names} need each other's results", where="partition")
-    return tuple(ordered)
+    return tuple(ordered), tuple(waiting)
 
 
 def _reads(unit: Unit) -> tuple[Buffer, ...]:

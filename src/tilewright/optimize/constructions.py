@@ -6,6 +6,7 @@ Estimates (`cost_oracle.py`) and the compilation of kernels share them.
 from dataclasses import replace
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
+from tilewright.graph.fusion import FusionPattern
 from tilewright.optimize.interface import Optimizer
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
@@ -21,6 +22,16 @@ class Construction(Protocol):
 
     def without_search(self) -> Self:
         """The same without the states of the search, which take megabytes."""
+        ...
+
+
+@runtime_checkable
+class Refusal(Protocol):
+    """A construction that says why it has no program."""
+
+    @property
+    def refusal(self) -> str:
+        """Why; empty where it has one."""
         ...
 
 
@@ -45,15 +56,32 @@ class Constructions:
 
     Attributes:
         optimizer: the optimizer.
+        chains: the optimizer of fused chains; None where there are none.
         constructed: number of tasks that it has worked on, each once.
         reused: number of schedules that were made from constructions of earlier estimates.
     """
 
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer = optimizer
+    def __init__(self, optimizer: Optimizer, chains: Optimizer | None = None) -> None:
+        self.optimizer, self.chains = optimizer, chains
         self.constructed = 0
         self.reused = 0
         self._known: dict[str, tuple[Task, Construction | None]] = {}
+
+    def optimizer_of(self, task: Task) -> Optimizer:
+        """The optimizer of a task: that of fused chains for one that is."""
+        is_chain = task.fusion.pattern is FusionPattern.CHAIN
+        return self.chains if is_chain and self.chains is not None else self.optimizer
+
+    def known(self, task: Task) -> Construction | None:
+        """What was constructed for a task of this hash; None where nothing was."""
+        return self._known.get(_key(task), (task, None))[1]
+
+    def refusal(self, task: Task) -> str:
+        """Why there is no estimate of a task."""
+        construction = self.known(task)
+        name = self.optimizer_of(task).name
+        reason = construction.refusal if isinstance(construction, Refusal) else ""
+        return reason or f"{name} constructs no program for it"
 
     def representative(self, task: Task) -> Task:
         """The first task of the same hash that was constructed, whose names may differ; the task itself where there
@@ -62,9 +90,10 @@ class Constructions:
 
     def estimate(self, task: Task) -> float | None:
         """Nanoseconds of the best program; None where the optimizer constructs or estimates none."""
-        if not isinstance(self.optimizer, ConstructingOptimizer):
+        optimizer = self.optimizer_of(task)
+        if not isinstance(optimizer, ConstructingOptimizer):
             return None
-        construction = self._construct(self.optimizer, task)
+        construction = self._construct(optimizer, task)
         return construction.nanoseconds[0] if construction is not None and construction.nanoseconds else None
 
     def schedule(self, task: Task) -> Schedule | None:
@@ -73,11 +102,12 @@ class Constructions:
         Args:
             task: one with the names of its `representative`.
         """
-        if not isinstance(self.optimizer, ConstructingOptimizer):
+        optimizer = self.optimizer_of(task)
+        if not isinstance(optimizer, ConstructingOptimizer):
             self.constructed += 1
-            return self.optimizer.optimize(task)
+            return optimizer.optimize(task)
         self.reused += _key(task) in self._known
-        return self.optimizer.schedule(self._construct(self.optimizer, task), task)
+        return optimizer.schedule(self._construct(optimizer, task), task)
 
     def _construct(self, optimizer: ConstructingOptimizer[C], task: Task) -> C | None:
         if _key(task) not in self._known:

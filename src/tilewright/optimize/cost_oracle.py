@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.graph.chains.choose import KernelEstimate
 from tilewright.graph.kernel import Kernel
 from tilewright.machine.model import Machine
 from tilewright.optimize.constructions import Constructions
@@ -40,14 +41,19 @@ class CostOracle:
 
     def __call__(self, kernel: Kernel, constants: frozenset[str]) -> float | None:
         """Nanoseconds of a kernel on all cores, weights read from memory."""
+        return self.estimate(kernel, constants).nanoseconds
+
+    def estimate(self, kernel: Kernel, constants: frozenset[str]) -> KernelEstimate:
+        """The same, with the reason where there is no estimate."""
         ranges = self.context.ranges
         if not any(s.is_reduction for s in kernel.stages):
-            return data_movement_time(kernel, self.machine, ranges)
-        time = self.constructions.estimate(lower_kernel(kernel, constants, self.context).sampled_task)
+            return KernelEstimate(data_movement_time(kernel, self.machine, ranges))
+        task = lower_kernel(kernel, constants, self.context).sampled_task
+        time = self.constructions.estimate(task)
         if time is None:
-            return None
+            return KernelEstimate(None, self.constructions.refusal(task))
         read = sum(_bytes(b, ranges) for b in kernel.reads if b.name in constants)
-        return time + read / self.machine.levels[-1].gbs(self.machine.cores)
+        return KernelEstimate(time + read / self.machine.levels[-1].gbs(self.machine.cores))
 
 
 def data_movement_time(kernel: Kernel, machine: Machine, ranges: Ranges | None = None) -> float:

@@ -46,7 +46,7 @@ def rule_tree(task: Task) -> TileTree:
     """The rule's tree for a kernel."""
     func_blocks = blocks(task.func.body)
     match task.fusion.pattern:
-        case FusionPattern.SEQUENCE:
+        case FusionPattern.SEQUENCE | FusionPattern.CHAIN:
             return TileTree(())
         case FusionPattern.ROWWISE:
             return rowwise_tree(task)

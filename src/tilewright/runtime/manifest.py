@@ -160,6 +160,7 @@ class BuildSpec:
         seed: of the optimizer's random numbers; None where it uses none.
         machine: description that the optimizer used; None where it uses none.
         convolutions: permitted algorithms: "direct", or "safe" or "fast" minimal filtering.
+        fusion: how chains of contractions were fused: "mcfuser", "chimera" or "unfused".
     """
 
     version: str
@@ -167,6 +168,7 @@ class BuildSpec:
     seed: int | None = None
     machine: MachineSpec | None = None
     convolutions: str = "direct"
+    fusion: str = "unfused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,6 +145,8 @@ def _parse_build(value: object, where: str) -> BuildSpec | None:
         seed=None if seed is None else schema.as_integer(seed, where, "manifest field 'seed'"),
         machine=None if machine is None else _parse_machine(machine, where),
         convolutions=text(obj, "convolutions", where),
+        # artifacts that were made before chains were fused do not say that theirs are not
+        fusion=text(obj, "fusion", where) if "fusion" in obj else "unfused",
     )
 
 

@@ -229,6 +229,11 @@ class Primitives(ABC):
         new blocks. See `schedule.rolling_update.rolling_update`."""
         return self._apply("rolling_update", block, loop, name).blocks
 
+    def cache_value(self, block: str, loop: str, readers: Sequence[str] = (), name: str | None = None) -> str:
+        """Computes the value of a reduction once for several blocks. Returns its buffer, which the block of the same
+        name fills. See `schedule.cache_value.cache_value`."""
+        return self._apply_with_name(lambda new: new.buffers, "cache_value", block, loop, readers, name)
+
     # Choice and recording of names
 
     @abstractmethod

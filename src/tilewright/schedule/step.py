@@ -18,6 +18,7 @@ from tilewright.loops.ir import Block, For, Func, If, walk
 from tilewright.schedule import (
     annotate,
     cache,
+    cache_value,
     compute_at,
     compute_with,
     hoist,
@@ -47,7 +48,8 @@ PRIMITIVES: Mapping[str, Callable[..., Func]] = {
         annotate.parallel, annotate.vectorize, annotate.unroll, annotate.bind, annotate.virtual_thread,
         staging.set_scope, staging.clone_producer, staging.pad_storage, cache.cache_read, cache.cache_write, cache.pack,
         transform_layout.transform_layout, prefetch.prefetch, hoist.hoist,
-        reduction.decompose_reduction, reduction.rfactor, rolling_update.rolling_update, compute_at.compute_at,
+        reduction.decompose_reduction, reduction.rfactor, rolling_update.rolling_update, cache_value.cache_value,
+        compute_at.compute_at,
         compute_with.compute_with, reverse_compute_at.reverse_compute_at, store_at.store_at, inline.inline,
         reverse_inline.reverse_inline,
     )

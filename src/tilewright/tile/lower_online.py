@@ -5,12 +5,14 @@ pass over chunks of keys (Milakov and Gimelshein, Section 3; Dao et al., FlashAt
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
 
 from tilewright.errors import ScheduleError
+from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.tails import Tail
 from tilewright.tile.schedule_helpers import buffer_of
 from tilewright.tile.statements import Statement
 from tilewright.tile.tree import Compute, Loop, Node, computes, walk_tree
@@ -36,6 +38,10 @@ class NestLowering(Protocol):
         """Lowers what the loops of a nest hold besides its last statement, from the last to the first."""
         ...
 
+    def peel_online_tail(self, chunks: Loop, name: str) -> None:
+        """Peels the partial last iteration of the loop over chunks."""
+        ...
+
     def store(self, statement: Statement, compute: Compute) -> None:
         """Gives the buffer that a statement writes its scope and its layout."""
         ...
@@ -53,6 +59,7 @@ class _OnlineNest:
         loops: the loops around the reduction that the sums depend on, outermost first.
         chunks: the one of them that the sums are fused into.
         reduction: the reduction.
+        values: the nests of element-wise statements whose results the sums add up, directly inside of `chunks`.
         sums: the nests of the sums, directly inside of `chunks`.
         consumers: the nests that follow `chunks`, each with the loop directly around it, in the order of execution.
     """
@@ -60,6 +67,7 @@ class _OnlineNest:
     loops: tuple[Loop, ...]
     chunks: Loop
     reduction: Compute
+    values: tuple[Node, ...]
     sums: tuple[Node, ...]
     consumers: tuple[tuple[Node, Loop], ...]
 
@@ -73,43 +81,64 @@ class _OnlineNest:
         chunks, reduction = _chunk_loop(node, statements)
         loops = _loops_around(node, reduction)
         depth = next(k for k, x in enumerate(loops) if x is chunks)
-        sums = tuple(x for x in chunks.body if computes(x)[-1].online)
-        fused = [computes(x)[-1] for x in sums]
+        online = tuple(x for x in chunks.body if computes(x)[-1].online)
+        sums = tuple(x for x in online if statements[computes(x)[-1].statement].reduces(chunks.axis, chunks.step))
+        values = tuple(x for x in online if x not in sums)
+        fused = [computes(x)[-1] for x in online]
         for c in computes(node):
-            if c.online and not (c in fused and statements[c.statement].reduces(chunks.axis, chunks.step)):
-                what = f"statement {c.statement!r} is online, but no sum along {chunks.axis!r} directly in that loop"
+            if c.online and c not in fused:
+                what = f"statement {c.statement!r} is online, but not directly in the loop over {chunks.axis!r}"
                 raise ScheduleError(what, where="tile tree")
+        if len(values) > 1 or (values and not sums):
+            shown = ", ".join(repr(computes(x)[-1].statement) for x in values)
+            raise ScheduleError(f"expected one online statement that sums read, got {shown}", where="tile tree")
         consumers: list[tuple[Node, Loop]] = []
         for loop, inner in reversed(list(pairwise(loops[: depth + 1]))):
             position = next(k for k, x in enumerate(loop.body) if x is inner)
             consumers += [(x, loop) for x in loop.body[position + 1 :]]
-        return _OnlineNest(loops, chunks, reduction, sums, tuple(consumers))
+        return _OnlineNest(loops, chunks, reduction, values, sums, tuple(consumers))
 
 
 def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> None:
     """Lowers a nest of a reduction and of sums that depend on it, in one loop over chunks of the reduction.
 
     The reduction keeps its loops; the sums are fused into the loop over chunks (`rolling_update`), what follows it goes
-    into the loop around it (`reverse_compute_at`), and everything else is placed as in other nests.
+    into the loop around it (`reverse_compute_at`), and everything else is placed as in other nests. An element-wise
+    value that the sums read, such as the exponential of softmax, is inlined, as it depends on the running result, and
+    then computed once for all sums (`cache_value`).
 
     Raises:
         ScheduleError: a step is not legal for these loops.
     """
     nest, s = _OnlineNest.of(node, statements), lowering.s
+    cached = [computes(x)[-1] for x in nest.values]
+    for c in cached:
+        s.do("inline", statements[c.statement].block)
     names = lowering.lower_nest(statements[nest.reduction.statement], nest.loops, statements)
     depth = next(k for k, x in enumerate(nest.loops) if x is nest.chunks)
     added: dict[str, Compute] = {}
     for child in nest.sums:
         compute = computes(child)[-1]
         added |= dict.fromkeys(s.rolling_update(statements[compute.statement].block, names[depth]), compute)
+    sums = [statements[computes(x)[-1].statement] for x in nest.sums]
+    for c in cached:
+        block = s.cache_value(sums[0].block, names[depth], [x.block for x in sums[1:]], c.statement)
+        s.do("store_at", block, names[depth])
+        axes = tuple(replace(a, is_reduction=False) for a in sums[0].axes)
+        statements = {**statements, c.statement: Statement(block, axes)}
+        lowering.store(statements[c.statement], c)
     for child, loop in nest.consumers:
         place = next(n for x, n in zip(nest.loops, names, strict=True) if x is loop)
         s.do("reverse_compute_at", statements[computes(child)[-1].statement].block, place)
     running = [nest.reduction, *(computes(x)[-1] for x in nest.sums)]
     _store_running_results(lowering, statements, running, added, names[depth - 1] if depth else None)
-    for child, _ in nest.consumers:
+    for child, loop in nest.consumers:
+        block = statements[computes(child)[-1].statement].block
+        if find_block(s.func, block)[0].body.buffer in s.func.allocs:
+            place = next(n for x, n in zip(nest.loops, names, strict=True) if x is loop)
+            s.do("store_at", buffer_of(s, block), place)
         lowering.store(statements[computes(child)[-1].statement], computes(child)[-1])
-    placed = [*nest.sums, *(x for x, _ in nest.consumers)]
+    placed = [*nest.values, *nest.sums, *(x for x, _ in nest.consumers)]
     for child in placed:
         compute = computes(child)[-1]
         inner = _loops_around(child, compute)
@@ -123,6 +152,8 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
             is_placed = nest.reduction in computes(producer) or any(producer is x for x in placed)
             if not is_placed:
                 lowering.lower(producer, statements, name)
+    if nest.chunks.tail is Tail.REMAINDER:
+        lowering.peel_online_tail(nest.chunks, names[depth])
 
 
 def _store_running_results(

@@ -318,6 +318,10 @@ class TreeLowering:
             ]
             peel_tail(self.s, name, self.points[id(loop)], loop.step, partial_sums)
 
+    def peel_online_tail(self, chunks: Loop, name: str) -> None:
+        """Peels the partial last iteration of a loop over chunks of a reduction that online sums are in."""
+        peel_tail(self.s, name, self.points[id(chunks)], chunks.step, ())
+
     def _lower_parts(self, partition: Partition, statements: Statements, enclosing: str | None) -> None:
         """Cuts the loop of the last statement into the ranges of the parts, and lowers each with its own copies."""
         inside = [c.statement for c in computes(*partition.parts[0].body)]

@@ -82,7 +82,7 @@ def rowwise_problem(task: Task) -> RowwiseProblem | None:
     """The row-wise problem of a kernel; None where its blocks do not fuse row by row, or a stage is not affine."""
     func, fusion = task.func, task.fusion
     func_blocks = blocks(func.body)
-    if fusion.pattern is FusionPattern.SEQUENCE:
+    if fusion.pattern in (FusionPattern.SEQUENCE, FusionPattern.CHAIN):
         return None
     if fusion.pattern is not FusionPattern.ROWWISE and all(vectorizable_reduction_axis(b) is None for b in func_blocks):
         return None

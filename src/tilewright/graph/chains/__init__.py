@@ -1,0 +1,1 @@
+"""Chains of contractions in a partitioned program: which there are, what they become, and which are taken."""

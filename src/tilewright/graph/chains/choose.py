@@ -1,0 +1,273 @@
+"""The chains of a program that become one kernel, by the estimated times of the kernels before and after.
+
+The times are those that alternatives are chosen by (`graph/alternatives.py`). What a fused kernel replaces is what
+would run without it: kernels that are sliced (`graph/slice_kernels.py`) count with the times of their slices.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tilewright.graph.chains.find import Chain, Dataflow, find_chains, find_links, read_by, written_by
+from tilewright.graph.chains.fuse import fused_kernel, with_fused
+from tilewright.graph.chains.intensity import LinkIntensity, link_intensity, machine_balance
+from tilewright.graph.kernel import Kernel
+from tilewright.graph.partition import Partition, Unit
+from tilewright.machine.model import Machine
+
+MAX_TIME_RATIO = 0.85
+"""A fused kernel must take less than this share of the time of the kernels that it replaces, by the estimates. These
+err against each other: on two cores of Sapphire Rapids, described as a typical machine, three products are estimated at
+0.75 of the time and take 0.74, two products with 16 columns each 0.74 and 1.02, attention 0.52 to 0.62 and 0.44 to
+0.84."""
+
+MIN_LINK_GAIN = 1 - MAX_TIME_RATIO
+"""Links of which fusion saves at most this share of the time, by their intensity, are no candidates."""
+
+_log = logging.getLogger("tilewright.chains")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEstimate:
+    """The estimated time of a kernel.
+
+    Attributes:
+        nanoseconds: on all cores; None where there is no estimate.
+        reason: why there is none; empty where there is one.
+    """
+
+    nanoseconds: float | None
+    reason: str = ""
+
+
+EstimateKernel = Callable[[Kernel, frozenset[str]], KernelEstimate]
+"""Estimates a kernel, given the names of the program's constants."""
+
+SliceUnits = Callable[[Sequence[Unit]], tuple[Unit, ...]]
+"""Slices the kernels of a program where that pays (`graph/slice_kernels.py`); units keep their number and order."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainEvaluation:
+    """A chain that was considered.
+
+    Attributes:
+        kernels: labels of the kernels that it replaces, in order of execution.
+        contractions: labels of those with contractions.
+        intensities: of its links.
+        fused: the kernel that it becomes; None where there is none, or was none to be made.
+        before: nanoseconds of the kernels that it replaces; None where there is no estimate.
+        after: nanoseconds of the fused kernel; None where there is no estimate.
+        chosen: whether the program has it.
+        reason: why, or why not.
+    """
+
+    kernels: tuple[str, ...]
+    contractions: tuple[str, ...]
+    intensities: tuple[LinkIntensity, ...]
+    fused: Kernel | None
+    before: float | None
+    after: float | None
+    chosen: bool
+    reason: str
+
+    def __str__(self) -> str:
+        times = " -> ".join("unknown" if t is None else f"{t / 1e3:.1f} us" for t in (self.before, self.after))
+        verb = "fused" if self.chosen else "not fused"
+        return f"{' -> '.join(self.contractions)}: {times}, {verb}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rated:
+    """A chain with its times, and an objection; empty where there is none."""
+
+    chain: Chain
+    intensities: tuple[LinkIntensity, ...]
+    fused: Kernel | None
+    before: float | None
+    after: float | None
+    objection: str
+
+    @property
+    def gain(self) -> float:
+        return 0.0 if self.before is None or self.after is None else self.before - self.after
+
+
+def choose_chains(
+    partition: Partition, machine: Machine, estimate: EstimateKernel, slice_units: SliceUnits
+) -> tuple[Partition, tuple[ChainEvaluation, ...]]:
+    """The partition with the chains fused that are estimated to be faster, and all chains that were considered.
+
+    Of chains that share kernels the one that saves most time is chosen. The partition is the same object where none
+    is. Evaluations go to the logger `tilewright.chains`, too, at level info.
+
+    Args:
+        partition: as the program was partitioned; no kernel is sliced.
+        machine: the machine; its balance of operations and traffic excludes links without a possible gain.
+        estimate: estimates a kernel.
+        slice_units: slices kernels.
+    """
+    rating = _Rating(partition, machine, estimate, slice_units)
+    rated = [rating.rate(x) for x in rating.candidates()]
+    fused: list[_Rated] = []
+    result = partition
+    rivals: dict[int, str] = {}
+    for k, x in sorted(enumerate(rated), key=lambda x: -x[1].gain):
+        if x.objection:
+            continue
+        rival = next((y for y in fused if not set(x.chain.members).isdisjoint(y.chain.members)), None)
+        if rival is not None:
+            rivals[k] = f"{rating.name_of(rival.chain)} saves more"
+            continue
+        merged = with_fused(partition, [(y.chain, y.fused) for y in (*fused, x) if y.fused is not None])
+        if merged is None:
+            rivals[k] = "with the chains that save more it could not be ordered"
+            continue
+        fused.append(x)
+        result = merged
+    evaluations = tuple(rating.evaluation(x, x in fused, rivals.get(k, "")) for k, x in enumerate(rated))
+    for evaluation in evaluations:
+        _log.info("%s", evaluation)
+    return result, evaluations
+
+
+class _Rating:
+    """Times of the chains of a partition.
+
+    Attributes:
+        partition: the partition.
+        flow: its dataflow.
+    """
+
+    def __init__(
+        self, partition: Partition, machine: Machine, estimate: EstimateKernel, slice_units: SliceUnits
+    ) -> None:
+        self.partition, self.flow = partition, Dataflow(partition)
+        self._machine, self._slice_units = machine, slice_units
+        self._constants = frozenset(partition.program.constants)
+        self._estimate = _Estimates(estimate, self._constants)
+        self._sliced = slice_units(partition.units)
+        self._fused: dict[Hashable, KernelEstimate] = {}
+
+    def candidates(self) -> list[tuple[Chain, tuple[LinkIntensity, ...]]]:
+        """Chains whose links may all gain, and single links that may not, which are not fused."""
+        links = find_links(self.flow)
+        intensities = {link: link_intensity(link, self.flow) for link in links}
+        may_gain = [x for x in links if intensities[x].max_gain(self._machine) > MIN_LINK_GAIN]
+        found = [*find_chains(self.flow, may_gain)]
+        found += [Chain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
+        return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
+
+    def rate(self, candidate: tuple[Chain, tuple[LinkIntensity, ...]]) -> _Rated:
+        """The times of a chain: with the transposes around it, or beside them where those make it slow."""
+        chain, intensities = candidate
+        least = min(intensities, key=lambda x: x.max_gain(self._machine))
+        if least.max_gain(self._machine) <= MIN_LINK_GAIN:
+            return _Rated(chain, intensities, None, None, None, self._compute_bound(least))
+        whole = self._rate_form(chain, intensities)
+        if not whole.objection or not chain.moved:
+            return whole
+        core = self._rate_form(chain.without_moved(), intensities)
+        return core if not core.objection or whole.after is None else whole
+
+    def _compute_bound(self, intensity: LinkIntensity) -> str:
+        balance, gain = machine_balance(self._machine), intensity.max_gain(self._machine)
+        work = f"{intensity.flops_per_byte:.0f} FLOPs per byte of intermediates where the machine has {balance:.1f}"
+        return f"compute-bound: {work}, so fusion saves at most {gain:.1%}" if intensity.flops else "it has no work"
+
+    def _rate_form(self, chain: Chain, intensities: tuple[LinkIntensity, ...]) -> _Rated:
+        key = self._signature(chain)
+        known = self._fused.get(key)
+        if known is not None and known.nanoseconds is None:
+            return _Rated(chain, intensities, None, self._time_before(chain)[0], None, known.reason)
+        fused = fused_kernel(chain, self.flow, self.partition.program)
+        if fused is None:
+            self._fused[key] = KernelEstimate(None, "a view between its kernels can't be removed")
+            return _Rated(chain, intensities, None, None, None, self._fused[key].reason)
+        estimate = self._fused[key] = known or self._estimate.of(fused)
+        before, beside, reason = self._time_before(chain)
+        after = None if estimate.nanoseconds is None else estimate.nanoseconds + beside
+        return _Rated(chain, intensities, fused, before, after, estimate.reason or reason or _objection(before, after))
+
+    def _time_before(self, chain: Chain) -> tuple[float | None, float, str]:
+        """Nanoseconds of the units that a chain changes as they are now; of those among them that stay; and why there
+        is no estimate. These are its kernels, and others that are sliced together with them."""
+        names = {k.slices.group_name for p in chain.members if isinstance(k := self._sliced[p], Kernel) and k.slices}
+        together = [p for p, k in enumerate(self._sliced) if isinstance(k, Kernel) and k.slices
+                    and k.slices.group_name in names]  # fmt: skip
+        changed = sorted({*chain.members, *together})
+        rest = self._slice_units([self.partition.units[p] for p in changed if p not in chain.members])
+        before = [self._estimate.of_unit(self._sliced[p]) for p in changed]
+        beside = [self._estimate.of_unit(u) for u in rest]
+        unknown = next((x for x in (*before, *beside) if x.nanoseconds is None), None)
+        if unknown is not None:
+            return None, 0.0, f"a kernel that it replaces has no estimate{unknown.reason and f': {unknown.reason}'}"
+        return sum(x.nanoseconds or 0.0 for x in before), sum(x.nanoseconds or 0.0 for x in beside), ""
+
+    def _signature(self, chain: Chain) -> Hashable:
+        """Equal for chains that become equal kernels: their units without names, and how these are connected."""
+        members = frozenset(chain.members)
+        numbers: dict[str, int] = {}
+        parts: list[Hashable] = []
+        for k in chain.members:
+            unit = self.flow.units[k]
+            buffers = (*read_by(unit), *written_by(unit))
+            wiring = tuple((numbers.setdefault(b.name, len(numbers)), b.name in self._constants) for b in buffers)
+            stored = tuple(self.flow.is_read_outside(b, members) for b in written_by(unit))
+            what = _anonymous(unit) if isinstance(unit, Kernel) else tuple((b.shape, b.dtype) for b in buffers)
+            parts.append((what, wiring, stored))
+        return tuple(parts)
+
+    def name_of(self, chain: Chain) -> str:
+        """The labels of the contractions of a chain."""
+        return " -> ".join(self._labels(chain.contractions))
+
+    def _labels(self, positions: Sequence[int]) -> tuple[str, ...]:
+        kernels = (self.flow.units[k] for k in positions)
+        return tuple(k.label for k in kernels if isinstance(k, Kernel))
+
+    def evaluation(self, x: _Rated, chosen: bool, rival: str) -> ChainEvaluation:
+        """The outcome for a chain."""
+        reason = x.objection or rival or "the intermediates stay in fast memory"
+        return ChainEvaluation(
+            self._labels(x.chain.members), self._labels(x.chain.contractions), x.intensities, x.fused, x.before,
+            x.after, chosen, reason,
+        )  # fmt: skip
+
+
+def _objection(before: float | None, after: float | None) -> str:
+    """What keeps a chain from being chosen, apart from better ones; empty where nothing does."""
+    if before is None or after is None:
+        return "there is no estimate"
+    if after >= before:
+        return "it is not faster"
+    return f"it gains less than {1 - MAX_TIME_RATIO:.0%}" if after >= MAX_TIME_RATIO * before else ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Estimates:
+    """Estimates of kernels; equal ones are estimated once."""
+
+    estimate: EstimateKernel
+    constants: frozenset[str]
+    known: dict[Hashable, KernelEstimate] = field(default_factory=dict[Hashable, KernelEstimate])
+
+    def of(self, kernel: Kernel) -> KernelEstimate:
+        """The estimate of a kernel; of a sliced one, that of all its slices."""
+        constant = tuple(b.name in self.constants for b in kernel.arguments)
+        key = (_anonymous(kernel), constant)
+        if key not in self.known:
+            self.known[key] = self.estimate(kernel, self.constants)
+        estimate = self.known[key]
+        if estimate.nanoseconds is None or kernel.slices is None:
+            return estimate
+        return replace(estimate, nanoseconds=estimate.nanoseconds * kernel.slices.count)
+
+    def of_unit(self, unit: Unit) -> KernelEstimate:
+        """The estimate of a unit; views take no time."""
+        return self.of(unit) if isinstance(unit, Kernel) else KernelEstimate(0.0)
+
+
+def _anonymous(kernel: Kernel) -> Hashable:
+    """What a kernel computes, without the user's names."""
+    return tuple(replace(s, label="") for s in kernel.stages), kernel.params, kernel.fusion

@@ -1,0 +1,1 @@
+"""Fused chains of contractions by MCFuser's method: tiling expressions, placement, pruning, a model, a search."""

@@ -1,0 +1,192 @@
+"""The optimizer of fused chains: MCFuser's search proposes tilings, the cost model of trees ranks what they become.
+
+The search's own model, bytes over bandwidth plus operations over peak rate, orders thousands of tilings. It knows
+nothing of registers, and no other kernel is estimated by it; so the best of them are lowered to trees, and the time of
+the best tree by the model of all other kernels is what a chain is taken or refused by.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tilewright.cost.tree import tree_time
+from tilewright.errors import ScheduleError, VerifyError
+from tilewright.expr.traversal import loads
+from tilewright.loops.ir import Func, IterKind, blocks
+from tilewright.machine.calibration_store import machine_for
+from tilewright.machine.model import Machine
+from tilewright.optimize.chains.chain_tree import chain_tree
+from tilewright.optimize.chains.expression import ChainTiling
+from tilewright.optimize.chains.extract_chain import extract_chain
+from tilewright.optimize.chains.problem import Chain
+from tilewright.optimize.chains.pruning import ChainSpace, PruningCounts, Variant
+from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
+from tilewright.optimize.task import Task
+from tilewright.schedule.schedule import Schedule
+from tilewright.tile.lower_tree import lower_tree
+from tilewright.tile.statements import axis_names
+from tilewright.tile.tree import TileTree
+from tilewright.verify.verifier import verify
+
+MAX_TREES = 64
+"""Tilings that become trees, the best by the search's model."""
+
+MAX_LOWERINGS = 4
+"""Trees that are lowered at most, the best by the model of trees, until one is legal."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChainProgram:
+    """A tiling of a chain with its tree.
+
+    Attributes:
+        tiling: the loops over tiles and the sizes of these.
+        tree: the kernel's loops.
+        estimate: nanoseconds by the search's model.
+        nanoseconds: by the model of trees.
+    """
+
+    tiling: ChainTiling
+    tree: TileTree
+    estimate: float
+    nanoseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChainConstruction:
+    """What was constructed for a chain.
+
+    Attributes:
+        chain: the chain as the search sees it; None where it can't be tiled.
+        counts: what every pruning rule left of the space; None without a space.
+        programs: the programs, best first; the first one can be lowered. Empty where there is none.
+        estimated: number of candidates that the search estimated.
+        refusal: why there is no program; empty where there is one.
+    """
+
+    chain: Chain | None = None
+    counts: PruningCounts | None = None
+    programs: tuple[ChainProgram, ...] = ()
+    estimated: int = 0
+    refusal: str = ""
+
+    @property
+    def nanoseconds(self) -> tuple[float, ...]:
+        """Times of the programs by the cost model, best first."""
+        return tuple(x.nanoseconds for x in self.programs)
+
+    def without_search(self) -> "ChainConstruction":
+        """The same; nothing of the search is kept."""
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class ChainOptimizer:
+    """The optimizer of kernels whose fusion pattern is a chain.
+
+    Attributes:
+        name: of the variant, the space that is searched.
+        machine: the machine to construct for; by default the description that fits the task's target.
+        settings: of the search.
+    """
+
+    name: str = Variant.MCFUSER.value
+    machine: Machine | None = None
+    settings: SearchSettings = MODEL_ALONE
+
+    def construct(self, task: Task) -> ChainConstruction:
+        """The best programs; none, with the reason, where the chain can't be tiled."""
+        machine = self.machine or machine_for(task.target)
+        construction = ChainConstruction()
+        try:
+            _check_types(task)
+            chain = extract_chain(_with_row_factors_inlined(task.func), task.samples)
+            construction = replace(construction, chain=chain)
+            space = ChainSpace.of(chain, machine, Variant(self.name))
+            construction = replace(construction, counts=space.counts())
+            if not space.models:
+                raise ScheduleError("no tiling expression computes its statements in order", where="fused chain")
+            found = search(space, self.settings)
+        except ScheduleError as error:
+            return replace(construction, refusal=error.what)
+        tilings = [(x.tiling, x.estimate) for x in found.ranked[:MAX_TREES]]
+        programs, refusals = _programs(tilings, task, machine)
+        programs, more = _from_first_legal(programs, task)
+        none = "no tiling fits the fast memory" if not found.ranked else ""
+        refusal = "" if programs else next(iter((*refusals, *more)), none)
+        return replace(construction, programs=programs, estimated=found.estimated, refusal=refusal)
+
+    def schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
+        """The schedule of the best program; None where there is none."""
+        if construction is None or not construction.programs:
+            return None
+        best = construction.programs[0]
+        if task.threads != 1:
+            return lower_tree(best.tree, task.func)
+        machine = self.machine or machine_for(task.target)
+        return lower_tree(chain_tree(task, best.tiling, machine, parallel=False), task.func)
+
+    def optimize(self, task: Task) -> Schedule | None:
+        """The schedule of the best program; None where there is none."""
+        return self.schedule(self.construct(task), task)
+
+
+def _check_types(task: Task) -> None:
+    """Refuses chains that compute in other types than float32, for which the trees are made.
+
+    Raises:
+        ScheduleError: one does.
+    """
+    others = [b for b in (*task.func.allocs, *task.func.outputs) if b.dtype.name != "float32"]
+    if others:
+        raise ScheduleError(f"{others[0].name!r} is {others[0].dtype.name}, expected float32", where="fused chain")
+
+
+def _with_row_factors_inlined(func: Func) -> Func:
+    """The loops with element-wise results of rows, such as 1 / sum of a softmax, substituted into their readers.
+
+    A statement that multiplies by one may run in the loop over the reduction that it depends on, as the factor can be
+    applied to the final sum instead; between the two it would have to wait for the end of the loop.
+    """
+    names = axis_names(func)
+    reduced = {b.body.buffer: {a for a, i in zip(names[b.name], b.iters, strict=True) if i.kind is IterKind.REDUCE}
+               for b in blocks(func.body)}  # fmt: skip
+    s = Schedule(func)
+    for b in blocks(func.body):
+        read = {a for x in loads(b.body.value) for a in reduced.get(x.buffer, ())}
+        is_internal = any(x == b.body.buffer for x in func.allocs)
+        if is_internal and not reduced[b.body.buffer] and read and read.isdisjoint(names[b.name]):
+            s.do("inline", b.name)
+    return s.func
+
+
+def _programs(
+    tilings: Sequence[tuple[ChainTiling, float]], task: Task, machine: Machine
+) -> tuple[list[ChainProgram], list[str]]:
+    """The trees of tilings with their times, best first, and why there is none for others."""
+    programs: list[ChainProgram] = []
+    refusals: list[str] = []
+    for tiling, estimate in tilings:
+        try:
+            tree = chain_tree(task, tiling, machine)
+            time = tree_time(tree, task.func, machine, task.constants, task.samples)
+        except ScheduleError as error:
+            refusals.append(error.what)
+            continue
+        if time is None:
+            refusals.append("the cost model has no time for its tree")
+        else:
+            programs.append(ChainProgram(tiling, tree, estimate, time))
+    return sorted(programs, key=lambda x: x.nanoseconds), refusals
+
+
+def _from_first_legal(programs: list[ChainProgram], task: Task) -> tuple[tuple[ChainProgram, ...], list[str]]:
+    """The programs from the first one that can be lowered and verified on, and why the ones before can't."""
+    refusals: list[str] = []
+    for k, program in enumerate(programs[:MAX_LOWERINGS]):
+        try:
+            verify(lower_tree(program.tree, task.func).func)
+        except (ScheduleError, VerifyError) as error:
+            refusals.append(error.what if isinstance(error, ScheduleError) else str(error))
+            continue
+        return tuple(programs[k:]), refusals
+    return (), refusals

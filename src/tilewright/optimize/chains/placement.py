@@ -1,0 +1,197 @@
+"""Where the statements of a fused chain are computed: the loops over tiles around each of them.
+
+A statement is computed in the rightmost loop, in the order of the tiling expression, over one of its axes (MCFuser,
+section III-A). Loops of a single iteration are left out, so that it moves further outside. What reads the result of a
+sum comes after the loop over its axis.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from tilewright.errors import ScheduleError
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression
+from tilewright.optimize.chains.stages import PLACE, ChainStage, ChainStages, StageKind
+from tilewright.tile.tree import Node
+
+Path = tuple[TiledLoop, ...]
+"""Loops around a statement, outermost first."""
+
+
+def live_loops(tiling: ChainTiling, chain: ChainStages) -> TilingExpression:
+    """The loops of a tiling that have several iterations, and that over the tiles of rows, without those over batches
+    and heads, which enclose all others."""
+    tiles = dict(tiling.tiles)
+
+    def scope(loops: TilingExpression) -> TilingExpression:
+        result: list[TiledLoop] = []
+        for loop in loops:
+            body, points = scope(loop.body), chain.points(loop.axis)
+            is_live = loop.axis == chain.row or points is None or tiles.get(loop.axis, points) < points
+            result += [replace(loop, body=body)] if is_live and loop.axis not in chain.outer else body
+        return tuple(result)
+
+    live = scope(tiling.expression)
+    if chain.row not in {loop.axis for loop in _walk(live)}:
+        live = (TiledLoop(chain.row, live),)
+    return live
+
+
+def _walk(loops: TilingExpression) -> Iterable[TiledLoop]:
+    for loop in loops:
+        yield loop
+        yield from _walk(loop.body)
+
+
+def rightmost_path(loops: TilingExpression, axes: Collection[str]) -> Path:
+    """The loops down to the last one, in pre-order, over one of these axes."""
+    found: Path = ()
+
+    def search(scope: TilingExpression, path: Path) -> None:
+        nonlocal found
+        for loop in scope:
+            inner = (*path, loop)
+            if loop.axis in axes:
+                found = inner
+            search(loop.body, inner)
+
+    search(loops, ())
+    return found
+
+
+class OnlineRole(StrEnum):
+    """What a stage is in a loop over tiles of an axis along which rows are reduced (online softmax)."""
+
+    VALUE = "value"
+    """It reads the running maximum; sums read it."""
+
+    SUM = "sum"
+    """It adds values up, and is rescaled whenever the maximum changes."""
+
+    INLINED = "inlined"
+    """It multiplies values by what is complete only after the loop: part of a sum that reads it."""
+
+
+def online_roles(loops: TilingExpression, chain: ChainStages) -> Mapping[str, OnlineRole]:
+    """The stages that run in the loop over a reduction whose running result they read, by name: none where no reduced
+    axis of rows is tiled."""
+    live = {loop.axis for loop in _walk(loops)}
+    roles: dict[str, OnlineRole] = {}
+    for extremum in chain.stages:
+        tiled = [a for a in extremum.reduced if a in live]
+        combined = match_accumulation(extremum.node.body)
+        if (
+            extremum.kind is StageKind.ROW_REDUCTION
+            and tiled
+            and combined is not None
+            and combined[0] in ("max", "min")
+        ):
+            roles |= _roles_after(extremum, tiled[0], chain)
+    return roles
+
+
+def _roles_after(extremum: ChainStage, axis: str, chain: ChainStages) -> Mapping[str, OnlineRole]:
+    """The roles of the stages that depend on the running maximum along an axis."""
+    roles: dict[str, OnlineRole] = {}
+    for stage in chain.stages:
+        running = {extremum.name, *roles} & stage.reads
+        if not running:
+            continue
+        if axis in stage.reduced:
+            roles[stage.name] = OnlineRole.SUM
+        elif axis in stage.axes:
+            is_value = running == {extremum.name}
+            roles[stage.name] = OnlineRole.VALUE if is_value else OnlineRole.INLINED
+        elif any(axis in reader.axes for reader in chain.readers(stage.name)):
+            roles[stage.name] = OnlineRole.INLINED
+    return roles
+
+
+def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str, OnlineRole]) -> Mapping[str, Path]:
+    """The loops around every stage of a chain, by its name.
+
+    Args:
+        loops: those with several iterations.
+        chain: the chain.
+        roles: of the stages that read running results.
+
+    Raises:
+        ScheduleError: a stage would read results that are not complete, or have loops that do not enclose each other.
+    """
+    live = {loop.axis for loop in _walk(loops)}
+    paths: dict[str, Path] = {}
+    closed: dict[str, frozenset[str]] = {}
+    for stage in chain.stages:
+        needs_all = frozenset(a for name in stage.reads for a in closed[name] | (set(chain.stage(name).reduced) & live))
+        role = roles.get(stage.name)
+        closed[stage.name] = needs_all if role is None else needs_all - set(stage.axes)
+        late = sorted(closed[stage.name] & set(stage.axes))
+        if late:
+            reads = " and ".join(sorted(map(repr, stage.reads)))
+            what = f"{stage.name!r} runs along {late[0]!r} and reads {reads}, which needs all of that axis"
+            raise ScheduleError(what, where=PLACE, hint=f"make one tile of {late[0]!r}")
+        path = rightmost_path(loops, stage.axes)
+        until = next((k for k, loop in enumerate(path) if loop.axis in closed[stage.name]), len(path))
+        if role is not None:
+            # in the loop over the maximum's axis itself
+            until = next((k + 1 for k, loop in enumerate(path) if loop.axis in needs_all), until)
+            _check_online_loops(chain, stage, path[:until])
+        paths[stage.name] = path[:until]
+        missing = sorted((set(stage.reduced) & live) - {loop.axis for loop in path[:until]})
+        if missing:
+            what = f"the loop over {missing[0]!r} does not enclose {stage.name!r}, which sums along it"
+            raise ScheduleError(what, where=PLACE, hint="nest the loops over its axes")
+    return paths
+
+
+def _check_online_loops(chain: ChainStages, stage: ChainStage, path: Path) -> None:
+    """Checks that the loops around an online sum are over axes of the maximum that it reads, whose loops it shares."""
+    extrema = [chain.stage(x) for x in stage.reads if chain.stage(x).kind is StageKind.ROW_REDUCTION]
+    for loop in path:
+        if extrema and loop.axis not in extrema[0].axes:
+            what = f"{extrema[0].name!r} would be computed in the loop over {loop.axis!r} for {stage.name!r}"
+            raise ScheduleError(
+                what, where=PLACE, hint=f"make one tile of {loop.axis!r}, or of the axis that it reduces"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNest:
+    """The loops of a statement with their place.
+
+    Attributes:
+        order: the position of the statement in the order of execution.
+        path: the loops over tiles around it.
+        statement: its name.
+        nodes: its loops.
+    """
+
+    order: float
+    path: Path
+    statement: str
+    nodes: tuple[Node, ...]
+
+
+def scope_items(placed: Sequence[PlacedNest], depth: int) -> list[tuple[TiledLoop | None, list[PlacedNest]]]:
+    """What is executed in a scope, in this order: statements (without a loop), and loops with those inside.
+
+    Args:
+        placed: the statements of the scope.
+        depth: the number of loops around the scope.
+
+    Raises:
+        ScheduleError: a loop would have to be executed before and after other statements.
+    """
+    items: list[tuple[TiledLoop | None, list[PlacedNest]]] = []
+    for x in sorted(placed, key=lambda p: p.order):
+        loop = x.path[depth] if len(x.path) > depth else None
+        if loop is not None and items and items[-1][0] is loop:
+            items[-1][1].append(x)
+        elif loop is not None and any(other is loop for other, _ in items):
+            between = items[-1][1][-1].statement
+            what = f"{between!r} is outside of the loop over {loop.axis!r}, between statements inside of it"
+            raise ScheduleError(what, where=PLACE)
+        else:
+            items.append((loop, [x]))
+    return items
