@@ -195,9 +195,10 @@ def _biased_heads(d: Definition, x: OpValue, heads: int, bias: OpValue | None, s
         expect_rank(d, bias, 1, "bias")
         expect_dtype(d, bias, x.dtype, "bias")
         d.require(start + hidden <= bias.shape[0], f"bias: expected {start + hidden} elements or more for the {what}")
-        added = bias
-        source = x
-        x = d.compute(x.shape, lambda *i: source[i] + added[start + i[2]])
+        whole, source = bias, x
+        # a part of a constant is a constant
+        part = d.compute((hidden,), lambda *i: whole[start + i[0]])
+        x = d.compute(x.shape, lambda *i: source[i] + part[i[2]])
     return packed_heads(d.view(x, (batch, length, const(heads), hidden // heads)), 0, heads)
 
 
