@@ -201,10 +201,14 @@ class _Emitter:
         target = site.result
         order = [of_mix[a.var] for a in site.mix.axes]
         proper = [a.var for a in axes if not is_unit(a.extent)]
-        if [i for i in order if isinstance(i, Var) and i in proper] == proper and mixed.shape == target.output.shape:
+        is_in_order = [i for i in order if isinstance(i, Var) and i in proper] == proper
+        if is_in_order and mixed.shape == target.output.shape:
             self.steps.append(Computation(target.output, axes, (), body, None, target.label))
             return
         normalized = self._emit("normalized", axes, body, label=target.label)
+        if is_in_order:  # dimensions of size 1 are elsewhere
+            self.steps.append(View(target.output, normalized, target.label))
+            return
         back = {i: a.var for i, a in zip(order, target.axes, strict=True) if isinstance(i, Var)}
         copy = Load(normalized, tuple(back.get(v, const(0)) for v in index))
         self.steps.append(Computation(target.output, target.axes, (), copy, None, target.label))
@@ -256,16 +260,16 @@ class _Emitter:
         is_whole = len([1 for n in stored.shape if not is_unit(n)]) == len(order)
         if is_in_order and is_whole:
             return Load(stored, index), found.factor
-        return self._copy(stored, index, roles), found.factor
+        return self._copy(stored, index, roles, is_in_order), found.factor
 
-    def _copy(self, stored: Buffer, index: tuple[Expr, ...], roles: Mapping[Var, int]) -> Load:
-        """A load of a copy whose dimensions are in the order of the axes that walk them."""
+    def _copy(self, stored: Buffer, index: tuple[Expr, ...], roles: Mapping[Var, int], keeps_order: bool) -> Load:
+        """A load of a copy whose dimensions are in the order of the axes that walk them, or in that of storage."""
         walked = [
             (next(roles[v] for v in free_vars(i) if v in roles), k)
             for k, (i, n) in enumerate(zip(index, stored.shape, strict=True))
             if not is_unit(n) and free_vars(i) & roles.keys()
         ]  # fmt: skip
-        dims = [k for _, k in sorted(walked)]
+        dims = [k for _, k in (walked if keeps_order else sorted(walked))]
         axes = tuple(Axis(Var(f"i{n}"), stored.shape[k]) for n, k in enumerate(dims))
         place = {k: a.var for k, a in zip(dims, axes, strict=True)}
         body = Load(stored, tuple(place.get(k, i) for k, i in enumerate(index)))

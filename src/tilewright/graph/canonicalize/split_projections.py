@@ -11,7 +11,7 @@ from tilewright.expr.computation import Axis, Computation, View
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.pattern import is_sum_of_products
 from tilewright.expr.traversal import free_vars, loads, replace_loads
-from tilewright.graph.canonicalize.def_use import DefUse, is_own_element
+from tilewright.graph.canonicalize.def_use import DefUse, is_own_element, is_unit
 from tilewright.graph.ir import Array
 from tilewright.graph.program import Program, Step
 from tilewright.names import unique_name
@@ -69,7 +69,7 @@ def split_projections(program: Program) -> Program:
         if isinstance(s, Computation | View) and s.output in removed:
             steps += replaced.get(s.output, [])
         else:
-            steps.append(replace(s, body=replace_loads(s.body, load)) if isinstance(s, Computation) else s)
+            steps.append(_as_view(replace(s, body=replace_loads(s.body, load))) if isinstance(s, Computation) else s)
     read = {b.name for s in steps for b in s.inputs} | {b.name for _, b in program.outputs}
     gone = {b.name for b in removed}
     return replace(
@@ -78,6 +78,15 @@ def split_projections(program: Program) -> Program:
         constants={n: data for n, data in constants.items() if n in read},
         values={n: b for n, b in program.values.items() if b.name not in gone},
     )
+
+
+def _as_view(c: Computation) -> Step:
+    """A view in the place of a copy of a whole tensor in its own order."""
+    x = c.body
+    if c.is_reduction or not isinstance(x, Load) or not is_own_element(x, c):
+        return c
+    sizes = [[n for n in b.shape if not is_unit(n)] for b in (x.buffer, c.output)]
+    return View(c.output, x.buffer, c.label) if sizes[0] == sizes[1] else c
 
 
 def _packed(contraction: Computation, uses: DefUse) -> _Packed | None:
