@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 Array = np.ndarray[Any, Any]
 
-MASKED = -10000.0
+MASK_VALUE = -10000.0
 """What is added to the scores of padding."""
 
 _CONTRIB = "com.microsoft"
@@ -81,7 +81,7 @@ class _Model:
     def mask(self) -> str:
         """The additive mask, [batch, 1, 1, length]."""
         dropped = self.op("Sub", self.constant(1.0), self.op("Cast", "keep", to=onnx.TensorProto.FLOAT))
-        return self.op("Mul", self.op("Unsqueeze", dropped, self.ints(1, 2)), self.constant(MASKED))
+        return self.op("Mul", self.op("Unsqueeze", dropped, self.ints(1, 2)), self.constant(MASK_VALUE))
 
     def whole_mask(self) -> str:
         """The additive mask for every query, [batch, 1, length, length]."""
@@ -248,7 +248,7 @@ def reference(sizes: Sizes, x: Array, keep: Array, seed: int = 0) -> Array:
         return value.reshape(*x.shape[:2], sizes.heads, sizes.size).transpose(0, 2, 1, 3)
 
     q, k, v = (split(x.astype(float) @ w + b) for w, b in ((wq, bq), (wk, bk), (wv, bv)))
-    scores = q @ k.swapaxes(-1, -2) / np.sqrt(sizes.size) + ((1.0 - keep) * MASKED)[:, None, None, :]
+    scores = q @ k.swapaxes(-1, -2) / np.sqrt(sizes.size) + ((1.0 - keep) * MASK_VALUE)[:, None, None, :]
     powers = np.exp(scores - scores.max(-1, keepdims=True))
     context = powers / powers.sum(-1, keepdims=True) @ v
     return context.transpose(0, 2, 1, 3).reshape(x.shape) @ wo

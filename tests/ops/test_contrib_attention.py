@@ -181,9 +181,9 @@ class TestGroupQueryAttention:
 
 def refusal(error, op, inputs, attributes, outputs=1, constants=()):
     case = NodeCase(op, inputs, attributes, opset=20, outputs=outputs, domain="com.microsoft")
-    with pytest.raises(error) as caught:
+    with pytest.raises(error) as error_info:
         define(case, constants=constants)
-    return str(caught.value)
+    return str(error_info.value)
 
 
 QKV = [normal(2, 6, 12) for _ in range(3)]

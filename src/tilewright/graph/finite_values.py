@@ -63,14 +63,14 @@ def _value_interval(
             case Load(buffer):
                 return _buffer_interval(buffer, writers, constants, depth)
             case Cast(_, a):
-                return _narrowed(visit(a), e.dtype)
+                return _within_dtype(visit(a), e.dtype)
             case Unary("neg", a):
                 inner = visit(a)
                 return None if inner is None else (-inner[1], -inner[0])
             case Select(_, a, b):
                 return _hull(visit(a), visit(b))
             case Binary(op, a, b):
-                return _narrowed(_combine(op, visit(a), visit(b)), e.dtype)
+                return _within_dtype(_combine(op, visit(a), visit(b)), e.dtype)
             case _:
                 return None
 
@@ -98,7 +98,7 @@ def _hull(a: Interval | None, b: Interval | None) -> Interval | None:
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
-def _narrowed(values: Interval | None, dtype: DType) -> Interval | None:
+def _within_dtype(values: Interval | None, dtype: DType) -> Interval | None:
     return None if values is None else _finite(*values, dtype)
 
 

@@ -165,7 +165,7 @@ def _split_past(d: Definition, past: OpValue) -> tuple[OpValue, OpValue]:
 def _multi_head_inputs(d: Definition, heads: int) -> tuple[Heads, Heads, Heads]:
     query, key, value, bias = d.input(0), d.optional(1), d.optional(2), d.optional(3)
     if query.rank == 5:
-        queries, keys, values = _interleaved(d, query, heads, 3, bias)
+        queries, keys, values = _packed_heads_of(d, query, heads, 3, bias)
         return queries, keys, values
     expect_rank(d, query, 3, "query")
     if key is None:
@@ -173,7 +173,7 @@ def _multi_head_inputs(d: Definition, heads: int) -> tuple[Heads, Heads, Heads]:
     hidden = query.shape[2]
     queries = _biased_heads(d, query, heads, bias, const(0), "query")
     if key.rank == 5:
-        keys, values = _interleaved(d, key, heads, 2, None)
+        keys, values = _packed_heads_of(d, key, heads, 2, None)
         return queries, keys, values
     if value is None:
         raise ShapeError("input 2 (value) is missing", where=f"node {d.label}")
@@ -202,7 +202,7 @@ def _biased_heads(d: Definition, x: OpValue, heads: int, bias: OpValue | None, s
     return packed_heads(d.view(x, (batch, length, const(heads), hidden // heads)), 0, heads)
 
 
-def _interleaved(d: Definition, x: OpValue, heads: int, count: int, bias: OpValue | None) -> list[Heads]:
+def _packed_heads_of(d: Definition, x: OpValue, heads: int, count: int, bias: OpValue | None) -> list[Heads]:
     """The `count` last of queries, keys, values in [batch, length, heads, count, size]."""
     what = "packed query, key and value" if count == 3 else "packed key and value"
     if bias is not None:
@@ -229,7 +229,7 @@ class _Masks:
     def __init__(self, d: Definition, shape: tuple[Expr, ...], past: Expr, dtype: DType) -> None:
         self._d, self.shape, self.past = d, shape, past
         self.wide = accumulator_dtype(dtype)
-        self._dtype = dtype
+        self._query_dtype = dtype
         self._filter = d.attr_float("mask_filter_value", _DEFAULT_FILTER)
 
     def padding(self, mask: OpValue, i: tuple[Expr, ...]) -> Expr:
@@ -271,7 +271,7 @@ class _Masks:
     def bias(self, x: OpValue, i: tuple[Expr, ...]) -> Expr:
         """The value that an attention bias adds to a score; batch and heads may be 1."""
         expect_rank(self._d, x, 4, "attention_bias")
-        expect_dtype(self._d, x, self._dtype, "attention_bias")
+        expect_dtype(self._d, x, self._query_dtype, "attention_bias")
         sizes = (
             *(const(1) if is_one(n) else m for n, m in zip(x.shape[:2], self.shape, strict=False)),
             *self.shape[2:],

@@ -62,10 +62,6 @@ class OpValue:
         return self.buffer[indices]
 
 
-def _never(_: Buffer) -> bool:
-    return False
-
-
 @dataclass(slots=True)
 class Definition:
     """The context of one operator application: its operands and attributes, and the stages emitted so far.
@@ -93,7 +89,7 @@ class Definition:
     prefix: str
     num_outputs: int = 1
     data_dependent_symbols: Set[str] = frozenset()
-    has_finite_elements: Callable[[Buffer], bool] = _never
+    has_finite_elements: Callable[[Buffer], bool] = lambda _: False
     stages: list[Stage] = field(default_factory=list[Stage])
     constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
     derived_elements: dict[Buffer, KnownElements] = field(default_factory=dict[Buffer, KnownElements])

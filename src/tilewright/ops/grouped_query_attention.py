@@ -88,7 +88,7 @@ def group_query_attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
         what = f"total_sequence_length: expected {lengths.new} without a past, got {lengths.total}"
         d.require(lengths.total.equals(lengths.new), what)
     if d.attr_int("do_rotary", 0):
-        query, key = (_rotated(d, x, lengths) for x in (query, key))
+        query, key = (_with_rotation(d, x, lengths) for x in (query, key))
     keys, values = _heads_of(key), _heads_of(value)
     caches: list[OpValue] = []
     if lengths.has_past or d.num_outputs > 1:
@@ -139,7 +139,7 @@ def _inputs(d: Definition) -> tuple[OpValue, OpValue, OpValue]:
     if key is None and value is None:
         packed = _split(d, query, heads + 2 * kv_heads, "query")
         parts = ((0, heads), (heads, kv_heads), (heads + kv_heads, kv_heads))
-        q, k, v = (_part(d, packed, first, count) for first, count in parts)
+        q, k, v = (_head_range(d, packed, first, count) for first, count in parts)
         return q, k, v
     if key is None or value is None:
         raise ShapeError("expected key and value together, got one", where=f"node {d.label}")
@@ -156,7 +156,7 @@ def _split(d: Definition, x: OpValue, heads: int, what: str) -> OpValue:
     return d.view(x, (batch, length, const(heads), hidden // heads))
 
 
-def _part(d: Definition, x: OpValue, first: int, count: int) -> OpValue:
+def _head_range(d: Definition, x: OpValue, first: int, count: int) -> OpValue:
     """Heads `first` to `first + count`."""
     batch, length, _, size = x.shape
 
@@ -170,7 +170,7 @@ def _heads_of(x: OpValue) -> Heads:
     return packed_heads(x, 0, x.shape[2])
 
 
-def _rotated(d: Definition, x: OpValue, lengths: _Lengths) -> OpValue:
+def _with_rotation(d: Definition, x: OpValue, lengths: _Lengths) -> OpValue:
     """Heads with rotary embedding: at given positions, or at those after the past."""
     ids = d.optional(9)
     if ids is not None:

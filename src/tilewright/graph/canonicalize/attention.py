@@ -169,7 +169,7 @@ class _Emitter:
         scores = self._emit("scores", (*outer, keys), query * key, Reducer.SUM, (roles.depth,), site.scores.label)
         factor = combined(query_factor, key_factor)
         masked = self._emit(
-            "masked", (*outer, keys), self._score(scores, factor), label=self._label(site.masked)
+            "masked", (*outer, keys), self._score(scores, factor), label=self._writer_label(site.masked)
         )  # fmt: skip
         element = Load(masked, (*place, keys.var))
         label = site.powers.label
@@ -195,14 +195,14 @@ class _Emitter:
                   for v, e in roles.of_mix.items()}  # fmt: skip
         value, factor = self._operand(site.values, reads, of_mix, (*roles.outer[:-1], reduced, roles.columns))
         weight = Load(powers.buffer, (*powers.indices[:-1], reduced.var))
-        mixed = self._emit("mixed", axes, weight * value, Reducer.SUM, (reduced,), site.mix.label)
+        sums = self._emit("sums", axes, weight * value, Reducer.SUM, (reduced,), site.mix.label)
         index = tuple(a.var for a in axes)
-        body = scaled(Load(mixed, index) * inverse, factor)
+        body = scaled(Load(sums, index) * inverse, factor)
         target = site.result
         order = [of_mix[a.var] for a in site.mix.axes]
         proper = [a.var for a in axes if not is_unit(a.extent)]
         is_in_order = [i for i in order if isinstance(i, Var) and i in proper] == proper
-        if is_in_order and mixed.shape == target.output.shape:
+        if is_in_order and sums.shape == target.output.shape:
             self.steps.append(Computation(target.output, axes, (), body, None, target.label))
             return
         normalized = self._emit("normalized", axes, body, label=target.label)
@@ -247,12 +247,12 @@ class _Emitter:
         places = tuple(
             p for i, n in zip(found.indices, found.buffer.shape, strict=True) for p in split_places(i, n, extents)
         )
-        stored = self._view(found.buffer, tuple(n for _, n in places))
+        stored = self._reshaped(found.buffer, tuple(n for _, n in places))
         index = tuple(i for i, _ in places)
         roles = {a.var: k for k, a in enumerate(axes)}
         order = role_order(index, stored.shape, roles)
         if order is None or len(set(order)) < len(order):
-            return _renamed(x, renamed), ONE
+            return _over_axes(x, renamed), ONE
         inner = len(axes) - 2
         is_in_order = [r for r in order if r < inner] == sorted(r for r in order if r < inner) and all(
             r >= inner for r in order[len([r for r in order if r < inner]) :]
@@ -276,7 +276,7 @@ class _Emitter:
         copy = self._emit("heads", axes, body, label=self.site.scores.label)
         return Load(copy, tuple(index[k] for k in dims))
 
-    def _view(self, b: Buffer, shape: tuple[Expr, ...]) -> Buffer:
+    def _reshaped(self, b: Buffer, shape: tuple[Expr, ...]) -> Buffer:
         if shape == b.shape:
             return b
         view = Buffer(self._name("view"), shape, b.dtype)
@@ -297,7 +297,7 @@ class _Emitter:
         self.steps.append(Computation(output, axes, reduced, body, reducer, label))
         return output
 
-    def _label(self, b: Buffer) -> str:
+    def _writer_label(self, b: Buffer) -> str:
         writer = self.uses.computation(b)
         return "" if writer is None else writer.label
 
@@ -307,6 +307,6 @@ class _Emitter:
         return name
 
 
-def _renamed(x: Load, renamed: Mapping[Var, Expr]) -> Load:
+def _over_axes(x: Load, renamed: Mapping[Var, Expr]) -> Load:
     """A load over other variables."""
     return Load(x.buffer, tuple(substitute(i, renamed) for i in x.indices))

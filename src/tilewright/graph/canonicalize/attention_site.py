@@ -107,8 +107,8 @@ def _normalized_later(weights: Load, mix: Computation, uses: DefUse) -> tuple[_S
     body = epilogue.body
     if body.op != "mul" or not isinstance(body.a, Load) or not isinstance(body.b, Load):
         return None, None
-    for mixed, row in ((body.a, body.b), (body.b, body.a)):
-        if mixed.buffer != mix.output or not is_own_element(mixed, epilogue):
+    for product, row in ((body.a, body.b), (body.b, body.a)):
+        if product.buffer != mix.output or not is_own_element(product, epilogue):
             continue
         place = dict(zip((a.var for a in mix.axes), (a.var for a in epilogue.axes), strict=True))
         if tuple(place.get(i, i) if isinstance(i, Var) else i for i in weights.indices[:-1]) != row.indices:
@@ -154,7 +154,7 @@ def _softmax(powers: Buffer, total: Buffer, uses: DefUse, readers: int) -> _Soft
         return None
     if not _is_row(shift, c):
         return None
-    largest, masks_rows = _largest(shift.buffer, uses)
+    largest, masks_rows = _row_maximum(shift.buffer, uses)
     if largest is None or not uses.is_private(masked.buffer, 2):
         return None
     if not _reduces_rows(largest, masked.buffer, Reducer.MAX):
@@ -162,7 +162,7 @@ def _softmax(powers: Buffer, total: Buffer, uses: DefUse, readers: int) -> _Soft
     return _Softmax(c, masked.buffer, masks_rows)
 
 
-def _largest(shift: Buffer, uses: DefUse) -> tuple[Computation | None, bool]:
+def _row_maximum(shift: Buffer, uses: DefUse) -> tuple[Computation | None, bool]:
     """The maximum of a row that is subtracted, and whether it is replaced by 0 where it is -inf."""
     c = uses.computation(shift)
     if c is None or not uses.is_private(shift):

@@ -37,12 +37,12 @@ class _Packed:
 def split_projections(program: Program) -> Program:
     """The program with packed projections by constant weights split, where every reader takes one part."""
     uses = DefUse(program)
-    packed = [p for s in program.steps if isinstance(s, Computation) and (p := _packed(s, uses)) is not None]
+    packed = [p for s in program.steps if isinstance(s, Computation) and (p := _packed_projection(s, uses)) is not None]
     taken, constants = set(program.buffer_names), dict(program.constants)
     replaced: dict[Buffer, list[Step]] = {}
     reads: dict[Buffer, dict[int, Buffer]] = {}
     for p in packed:
-        for k, part in enumerate(_parts(p, constants, taken)):
+        for k, part in enumerate(_part_stages(p, constants, taken)):
             replaced.setdefault(p.stages[-1].output, []).extend(part)
             for v in p.views:
                 shape = (*v.output.shape[: p.dim], *v.output.shape[p.dim + 1 :])
@@ -89,7 +89,7 @@ def _as_view(c: Computation) -> Step:
     return View(c.output, x.buffer, c.label) if sizes[0] == sizes[1] else c
 
 
-def _packed(contraction: Computation, uses: DefUse) -> _Packed | None:
+def _packed_projection(contraction: Computation, uses: DefUse) -> _Packed | None:
     """The packed projection that a contraction computes, None where it is none."""
     if not is_sum_of_products(contraction) or contraction.output.name in uses.pinned or not contraction.axes:
         return None
@@ -151,7 +151,7 @@ def _reads_own_place(epilogue: Computation, contraction: Computation) -> bool:
     return all(is_own_element(x, epilogue) for x in wide) and any(x.buffer == contraction.output for x in wide)
 
 
-def _parts(p: _Packed, constants: dict[str, Array], taken: set[str]) -> list[list[Computation]]:
+def _part_stages(p: _Packed, constants: dict[str, Array], taken: set[str]) -> list[list[Computation]]:
     """The stages of every part; adds the parts of constants."""
     result: list[list[Computation]] = []
     size = int(_literal(p.stages[0].axes[-1].extent)) // p.count
@@ -164,13 +164,13 @@ def _parts(p: _Packed, constants: dict[str, Array], taken: set[str]) -> list[lis
             output = Buffer(name, (*s.output.shape[:-1], const(size)), s.output.dtype)
             outputs[s.output] = output
             axes = (*s.axes[:-1], Axis(s.axes[-1].var, const(size)))
-            body = _cut(s.body, s.axes[-1].var, (k * size, size), outputs, constants, taken)
+            body = _over_window(s.body, s.axes[-1].var, (k * size, size), outputs, constants, taken)
             part.append(replace(s, output=output, axes=axes, body=body))
         result.append(part)
     return result
 
 
-def _cut(
+def _over_window(
     body: Expr, last: Var, window: tuple[int, int], outputs: Mapping[Buffer, Buffer], constants: dict[str, Array],
     taken: set[str],
 ) -> Expr:  # fmt: skip
