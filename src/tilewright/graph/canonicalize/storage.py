@@ -11,7 +11,7 @@ from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Axis, View
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.traversal import free_vars, has_loads
 from tilewright.graph.canonicalize.def_use import DefUse, is_unit
 from tilewright.graph.canonicalize.literal_factors import ONE, Factor, combined, literal_factor
 
@@ -66,7 +66,7 @@ def _through_copy(x: StoredElement, uses: DefUse, bounds: Bounds) -> StoredEleme
     body, factor = c.body, ONE
     while (inner := literal_factor(body)) is not None:
         body, factor = inner[0], combined(factor, inner[1])
-    if not isinstance(body, Load):
+    if not isinstance(body, Load) or any(has_loads(i) for i in body.indices):
         return None
     place = dict(zip((a.var for a in c.axes), x.indices, strict=True))
     indices = tuple(simplify(substitute(i, place), bounds) for i in body.indices)
