@@ -333,12 +333,24 @@ def test_no_keys_at_all() -> None:
     assert (y == 0).all()
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def guarded_weights(net: Net) -> str:
+    """PyTorch's exporter replaces weights that are NaN, as those of a row that is masked whole, by 0."""
+    q, k, v = operands(net)
+    s = net("MatMul", q, net("Transpose", k, perm=(0, 1, 3, 2)))
+    s = net("Where", net.input("m", *MASK, dtype=np.bool_), net("Mul", s, np.float32(D**-0.5)), np.float32(-np.inf))
+    w = net("Softmax", s)
+    return net("MatMul", net("Where", net("IsNaN", w), np.float32(0), w), v)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["q", "k", "v"])
-def test_nan_and_infinity_are_those_of_the_model(bad: float, where: str) -> None:
+@pytest.mark.parametrize("variant", [boolean_mask, guarded_weights])
+def test_nan_and_infinity_are_those_of_the_model(bad: float, where: str, variant: Variant) -> None:
     net = Net()
-    program = lowered(net.model(boolean_mask(net)))
+    program = lowered(net.model(variant(net)))
+    assert canonicalize_attention(program) is not program
     feeds = feeds_of(net)
+    feeds["m"][1, 0, 4] = False
     feeds["m"][:, :, :, 3] = False
     feeds[where][1, 2, 3] = bad
     with np.errstate(all="ignore"):
@@ -346,6 +358,24 @@ def test_nan_and_infinity_are_those_of_the_model(bad: float, where: str) -> None
         (actual,) = run_program(canonicalize_attention(program), feeds)
     np.testing.assert_array_equal(np.isnan(actual), np.isnan(expected))
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_guards_against_nan_change_one_kernel() -> None:
+    net, other = Net(), Net()
+    guarded = task_hashes(net.model(guarded_weights(net)))
+    plain = task_hashes(other.model(boolean_mask(other)))
+    assert sum((guarded - plain).values()) == sum((plain - guarded).values()) == 1
+
+
+def test_guarded_rows_that_are_masked_whole_are_zeros() -> None:
+    net = Net()
+    model = net.model(guarded_weights(net))
+    feeds = feeds_of(net)
+    feeds["m"][1, 0, 2] = False
+    _, expected = expected_of("boolean_mask", feeds)
+    (actual,) = tilewright.compile(model).run(feeds).values()
+    assert (actual[1, :, 2] == 0).all()
+    np.testing.assert_allclose(actual, np.nan_to_num(expected), rtol=1e-5, atol=1e-6)
 
 
 def test_intermediates_that_the_model_returns_are_left() -> None:

@@ -13,7 +13,7 @@
 
 Rounding: each of these moves a multiplication across a sum, so that a result has one rounding error where it had one
 per term, or the other way round; the bound of the whole is the same. A sum of exponentials is 0
-only without keys, or for a row that is masked whole where the model asks for zeros.
+only without keys, or for a row that is masked whole, or NaN, where the model asks for zeros.
 """
 
 from collections.abc import Mapping, Sequence
@@ -175,10 +175,14 @@ class _Emitter:
         label = site.powers.label
         largest = self._emit_row("max", element, Reducer.MAX)
         shift = Load(largest, place)
-        if site.masks_rows:
+        if site.masks_rows and not site.clears_nan:
             body = select(shift.equals(float("-inf")), const(0, shift.dtype), shift)
             shift = Load(self._emit("shift", outer, body, label=label), place)
-        powers = Load(self._emit("powers", (*outer, keys), unary("exp", element - shift), label=label), element.indices)
+        power = unary("exp", element - shift)
+        if site.clears_nan:
+            # weights are NaN exactly in rows whose maximum is infinite or NaN
+            power = select(unary("abs", shift) < float("inf"), power, const(0, power.dtype))
+        powers = Load(self._emit("powers", (*outer, keys), power, label=label), element.indices)
         total = Load(self._emit_row("sum", powers, Reducer.SUM), place)
         one, zero = const(1, total.dtype), const(0, total.dtype)
         inverse = self._emit("inverse", outer, select(total.equals(0.0), zero, one / total), label=label)

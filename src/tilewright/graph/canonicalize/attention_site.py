@@ -5,7 +5,7 @@ The softmax may normalize its weights or leave that to the second contraction, a
 difference, exponentials, a sum and a quotient.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Select, Unary, Var
@@ -25,6 +25,7 @@ class AttentionSite:
         masked_axes: the axes of `masked`; the last one is that of the keys.
         powers: the exponentials.
         masks_rows: whether a row of -inf gives zeros.
+        clears_nan: whether every weight that is NaN is replaced by 0.
         mix: the contraction of weights and values.
         weights: the load of the weights in `mix`.
         values: the load of the values in `mix`.
@@ -37,6 +38,7 @@ class AttentionSite:
     masked_axes: tuple[Axis, ...]
     powers: Computation
     masks_rows: bool
+    clears_nan: bool
     mix: Computation
     weights: Load
     values: Load
@@ -50,6 +52,7 @@ class _Softmax:
     powers: Computation
     masked: Buffer
     masks_rows: bool
+    clears_nan: bool = False
 
 
 def attention_sites(uses: DefUse) -> list[AttentionSite]:
@@ -84,8 +87,8 @@ def _is_plain_product(c: Computation) -> bool:
 
 def _normalized(weights: Load, uses: DefUse) -> _Softmax | None:
     """The softmax whose quotients, or products with an inverse, a contraction reads."""
-    c = uses.elementwise(weights.buffer)
-    if c is None or not uses.is_private(c.output) or not isinstance(c.body, Binary) or c.body.op not in ("mul", "div"):
+    c, clears_nan = _without_nan_guard(weights.buffer, uses)
+    if c is None or not isinstance(c.body, Binary) or c.body.op not in ("mul", "div"):
         return None
     pairs = [(c.body.a, c.body.b)] + ([(c.body.b, c.body.a)] if c.body.op == "mul" else [])
     for power, row in pairs:
@@ -94,8 +97,23 @@ def _normalized(weights: Load, uses: DefUse) -> _Softmax | None:
             # the sum and the weights read the exponentials
             softmax = None if total is None else _softmax(power.buffer, total, uses, readers=2)
             if softmax is not None:
-                return softmax
+                return replace(softmax, clears_nan=clears_nan)
     return None
+
+
+def _without_nan_guard(weights: Buffer, uses: DefUse) -> tuple[Computation | None, bool]:
+    """The computation of private weights, and whether they are those that are not NaN, and 0 for others."""
+    c = uses.elementwise(weights)
+    if c is None or not uses.is_private(weights):
+        return None, False
+    body = uses.composed(c)
+    if not (isinstance(body, Select) and isinstance(body.a, Const) and body.a.value == 0 and isinstance(body.b, Load)):
+        return c, False
+    guarded, is_nan = body.b, body.cond
+    is_guard = isinstance(is_nan, Unary) and is_nan.op == "isnan" and is_nan.a is guarded
+    if not is_guard or not is_own_element(guarded, c) or not uses.is_private(guarded.buffer, 2):
+        return None, False
+    return uses.elementwise(guarded.buffer), True
 
 
 def _normalized_later(weights: Load, mix: Computation, uses: DefUse) -> tuple[_Softmax | None, Computation | None]:
@@ -205,7 +223,8 @@ def _with_scores(
     if not is_sum_of_products(scores) or not _is_plain_product(scores) or len(scores.reduce_axes) != 1:
         return None
     return AttentionSite(
-        scores, softmax.masked, score, masked.axes, softmax.powers, softmax.masks_rows, mix, weights, values, result
+        scores, softmax.masked, score, masked.axes, softmax.powers, softmax.masks_rows,
+        softmax.clears_nan, mix, weights, values, result
     )  # fmt: skip
 
 
