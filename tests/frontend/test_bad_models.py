@@ -207,7 +207,8 @@ def test_unknown_operator_of_a_known_domain():
     (actual,) = problems(in_domain("FusedRelu6", "com.microsoft"))
     assert re.match(
         r"\[operator\] node n0 \(FusedRelu6\): operator 'FusedRelu6' does not exist in version 2 of 'com.microsoft'; "
-        r"known there: BiasGelu, .*; give the model a function of this name, or export it from standard operators, or "
+        r"known there: Attention, BiasGelu, .*; give the model a function of this name, or export it from standard "
+        r"operators, or "
         r"register a definition of it with tilewright.ops.definition.operator$",
         actual,
     )

@@ -21,6 +21,7 @@ from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
 from tilewright.graph.alternatives import Evaluation, choose
+from tilewright.graph.canonicalize.attention import canonicalize_attention
 from tilewright.graph.chains.choose import ChainEvaluation, choose_chains
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan
@@ -173,7 +174,8 @@ def make_compilation(
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
     constructions = Constructions(build.optimizer, build.chain_optimizer(target))
     if laid_out is None:
-        chosen, evaluations = _choose_alternatives(lowered, build, _task_context(lowered, target), constructions)
+        canonical = canonicalize_attention(lowered)
+        chosen, evaluations = _choose_alternatives(canonical, build, _task_context(canonical, target), constructions)
     else:
         # a plan names values that alternatives replace
         chosen, evaluations = laid_out.program, ()

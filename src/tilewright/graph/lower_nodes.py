@@ -9,6 +9,7 @@ from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.graph.constant_values import as_constant_array, fold_stage, substitute_constants
 from tilewright.graph.fallback import FallbackContext, infer_results, make_fallback
+from tilewright.graph.finite_values import has_finite_elements
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
@@ -133,6 +134,7 @@ class NodeLowering:
             prefix=self._namer.make_name(next((o for o in node.outputs if o), node.name), reserve_numbered=True),
             num_outputs=len(node.outputs),
             data_dependent_symbols=self._maybe_broadcast_symbols(node),
+            has_finite_elements=self._has_finite_elements,
         )
         try:
             result = define(definition)
@@ -162,6 +164,9 @@ class NodeLowering:
         for name, operand in zip(node.outputs, results, strict=False):
             if name:
                 self._set_result(node, name, operand)
+
+    def _has_finite_elements(self, buffer: Buffer) -> bool:
+        return has_finite_elements(buffer, self.steps, self.constants)
 
     def _maybe_broadcast_symbols(self, node: Node) -> Set[str]:
         """Symbols whose size may be 1 where the node broadcasts; none where the operator does not broadcast by itself

@@ -27,9 +27,9 @@ MIN_SLICE_POINTS = 1 << 20
 """Iterations of a group per slice; with fewer the start of threads for each kernel dominates."""
 
 MIN_INTERMEDIATE_RATIO = 2
-"""Every intermediate is at least this many times as large as all operands and results of the group together. With
-larger operands slices save little, and operands that all slices read, such as weights, would be fetched for
-each slice."""
+"""What each kernel hands on is at least this many times as large as all operands and results of the group together.
+With larger operands slices save little, and operands that all slices read, such as weights, would be fetched for each
+slice."""
 
 
 def slice_kernels(units: Sequence[Unit], program: Program, cache_bytes: int) -> tuple[Unit, ...]:
@@ -127,10 +127,10 @@ def _is_leading_index_only(body: Expr, lead: Var) -> bool:
 
 def _slice_group(group: Sequence[Kernel], readers: dict[str, int], outputs: set[str], cache_bytes: int) -> list[Kernel]:
     """The kernels of a group, each for one slice; unchanged where slices would gain nothing."""
-    pairs = pairwise(group)
-    intermediates = {b.name: _bytes(b) for a, k in pairs for b in _intermediates(a, k, readers, outputs)}
+    handed_over = [_intermediates(a, k, readers, outputs) for a, k in pairwise(group)]
+    intermediates = {b.name: _bytes(b) for between in handed_over for b in between}
     operands = {b.name: _bytes(b) for k in group for b in k.arguments if b.name not in intermediates}
-    if min(intermediates.values()) < MIN_INTERMEDIATE_RATIO * sum(operands.values()):
+    if min(sum(map(_bytes, between)) for between in handed_over) < MIN_INTERMEDIATE_RATIO * sum(operands.values()):
         return list(group)
     points = sum(_points((*s.axes, *s.reduce_axes)) for k in group for s in k.stages)
     max_count = min(MAX_SLICES, points // MIN_SLICE_POINTS)

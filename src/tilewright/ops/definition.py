@@ -77,6 +77,7 @@ class Definition:
         num_outputs: number of outputs of the node, without unused optional ones (`graph/passes/unused_outputs.py`).
         data_dependent_symbols: names of symbols for data-dependent sizes, where the reference evaluator knows how this
             node broadcasts one that turns out to be 1.
+        has_finite_elements: whether all elements of a buffer are known to be finite.
         tracked_attributes: `attributes`, with a record of those read so far.
     """
 
@@ -88,6 +89,7 @@ class Definition:
     prefix: str
     num_outputs: int = 1
     data_dependent_symbols: Set[str] = frozenset()
+    has_finite_elements: Callable[[Buffer], bool] = lambda _: False
     stages: list[Stage] = field(default_factory=list[Stage])
     constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
     derived_elements: dict[Buffer, KnownElements] = field(default_factory=dict[Buffer, KnownElements])
@@ -124,6 +126,10 @@ class Definition:
         if operand.known_elements is None:
             raise self.unsupported(f"input {position} depends on data")
         return operand.known_elements
+
+    def is_finite(self, x: OpValue) -> bool:
+        """Whether no element of an operand can be infinite or NaN."""
+        return self.has_finite_elements(x.buffer)
 
     def known_ints(self, position: int) -> tuple[int, ...]:
         """The elements of input `position`, which must be literals.

@@ -1,17 +1,37 @@
 """RotaryEmbedding: rotary position embedding of attention heads."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
+from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, select
-from tilewright.ops.checks import expect_shape
+from tilewright.ops.checks import expect_rank, expect_shape
+from tilewright.ops.clamp import clamp_index
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.gather import resolve_index
 
 AngleReader = Callable[[tuple[Expr, ...], Expr], Expr]
 """The sine or cosine for an index of the input and a pair of entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """How heads are rotated.
+
+    Attributes:
+        half: number of pairs; entries after 2 * half are unchanged.
+        interleaved: whether a pair is two adjacent entries, rather than the same entry of both halves.
+        cosine: of the angles.
+        sine: of the angles.
+    """
+
+    half: Expr
+    interleaved: bool
+    cosine: AngleReader
+    sine: AngleReader
 
 
 @operator("RotaryEmbedding")
@@ -27,7 +47,7 @@ def rotary_embedding(d: Definition) -> OpValue:
     """
     x, heads = d.input(0), d.attr_int("num_heads", 0)
     if x.rank == 4:
-        return _rotate(d, x, heads_axis=1)
+        return rotate(d, x, _rotation(d, x, heads_axis=1))
     if x.rank != 3 or heads < 1:
         raise ShapeError(
             f"input 0: expected 4 dimensions, or 3 with num_heads, got {x.rank} with num_heads={heads}",
@@ -36,22 +56,115 @@ def rotary_embedding(d: Definition) -> OpValue:
     batch, length, hidden = x.shape
     d.require((hidden % heads).equals(0), f"input 0: expected a multiple of {heads} heads, got {hidden}")
     per_head = d.view(x, (batch, length, heads, hidden // heads))
-    return d.view(_rotate(d, per_head, heads_axis=2), x.shape)
+    return d.view(rotate(d, per_head, _rotation(d, per_head, heads_axis=2)), x.shape)
 
 
-def _rotate(d: Definition, x: OpValue, heads_axis: int) -> OpValue:
-    rotary_dim = d.attr_int("rotary_embedding_dim", 0)
+@operator("RotaryEmbedding", domain="com.microsoft")
+def contrib_rotary_embedding(d: Definition) -> OpValue:
+    """Rotary embedding with tables [positions, pairs]; the positions are [batch, sequence], or the first one.
+
+    The input is [batch, heads, sequence, size] or [batch, sequence, heads * size]; without `num_heads` all entries of a
+    head are rotated, so that the tables tell its size.
+
+    Raises:
+        ShapeError: the input has neither 3 nor 4 dimensions; the tables do not match.
+        UnsupportedError: packed batches, a scale, or heads of symbolic size.
+    """
+    x, positions, table = d.input(0), d.input(1), d.input(2)
+    if d.attr_int("is_packed_batching", 0):
+        raise d.unsupported("is_packed_batching is not supported")
+    if d.attr_float("scale", 1.0) != 1.0:
+        raise d.unsupported("a scale is not supported")
+    heads, rotary_dim = d.attr_int("num_heads", 0), d.attr_int("rotary_embedding_dim", 0)
+    expect_rank(d, table, 2, "cos_cache")
+    if x.rank not in (3, 4):
+        raise ShapeError(f"input 0: expected 3 or 4 dimensions, got {x.rank}", where=f"node {d.label}")
+    if rotary_dim and heads < 1:
+        raise ShapeError(
+            f"num_heads: expected 1 or more with rotary_embedding_dim, got {heads}", where=f"node {d.label}"
+        )
+    heads_axis, source = (1, x) if x.rank == 4 else (2, _per_head(d, x, heads, table))
+    offset = positions[0] if positions.rank == 1 else None
+    if offset is None:
+        expect_shape(d, positions, (source.shape[0], source.shape[3 - heads_axis]), "position_ids")
+    else:
+        expect_shape(d, positions, (const(1),), "position_ids")
+
+    def position(batch: Expr, sequence: Expr) -> Expr:
+        return positions[batch, sequence] if offset is None else offset + cast(positions.dtype, sequence)
+
+    rotation = table_rotation(d, source, heads_axis, rotary_dim, bool(d.attr_int("interleaved", 0)), (2, 3), position)
+    return d.view(rotate(d, source, rotation), x.shape)
+
+
+def _per_head(d: Definition, x: OpValue, heads: int, table: OpValue) -> OpValue:
+    batch, length, hidden = x.shape
+    size = hidden // heads if heads else table.shape[1] * 2
+    d.require((hidden % size).equals(0), f"input 0: expected a multiple of {size}, got {hidden}")
+    return d.view(x, (batch, length, hidden // size, size))
+
+
+def table_rotation(
+    d: Definition,
+    x: OpValue,
+    heads_axis: int,
+    rotary_dim: int,
+    interleaved: bool,
+    tables: tuple[int, int],
+    position: Callable[[Expr, Expr], Expr],
+) -> Rotation:
+    """The rotation of heads by tables [positions, pairs]; positions outside of the tables are clamped.
+
+    Args:
+        d: the operator.
+        x: the heads, of rank 4.
+        heads_axis: dimension of the heads, 1 or 2; the other one is the sequence.
+        rotary_dim: number of rotated entries; 0 for all.
+        interleaved: see `Rotation`.
+        tables: positions of the inputs with the cosines and the sines.
+        position: the position of (batch, place in the sequence).
+
+    Raises:
+        ShapeError: the tables have other shapes.
+        UnsupportedError: the size of the heads is symbolic.
+    """
+    half = _rotated_size(d, x, rotary_dim) // 2
+
+    def reader(number: int) -> AngleReader:
+        table = d.input(number)
+        expect_shape(d, table, (table.shape[0], half), f"input {number}")
+
+        def read(i: tuple[Expr, ...], pair: Expr) -> Expr:
+            row = cast(int64, position(i[0], i[3 - heads_axis]))
+            return table[clamp_index(row, table.shape[0]), pair]
+
+        return read
+
+    return Rotation(half, interleaved, reader(tables[0]), reader(tables[1]))
+
+
+def _rotation(d: Definition, x: OpValue, heads_axis: int) -> Rotation:
+    half = _rotated_size(d, x, d.attr_int("rotary_embedding_dim", 0)) // 2
+    cosine, sine = (_angle_reader(d, x, position, heads_axis, half) for position in (1, 2))
+    return Rotation(half, bool(d.attr_int("interleaved", 0)), cosine, sine)
+
+
+def _rotated_size(d: Definition, x: OpValue, rotary_dim: int) -> Expr:
+    """The number of entries of a head that are rotated, which is literal and even."""
     size: Expr = const(rotary_dim) if rotary_dim else x.shape[3]
     if not isinstance(size, Const):
         raise d.unsupported("the size of the heads is symbolic")
     d.require((size % 2).equals(0), f"input 0: expected an even number of entries to rotate, got {size}")
     d.require(size <= x.shape[3], f"rotary_embedding_dim: expected at most {x.shape[3]}, got {size}")
-    half = size // 2
-    cosine, sine = (_angle_reader(d, x, position, heads_axis, half) for position in (1, 2))
-    if not d.attr_int("interleaved", 0):
-        return _rotate_halves(d, x, half, cosine, sine)
+    return size
+
+
+def rotate(d: Definition, x: OpValue, rotation: Rotation) -> OpValue:
+    """The heads, of rank 4, with their pairs of entries rotated."""
+    if not rotation.interleaved:
+        return _rotate_halves(d, x, rotation.half, rotation.cosine, rotation.sine)
     pairs = d.view(x, (*x.shape[:3], x.shape[3] // 2, 2))
-    return d.view(_rotate_interleaved(d, pairs, half, cosine, sine), x.shape)
+    return d.view(_rotate_interleaved(d, pairs, rotation.half, rotation.cosine, rotation.sine), x.shape)
 
 
 def _rotate_halves(d: Definition, x: OpValue, half: Expr, cosine: AngleReader, sine: AngleReader) -> OpValue:

@@ -1,0 +1,1 @@
+"""Canonical forms: computations that different exporters spell differently become the same stages."""
