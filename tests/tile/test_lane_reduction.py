@@ -123,16 +123,16 @@ def test_only_the_last_step_is_masked(golden) -> None:
     golden(show(lowered.func))
 
 
-@pytest.mark.parametrize(("rows", "columns", "along_reduction"), [(119, 7, True), (119, 40, False), (8, 7, False)])
-def test_few_columns_are_packed_along_the_reduction(rows: int, columns: int, along_reduction: bool) -> None:
+@pytest.mark.parametrize(("rows", "columns", "packs_columns"), [(119, 7, True), (119, 40, False), (8, 7, False)])
+def test_few_columns_are_packed_along_the_reduction(rows: int, columns: int, packs_columns: bool) -> None:
     """A vector of results would leave most lanes empty; the columns are copied once and used by every row."""
     task = task_of(Program(rows_by_rows(rows, columns, 1309, turned=True)))
     construction = Gensor(machine_named("x86-64-v4")).construct(task)
     assert construction is not None
     best = construction.programs[0]
     assert isinstance(best, TileProgram)
-    assert best.problem.axes[best.sketch.lane].is_reduction == along_reduction
-    assert bool(best.sketch.packed) or not along_reduction
+    assert best.problem.axes[best.sketch.lane].is_reduction == packs_columns
+    assert bool(best.sketch.packed) or not packs_columns
 
 
 @pytest.mark.parametrize(("k", "parts"), [(96, 1), (100, 2), (7, 1), (K, 2)])
