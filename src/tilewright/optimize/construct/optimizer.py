@@ -42,7 +42,7 @@ MAX_SKETCHES = 2
 MAX_SAMPLED_STATES = 256
 """The best states of a sketch, which its other loop orders are compared on by mean time over shape samples."""
 
-MAX_EXCHANGES = 3
+MAX_CONTINUED_SEARCHES = 3
 """Sketches whose best search goes on with other register tiles."""
 
 K_BLOCK_SHRINK_STEPS = 2
@@ -259,7 +259,7 @@ class Gensor:
                 _search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]
             ]
             searches = [*(search for _, path_searches in near_walks for search in path_searches), *searches]
-            searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_EXCHANGES)]
+            searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_CONTINUED_SEARCHES)]
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))

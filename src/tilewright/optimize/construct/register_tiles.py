@@ -15,6 +15,9 @@ from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
 
+MAX_EXCHANGES = 4
+"""Exchanges of one search at most; it ends by itself, as every one improves the time."""
+
 Path = tuple[int, tuple[int, ...]]
 """A tiling of an axis, and the edges that lead to it."""
 
@@ -28,9 +31,12 @@ def best_by_sketch(searches: Iterable[LocalSearch], count: int) -> list[LocalSea
 
 
 def exchange_register_tiles(search: LocalSearch) -> LocalSearch:
-    """A search that goes on until nothing is better: by the best register tile along the lanes and one other axis, then
-    by hill climbing, in turns."""
-    while (exchanged := _exchanged(search)) is not None:
+    """A search that goes on until nothing is better, `MAX_EXCHANGES` times at most: by the best register tile along the
+    lanes and one other axis, then by hill climbing."""
+    for _ in range(MAX_EXCHANGES):
+        exchanged = _exchanged(search)
+        if exchanged is None:
+            break
         (climbed,) = search_locally(
             search.space, search.sketch, exchanged.states[-1:], np.array([exchanged.nanoseconds])
         )
