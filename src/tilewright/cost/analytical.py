@@ -105,21 +105,33 @@ def split_parts(family: ShapeFamily, sketch: Sketch, sizes: Sizes) -> Parts:
     remainder = CandidateBatch.of_remainder(family, sketch, sizes, heights, rows)
     is_own: Mask = (sizes[:, L2] < _rows_in_whole_tiles(family, sizes)) & (rows > 0)
     has_own_tasks: Mask = np.logical_or.reduce(is_own, axis=1)
-    before = CandidateBatch.of(family, sketch, sizes)
-    touched = _touched_bytes(sketch, before, has_own_tasks)
-    touched = np.where(has_whole_tile[positions], touched, np.inf)
+    before = _touched_before(sketch, CandidateBatch.of(family, sketch, sizes), rows.T > 0)
+    touched = np.where(has_whole_tile[positions] & ~has_own_tasks, before, np.inf)
     uses_rows = [[o.uses(a) for a in range(len(family.problem.axes))] for o in family.accesses]
     is_new = np.array(uses_rows, np.int64) @ (rows > 0).T > 0
     remainder = replace(remainder, reuse_bytes=np.where(is_new, np.inf, touched))
     return Parts(main, has_whole_tile, positions, remainder, has_own_tasks)
 
 
-def _touched_bytes(sketch: Sketch, batch: CandidateBatch, all_tasks: Mask) -> Numbers:
-    """Bytes that the whole register tiles of one task touch, or those of all tasks."""
-    task = batch.tiles[L2]
-    box = [np.where(all_tasks, covered, size) for covered, size in zip(batch.covered, task, strict=True)]
+def _touched_before(sketch: Sketch, batch: CandidateBatch, has_remainder: Mask) -> Numbers:
+    """Bytes that whole register tiles touch in the iteration of the loops around that a remainder follows in; infinite
+    where no loop is around both, and with lanes along the reduction, whose loops are too short for it to matter.
+
+    Args:
+        sketch, batch: the whole register tiles.
+        has_remainder: along which axis each candidate has a remainder [axis, candidate].
+    """
+    if batch.family.problem.axes[sketch.lane].is_reduction:
+        return np.full(has_remainder.shape[1], np.inf)
+    box, is_inside = list(batch.tiles[L2]), np.zeros(has_remainder.shape[1], np.bool_)
+    is_repeated = is_inside
+    for a in sketch.order:
+        is_inside = is_inside | has_remainder[a]
+        is_repeated = is_repeated | (~is_inside & (batch.covered[a] > batch.tiles[L2][a]))
+        box[a] = np.where(is_inside, batch.covered[a], box[a])
     accesses = enumerate(batch.family.accesses)
-    return sum_arrays(moved_bytes(o, box, CACHE_LINE_BYTES, is_packed(sketch, k)) for k, o in accesses)
+    touched = sum_arrays(moved_bytes(o, box, CACHE_LINE_BYTES, is_packed(sketch, k)) for k, o in accesses)
+    return np.where(is_repeated, touched, np.inf)
 
 
 def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Numbers:
