@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.tile.problems import matrix_product
@@ -52,6 +52,8 @@ def transposition(rows: int, columns: int) -> Problem:
 
 
 OPERATORS = {
+    "gemm_m19_k316_n1155": matrix_product(19, 1155, 316),
+    "gemm_m48_k2166_n1489": matrix_product(48, 1489, 2166),
     "gemm_m512_k512_n512": matrix_product(512, 512, 512),
     "reducesum_columns_1024x1024": column_sums(1024, 1024),
     "transpose_1024x1024": transposition(1024, 1024),
@@ -82,11 +84,19 @@ def program_of(problem: Problem, text: str, lanes: int) -> TileProgram:
     )
 
 
+def with_own_l3(machine: Machine, size: int) -> Machine:
+    """A virtual machine whose cores share the L3 of a processor with none but each other."""
+    levels = [replace(x, bytes=size, shared_by=machine.cores) if x.name == "L3" else x for x in machine.levels]
+    return replace(machine, levels=tuple(levels))
+
+
 def measured_programs() -> list[MeasuredPrograms]:
     """All that `measured_programs.json` holds."""
     result = []
     for entry in json.loads(Path(__file__).with_suffix(".json").read_text()):
         machine = machine_named(entry["machine"]["description"]).with_cores(entry["machine"]["cores"])
+        if "l3_bytes" in entry["machine"]:
+            machine = with_own_l3(machine, entry["machine"]["l3_bytes"])
         problem, lanes = OPERATORS[entry["operator"]], machine.vector_bits // 32
         programs = tuple(program_of(problem, x["program"], lanes) for x in entry["programs"])
         times = tuple(x["us"] for x in entry["programs"])

@@ -9,9 +9,10 @@ import pytest
 from tilewright.errors import MachineError, OptionError
 from tilewright.machine import Target
 from tilewright.machine.calibration_store import save_calibration
-from tilewright.machine.choice import MachineChoice, Origin, choose_machine
+from tilewright.machine.choice import MachineChoice, choose_machine
 from tilewright.machine.model import to_json
-from tilewright.machine.shipped import generic_machine, host_machine, machine_named
+from tilewright.machine.origin import Origin
+from tilewright.machine.shipped import describe_host, generic_machine, host_machine, machine_named
 
 V3 = Target.parse("x86-64-v3")
 
@@ -22,7 +23,8 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_by_default_the_description_of_the_target() -> None:
-    assert choose_machine(None, Target.host()).machine == host_machine()
+    assert choose_machine(None, Target.host()) == MachineChoice(*describe_host())
+    assert describe_host()[0] == host_machine()
     other = Target.parse("aarch64" if Target.host().arch == "x86_64" else "x86-64-v3")
     assert choose_machine(None, other) == MachineChoice(generic_machine(other), Origin.GENERIC)
 

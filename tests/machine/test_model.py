@@ -178,7 +178,9 @@ def test_a_file_that_is_no_text(tmp_path: Path) -> None:
         read_machine(tmp_path / "binary.json")
 
 
-@pytest.mark.parametrize("field", [f.name for f in fields(Machine) if f.name not in ("gpu", "identify", "cost")])
+@pytest.mark.parametrize(
+    "field", [f.name for f in fields(Machine) if f.name not in ("gpu", "identify", "features", "cost")]
+)
 def test_every_field_must_be_there(field: str) -> None:
     data = json.loads(described())
     del data[field]
@@ -224,6 +226,7 @@ def test_every_field_of_a_level_must_be_there(field: str) -> None:
         (described(ghz=True), "field 'ghz': expected a number, got True"),
         (described(cores=1.5), "field 'cores': expected a whole number, got 1.5"),
         (described(identify="AMD"), "field 'identify': expected a list of texts, got 'AMD'"),
+        (described(features=[1]), "field 'features': expected a list of texts, got \\[1\\]"),
         (with_level(1, bytes=1024), "levels \\(L1, L2\\)': the farther level holds less"),
         (with_level(2, latency_ns=0.5), "levels \\(L2, L3\\)': the farther level is nearer"),
         (with_level(3, core_gbs=1e4, total_gbs=2e4), "levels \\(L3, memory\\)': the farther level is faster"),

@@ -20,7 +20,7 @@ from tilewright.loops.printer import show
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import Gensor, search_spaces
-from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS
+from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS, MIN_PACK_REUSE
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
@@ -76,17 +76,25 @@ def check_lowered(program: Program, tiled: TileProgram, seed: int, target: str =
 )
 @example(1, 17, 16, True, "x86-64-v4", 0)
 @example(7, COLUMNS, K, True, "x86-64-v3", 0)
+@example(24, 3, 131, True, "x86-64-v4", 3)
+@example(ROWS, 4, K, True, "x86-64-v3", 3)
 def test_lane_reductions_of_any_state_compute_the_same(
     m: Expr | int, n: Expr | int, k: Expr | int, turned: bool, target: str, seed: int
 ) -> None:
     assume((m, n) != (1, 1))
     rng = np.random.default_rng(seed)
     sizes = {v: int(rng.integers(1, min(v.hi or 1, 100))) for v in (m, n, k) if isinstance(v, Var)}
-    constants = frozenset({"w"}) if turned or seed % 3 else frozenset[str]()
+    constants = frozenset({"w"}) if seed % 3 else frozenset[str]()
     program = Program(rows_by_rows(m, n, k, turned), sizes, constants)
     tile_programs = along_lanes(program, seed, target)
-    # packed along the reduction, columns must all be in one register tile
-    assert bool(tile_programs) == (not turned or (isinstance(n, int) and n <= MAX_PACKED_RESULTS))
+    if not turned:
+        assert tile_programs
+    elif not isinstance(n, int) or n > MAX_PACKED_RESULTS:
+        # packed along the reduction, columns must all be in one register tile
+        assert not tile_programs
+    elif constants or isinstance(m, int):
+        # packed at run time only where every element of w is used by many rows
+        assert bool(tile_programs) == bool(constants or (isinstance(m, int) and m >= MIN_PACK_REUSE))
     if tile_programs:
         check_lowered(program, tile_programs[rng.integers(len(tile_programs))], seed, target)
 
@@ -113,6 +121,18 @@ def test_only_the_last_step_is_masked(golden) -> None:
     sizes = ((4, 3, 32), (8, 3, 128), (8, 3, 128))
     lowered = check_lowered(program, replace(tiled, sketch=replace(tiled.sketch, order=(0, 1)), sizes=sizes), 1)
     golden(show(lowered.func))
+
+
+@pytest.mark.parametrize(("rows", "columns", "packs_columns"), [(119, 7, True), (119, 40, False), (8, 7, False)])
+def test_few_columns_are_packed_along_the_reduction(rows: int, columns: int, packs_columns: bool) -> None:
+    """A vector of results would leave most lanes empty; the columns are copied once and used by every row."""
+    task = task_of(Program(rows_by_rows(rows, columns, 1309, turned=True)))
+    construction = Gensor(machine_named("x86-64-v4")).construct(task)
+    assert construction is not None
+    best = construction.programs[0]
+    assert isinstance(best, TileProgram)
+    assert best.problem.axes[best.sketch.lane].is_reduction == packs_columns
+    assert bool(best.sketch.packed) or not packs_columns
 
 
 @pytest.mark.parametrize(("k", "parts"), [(96, 1), (100, 2), (7, 1), (K, 2)])

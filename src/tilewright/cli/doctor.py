@@ -13,6 +13,7 @@ from tilewright.cli.machine import describe_machine
 from tilewright.errors import MachineError, OptionError
 from tilewright.machine import Target, host, thread_count
 from tilewright.machine.choice import choose_machine
+from tilewright.machine.origin import Origin
 from tilewright.machine.threads import VARIABLES
 from tilewright.runtime.openmp import find_openmp
 from tilewright.version import __version__
@@ -116,10 +117,10 @@ def _version(name: str) -> str | None:
 
 
 def _description_text(description: dict[str, Any]) -> str:
-    return (
-        description.get("problem")
-        or f"{description['name']} ({description['origin']}, sha256 {description['sha256'][:16]})"
-    )
+    if "problem" in description:
+        return description["problem"]
+    origin = "by features" if description["origin"] == Origin.FEATURES else description["origin"]
+    return f"{description['name']} ({origin}, sha256 {description['sha256'][:16]})"
 
 
 def _text(data: dict[str, Any]) -> str:

@@ -8,8 +8,9 @@ from tilewright.cli.common import Result, size_text, write_text
 from tilewright.errors import OptionError
 from tilewright.machine import Target, thread_count
 from tilewright.machine.calibration_store import calibration_path, save_calibration
-from tilewright.machine.choice import Origin, choose_machine
+from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine, to_json
+from tilewright.machine.origin import Origin
 from tilewright.report.roofline import roofline
 
 
@@ -54,6 +55,9 @@ def _origin_text(origin: Origin, place: str, target: Target) -> str:
     match origin:
         case Origin.STORED:
             return f"measured, {place}"
+        case Origin.FEATURES:
+            hint = "`tilewright doctor --calibrate` measures this processor"
+            return f"chosen by features, as the processor's model is not a known one; {hint}"
         case Origin.GENERIC if target == Target.host():
             return "typical of its instruction set; `tilewright doctor --calibrate` measures this processor"
         case Origin.GENERIC:

@@ -9,15 +9,15 @@ guards, masks, shuffles and spills, overlap, and the hardware prefetcher (`Machi
 are ranked.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.caches import caches
-from tilewright.cost.candidate_batch import CandidateBatch, remainder_tiles
+from tilewright.cost.candidate_batch import CandidateBatch, is_packed, remainder_tiles
 from tilewright.cost.features import lane_strides
-from tilewright.cost.footprint import Numbers, sum_arrays
+from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays
 from tilewright.cost.packing import packing_time
 from tilewright.cost.parallel_time import parallel_time
 from tilewright.cost.part_work import part_work
@@ -25,6 +25,7 @@ from tilewright.cost.regime import is_long_reduction
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
 from tilewright.cost.traffic import has_line_per_lane
+from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
@@ -103,7 +104,34 @@ def split_parts(family: ShapeFamily, sketch: Sketch, sizes: Sizes) -> Parts:
     rows = heights * counts
     remainder = CandidateBatch.of_remainder(family, sketch, sizes, heights, rows)
     is_own: Mask = (sizes[:, L2] < _rows_in_whole_tiles(family, sizes)) & (rows > 0)
-    return Parts(main, has_whole_tile, positions, remainder, np.logical_or.reduce(is_own, axis=1))
+    has_own_tasks: Mask = np.logical_or.reduce(is_own, axis=1)
+    before = _touched_before(sketch, CandidateBatch.of(family, sketch, sizes), rows.T > 0)
+    touched = np.where(has_whole_tile[positions] & ~has_own_tasks, before, np.inf)
+    uses_rows = [[o.uses(a) for a in range(len(family.problem.axes))] for o in family.accesses]
+    is_new = np.array(uses_rows, np.int64) @ (rows > 0).T > 0
+    remainder = replace(remainder, reuse_bytes=np.where(is_new, np.inf, touched))
+    return Parts(main, has_whole_tile, positions, remainder, has_own_tasks)
+
+
+def _touched_before(sketch: Sketch, batch: CandidateBatch, has_remainder: Mask) -> Numbers:
+    """Bytes that whole register tiles touch in the iteration of the loops around that a remainder follows in; infinite
+    where no loop is around both, and with lanes along the reduction, whose loops are too short for it to matter.
+
+    Args:
+        sketch, batch: the whole register tiles.
+        has_remainder: along which axis each candidate has a remainder [axis, candidate].
+    """
+    if batch.family.problem.axes[sketch.lane].is_reduction:
+        return np.full(has_remainder.shape[1], np.inf)
+    box, is_inside = list(batch.tiles[L2]), np.zeros(has_remainder.shape[1], np.bool_)
+    is_repeated = is_inside
+    for a in sketch.order:
+        is_inside = is_inside | has_remainder[a]
+        is_repeated = is_repeated | (~is_inside & (batch.covered[a] > batch.tiles[L2][a]))
+        box[a] = np.where(is_inside, batch.covered[a], box[a])
+    accesses = enumerate(batch.family.accesses)
+    touched = sum_arrays(moved_bytes(o, box, CACHE_LINE_BYTES, is_packed(sketch, k)) for k, o in accesses)
+    return np.where(is_repeated, touched, np.inf)
 
 
 def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Numbers:

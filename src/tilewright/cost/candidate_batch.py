@@ -19,11 +19,14 @@ class CandidateBatch:
         family: the problems of the candidates.
         operations: instructions per point where they are fewer than the problem's, as points of a register tile share
             some; None for the problem's.
+        reuse_bytes: of a remainder, what is touched since the whole tiles used an access [access, candidate]; infinite
+            where they did not use its elements. None where nothing was executed before.
     """
 
     sizes: Numbers
     family: ShapeFamily
     operations: Numbers | None = None
+    reuse_bytes: Numbers | None = None
 
     @cached_property
     def tiles(self) -> tuple[tuple[Numbers, ...], ...]:
@@ -71,7 +74,18 @@ class CandidateBatch:
 
     def concat(self, others: "CandidateBatch") -> "CandidateBatch":
         """These candidates followed by others."""
-        return CandidateBatch(np.concatenate((self.sizes, others.sizes), axis=2), self.family.concat(others.family))
+        reuse_bytes = None
+        if self.reuse_bytes is not None or others.reuse_bytes is not None:
+            reuse_bytes = np.concatenate((self._reuse_or_none(), others._reuse_or_none()), axis=1)
+        return CandidateBatch(
+            np.concatenate((self.sizes, others.sizes), axis=2), self.family.concat(others.family), None, reuse_bytes
+        )
+
+    def _reuse_or_none(self) -> Numbers:
+        """`reuse_bytes`, infinite where there are none."""
+        if self.reuse_bytes is not None:
+            return self.reuse_bytes
+        return np.full((len(self.family.accesses), self.sizes.shape[2]), np.inf)
 
 
 def _by_level(sizes: Sizes) -> Numbers:

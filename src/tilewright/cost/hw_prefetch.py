@@ -119,8 +119,7 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
     """Slowdown of long reductions with reuse: register tiles read boxes of operands, and neighbouring tiles continue in
     the same pages.
 
-    From memory the prefetcher tracks these unless there are too many pages, or too many write streams; data in caches
-    arrives in time.
+    Beyond L2 the prefetcher tracks these unless there are too many pages, or too many write streams.
     """
     line, cost = caches.line, caches.cost
     one, tile_box, row_box = np.ones(len(batch.covered[0])), _k_block_box(batch), _tile_row_box(sketch, batch)
@@ -133,7 +132,8 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
         streams = distant_segments(o, tile_box, line, distance, False)
         untracked = 1.0 - np.minimum(1.0, max_streams / streams) ** SMOOTH_MAX_POWER
         short, long = (page_ramp(o, box, line, cost) for box in (tile_box, row_box))
-        factors.append(RampFactors(one, long, long + untracked * np.maximum(short - long, 0.0)))
+        tracked = long + untracked * np.maximum(short - long, 0.0)
+        factors.append(RampFactors(one, tracked, tracked))
     return factors
 
 

@@ -100,6 +100,12 @@ def cache_traffic(
     if footprints.loaded is not None:
         resident = np.maximum(resident - footprints.loaded, 0.0)
     moved_in = _moved_by_cache(resident, footprints.counts, footprints.present, stays, uncached)
+    if batch.reuse_bytes is not None:
+        places = [*range(len(caches.capacities)), *private]
+        usable = np.array([caches.capacities[k] for k in places])[:, None, None] * caches.cost.usable_cache_fraction
+        # a remainder finds beyond L1 what the whole tiles have used, unless it has left the cache since
+        is_found = (batch.reuse_bytes <= usable) & (np.array(places) > 0)[:, None, None]
+        moved_in = np.where(is_found.swapaxes(0, 1), 0.0, moved_in)
     # every line that is written is read and written back
     moved = [2.0 * x if o.written else x for o, x in zip(accesses.operands, moved_in, strict=True)]
     ramps = ramp_factors(problem, sketch, batch, caches)

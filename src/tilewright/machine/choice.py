@@ -6,33 +6,15 @@ per compilation, by name, by file or by default, and its name, origin and hash a
 
 import os
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 
 from tilewright.errors import MachineError, OptionError
 from tilewright.machine.calibration_store import load_calibration
 from tilewright.machine.model import Machine, parse_machine, read_machine, to_json
-from tilewright.machine.shipped import generic_machine, host_machine, machine_named, shipped_machines
+from tilewright.machine.origin import Origin
+from tilewright.machine.shipped import describe_host, generic_machine, machine_named, shipped_machines
 from tilewright.machine.target import Target
-
-
-class Origin(StrEnum):
-    """Origin of a description.
-
-    Attributes:
-        STORED: the calibration of this machine.
-        SHIPPED: the package's description of a microarchitecture, this machine's or one asked for by name.
-        GENERIC: the package's typical machine of an instruction set.
-        FILE: a file named by the user.
-        ARGUMENT: a `Machine` passed by the user.
-    """
-
-    STORED = "stored"
-    SHIPPED = "shipped"
-    GENERIC = "generic"
-    FILE = "file"
-    ARGUMENT = "argument"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +53,8 @@ def choose_machine(machine: "Machine | str | os.PathLike[str] | None", target: T
 
     Args:
         machine: a description, the name of a shipped one, or a file. By default, for this machine's own target, its
-            stored calibration, else the description of its microarchitecture; for another target a generic machine of
-            that instruction set.
+            stored calibration, else the description of its microarchitecture, by model or by features; for another
+            target a generic machine of that instruction set.
         target: the target of the generated code.
 
     Raises:
@@ -91,8 +73,7 @@ def _default(target: Target) -> MachineChoice:
     calibration = load_calibration()
     if calibration is not None:
         return MachineChoice(calibration, Origin.STORED)
-    # a shipped description with the cache sizes that the system reports
-    return _shipped_choice(host_machine())
+    return MachineChoice(*describe_host())
 
 
 def _from_argument(machine: "Machine | str | os.PathLike[str]") -> MachineChoice:
@@ -102,7 +83,9 @@ def _from_argument(machine: "Machine | str | os.PathLike[str]") -> MachineChoice
         what = f"expected a name, a file or a Machine, got {type(machine).__name__}"
         raise OptionError(what, where="argument 'machine'")
     if isinstance(machine, str) and machine in shipped_machines():
-        return _shipped_choice(machine_named(machine))
+        named = machine_named(machine)
+        # generic ones identify no processor
+        return MachineChoice(named, Origin.SHIPPED if named.identify else Origin.GENERIC)
     if isinstance(machine, str) and not _is_file_name(machine):
         hint = f"use one of {', '.join(shipped_machines())}, or a file such as ./{machine or 'mine'}.json"
         raise MachineError(f"there is no machine {machine!r}", where="machine", hint=hint)
@@ -118,11 +101,6 @@ def _validated(machine: Machine) -> Machine:
         hint = "its fields are texts, Python's int and float, and tuples of `Level`"
         raise MachineError(f"holds what is no plain value: {error}", where=where, hint=hint) from error
     return parse_machine(text, where)
-
-
-def _shipped_choice(machine: Machine) -> MachineChoice:
-    """The choice of a shipped machine; generic ones identify no processor."""
-    return MachineChoice(machine, Origin.SHIPPED if machine.identify else Origin.GENERIC)
 
 
 def _is_file_name(text: str) -> bool:

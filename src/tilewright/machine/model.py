@@ -101,6 +101,8 @@ class Machine:
         gpu: None for processors.
         identify: processors that the description is for, as "vendor/family/model" (x86) or "implementer/part" (Arm) in
             the words of /proc/cpuinfo.
+        features: flags of /proc/cpuinfo that tell its processors from older ones of the same vendor, for processors
+            that do not say their model; empty where no flags do.
         cost: parameters of the cost model that the other fields do not state.
     """
 
@@ -119,6 +121,7 @@ class Machine:
     levels: tuple[Level, ...]
     gpu: Gpu | None = None
     identify: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
     cost: CostParameters = DEFAULT_COST
 
     def gflops(self, cores: int = 1, bits: int = 32) -> float:
@@ -223,8 +226,9 @@ class _Reader:
             levels = [self._read_record(Level, x, f"levels[{k}]") for k, x in enumerate(cast(list[Any], listed))]
         gpu = None if data.get("gpu") is None else self._read_record(Gpu, data["gpu"], "gpu")
         identify = self._read_texts("identify", data.get("identify", []))
+        features = self._read_texts("features", data.get("features", []))
         cost = self._read_cost(data.get("cost", {}))
-        nested = ("levels", "gpu", "identify", "cost")
+        nested = ("levels", "gpu", "identify", "features", "cost")
         plain = {k: v for k, v in data.items() if k not in ("format", *nested)}
         values = self._read_values(Machine, plain, "", skip=nested)
         self._check_levels(levels, processor=data.get("gpu") is None)
@@ -237,7 +241,7 @@ class _Reader:
         if self.problems:
             return None
         present = tuple(x for x in levels if x is not None)
-        return Machine(**values, levels=present, gpu=gpu, identify=identify, cost=cost)
+        return Machine(**values, levels=present, gpu=gpu, identify=identify, features=features, cost=cost)
 
     def _report(self, field: str, what: str) -> None:
         self.problems.append(Defect("machine", f"field '{field}'", what))

@@ -14,6 +14,7 @@ from tilewright.errors import MachineError
 from tilewright.machine.cpu_features import X86_LEVELS
 from tilewright.machine.host import read_caches
 from tilewright.machine.model import Level, Machine, parse_machine
+from tilewright.machine.origin import Origin
 from tilewright.machine.target import Target
 from tilewright.machine.threads import available_cores, smt_siblings
 
@@ -59,11 +60,7 @@ def generic_machine(target: Target) -> Machine:
 def processor_signature(cpuinfo: str) -> str:
     """The identification of the first processor in the text of /proc/cpuinfo (see `Machine.identify`); "" if it has
     none."""
-    values: dict[str, str] = {}
-    for line in cpuinfo.splitlines():
-        key, colon, value = line.partition(":")
-        if colon:
-            values.setdefault(key.strip(), value.strip())
+    values = _first_processor(cpuinfo)
     if "CPU implementer" in values:
         return f"{values['CPU implementer']}/{values.get('CPU part', '')}"
     if "vendor_id" in values:
@@ -76,16 +73,65 @@ def machine_of_processor(sign: str) -> Machine | None:
     return next((m for m in shipped_machines().values() if sign and sign in m.identify), None)
 
 
+def machine_of_features(cpuinfo: str) -> Machine | None:
+    """The shipped description that the features of a processor suggest: of those of its vendor whose features the
+    processor has, the one with the most.
+
+    Virtual machines often hide the model or report that of another processor, with the features of the real one. Each
+    generation has the features of the one before, so the most features are the newest generation that fits.
+
+    Args:
+        cpuinfo: the text of /proc/cpuinfo.
+    """
+    values = _first_processor(cpuinfo)
+    vendor, flags = values.get("vendor_id", ""), set(values.get("flags", "").split())
+    suggested = [
+        m
+        for m in shipped_machines().values()
+        if m.features and flags.issuperset(m.features) and any(sign.split("/")[0] == vendor for sign in m.identify)
+    ]
+    return max(suggested, key=lambda m: len(m.features), default=None)
+
+
+def describe_processor(cpuinfo: str, target: Target) -> tuple[Machine, Origin]:
+    """The shipped description of a processor, and how it was chosen: by model, by features, or by instruction set.
+
+    Args:
+        cpuinfo: the text of /proc/cpuinfo.
+        target: the processor's target.
+    """
+    machine = machine_of_processor(processor_signature(cpuinfo))
+    if machine is not None:
+        return machine, Origin.SHIPPED
+    machine = machine_of_features(cpuinfo)
+    return (generic_machine(target), Origin.GENERIC) if machine is None else (machine, Origin.FEATURES)
+
+
 @lru_cache(maxsize=1)
-def host_machine() -> Machine:
-    """This machine, without measurements: the description of its microarchitecture, or a generic one of its instruction
-    set, with the cache sizes that the system reports and the number of cores available to this process."""
+def describe_host() -> tuple[Machine, Origin]:
+    """This machine, without measurements, and how its description was chosen (`describe_processor`); with the cache
+    sizes that the system reports and the number of cores available to this process."""
     try:
-        sign = processor_signature(_CPUINFO.read_text())
+        cpuinfo = _CPUINFO.read_text()
     except OSError:
-        sign = ""
-    machine = machine_of_processor(sign) or generic_machine(Target.host())
-    return with_reported_caches(machine, available_cores(), _CPU)
+        cpuinfo = ""
+    machine, origin = describe_processor(cpuinfo, Target.host())
+    return with_reported_caches(machine, available_cores(), _CPU), origin
+
+
+def host_machine() -> Machine:
+    """This machine, without measurements (`describe_host`)."""
+    return describe_host()[0]
+
+
+def _first_processor(cpuinfo: str) -> dict[str, str]:
+    """The fields of the first processor in the text of /proc/cpuinfo."""
+    values: dict[str, str] = {}
+    for line in cpuinfo.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            values.setdefault(key.strip(), value.strip())
+    return values
 
 
 def with_reported_caches(machine: Machine, cores: int, folder: Path) -> Machine:

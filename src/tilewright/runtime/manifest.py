@@ -142,8 +142,8 @@ class ModelMeta:
 
 @dataclass(frozen=True, slots=True)
 class MachineSpec:
-    """The machine description that the optimizer used: its name, its origin ("stored", "shipped", "generic", "file",
-    "argument"), and the SHA-256 of its content."""
+    """The machine description that the optimizer used: its name, its origin ("stored", "shipped", "features",
+    "generic", "file", "argument"), and the SHA-256 of its content."""
 
     name: str
     origin: str

@@ -28,6 +28,7 @@ from tilewright.optimize.construct.local_search import (
 from tilewright.optimize.construct.lower_programs import lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
+from tilewright.optimize.construct.register_tiles import best_by_sketch, exchange_register_tiles
 from tilewright.optimize.construct.roller import GrowthPath, grow
 from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem
 from tilewright.optimize.construct.search_space import SearchSpace
@@ -47,6 +48,9 @@ MAX_SKETCHES = 2
 
 MAX_SAMPLED_STATES = 256
 """The best states of a sketch, which its other loop orders are compared on by mean time over shape samples."""
+
+MAX_CONTINUED_SEARCHES = 3
+"""Sketches whose best search goes on with other register tiles."""
 
 K_BLOCK_SHRINK_STEPS = 2
 """Steps to smaller K-blocks from which sketches are compared as well, where there are more than `MAX_SKETCHES`:
@@ -257,6 +261,7 @@ class Gensor(_Constructor):
                 _search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]
             ]
             searches = [*(search for _, path_searches in near_walks for search in path_searches), *searches]
+            searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_CONTINUED_SEARCHES)]
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))

@@ -40,16 +40,19 @@ def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> li
 
 def _reduction_lane_packing(problem: Problem, lane: int, lanes: int) -> tuple[tuple[int, int], ...] | None:
     """The packing that makes every operand that moves along a reduction axis contiguous there; None where that is not
-    possible, or the axis fills no vector."""
+    possible or does not pay, or the axis fills no vector. Constants are packed while compiling, others at run time
+    where they are reused."""
     if problem.axes[lane].extent < lanes:
         return None
     packed: list[tuple[int, int]] = []
     moved = [(k, o) for k, o in enumerate(problem.operands) if o.strides[lane] != 0]
     for k, o in moved:
-        if o.constant and o.dimension(lane) is not None and o.strides[lane] != 1 and _fits_register_tile(problem, o):
-            packed.append((k, lane))
-        elif o.strides[lane] != 1:
+        if o.strides[lane] == 1:
+            continue
+        packable = o.dimension(lane) is not None and _fits_register_tile(problem, o)
+        if not packable or not (o.constant or _is_reused(problem, o)):
             return None
+        packed.append((k, lane))
     return tuple(packed) if len(moved) > len(packed) else None
 
 
