@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tilewright as tw
 from tilewright.expr.nodes import Expr
+from tilewright.expr.tensor import Reduction
 from tilewright.graph.fusion import Fusion, FusionPattern
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
@@ -47,7 +48,8 @@ class Chain:
         first, *columns = self.sizes
         x = tw.placeholder((*self.batch, self.rows, first), name="X")
         if self.prologue:
-            x = _elementwise(x, lambda i: x[i] * 0.5, "X2")
+            operand = x
+            x = _elementwise(x, lambda i: operand[i] * 0.5, "X2")
         inner = first
         for k, size in enumerate(columns):
             is_last = k == len(columns) - 1
@@ -68,7 +70,7 @@ class Chain:
         b = tw.placeholder((*self.batch, *stored), name=f"B{name}")
         r = tw.reduce_axis(inner, f"r{name}")
 
-        def value(batch: Sequence[Expr], i: Expr, j: Expr) -> Expr:
+        def value(batch: Sequence[Expr], i: Expr, j: Expr) -> Reduction:
             other = (j, r) if self.transposed else (r, j)
             return tw.sum(x[(*batch, i, r)] * b[(*batch, *other)], r)
 

@@ -157,11 +157,10 @@ def check_same_part(
     place: str,
 ) -> None:
     """Checks that a reader needs the part of the domain that is computed."""
-    bindings = {i.var: i for i in reader.iters}
+    bindings: dict[Expr, Expr] = {i.var: i.binding for i in reader.iters}
     for var, span in spans.items():
-        own = bindings[mapping[var]] if isinstance(mapping[var], Var) else None
-        needed = None if own is None else _needed_span(func, own.binding, enclosing, loops, place)
-        if needed is None or needed.start is not span.start or needed.size is not span.size:
+        needed = _needed_span(func, bindings[mapping[var]], enclosing, loops, place)
+        if needed.start is not span.start or needed.size is not span.size:
             what = f"block {reader.name!r} needs other values of {var.name!r} in an iteration than are computed"
             raise ScheduleError(what, where=place)
 

@@ -86,7 +86,8 @@ def best_register_tile(
         machine: the machine.
     """
     tiles = _candidates(rows, lanes, steps, vector, machine.vector_registers)
-    problem = _problem(*(SYMBOLIC_POINTS if x.points is None else x.points for x in (rows, lanes, steps)), is_row_major)
+    heights, widths, depth = (SYMBOLIC_POINTS if x.points is None else x.points for x in (rows, lanes, steps))
+    problem = _problem(heights, widths, depth, is_row_major)
     sizes = np.ones((len(tiles), 3, 3), np.int64)
     for k, t in enumerate(tiles):
         sizes[k, 0] = (t.rows, t.lanes, t.steps)
