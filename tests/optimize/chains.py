@@ -81,7 +81,7 @@ class Chain:
 
     def _softmax(self, x: tw.Tensor, size: Size) -> tw.Tensor:
         """Softmax as the graph lowers it: maximum, exponentials, sum, its inverse, product."""
-        x = self._masked(x, size)
+        x = self._with_mask(x, size)
         a, b = tw.reduce_axis(size, "a"), tw.reduce_axis(size, "b")
         largest = tw.compute(tuple(x.shape)[:-1], lambda *i: tw.max(x[(*i, a)], a), "largest")
         power = _elementwise(x, lambda i: tw.exp(x[i] - largest[i[:-1]]), "power")
@@ -89,7 +89,7 @@ class Chain:
         inverse = tw.compute(tuple(x.shape)[:-1], lambda *i: 1.0 / total[i], "inverse")
         return _elementwise(x, lambda i: power[i] * inverse[i[:-1]], "weights")
 
-    def _masked(self, x: tw.Tensor, size: Size) -> tw.Tensor:
+    def _with_mask(self, x: tw.Tensor, size: Size) -> tw.Tensor:
         match self.mask:
             case "keys":
                 mask = tw.placeholder((size,), name="mask")

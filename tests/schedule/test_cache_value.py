@@ -70,11 +70,13 @@ def test_refusals() -> None:
     cases: list[tuple[Func, tuple[str, str, tuple[str, ...]], str]] = [
         (SOFTMAX, ("m", "i", ()), "cache_value of 'm' in loop 'i': its value X[m_i, m_k] is computed already"),
         (SOFTMAX, ("L", "i", ()), "cache_value of 'L' in loop 'i': block 'L' is not in the loop"),
-        (SOFTMAX, ("L", "i_1", ("Y",)), "cache_value of 'L' in loop 'i_1': block 'Y' is not in the loop"),
-        (fused, ("L", "k_o", ("L_rescale",)), "cache_value of 'L' in loop 'k_o', reader 'L_rescale': "
+        (SOFTMAX, ("L", "i_1", ("Y",)), "cache_value of 'L' in loop 'i_1', reader 'Y': block 'Y' is not in the loop"),
+        (fused, ("L", "k_o", ("Y_rescale",)), "cache_value of 'L' in loop 'k_o', reader 'Y_rescale': "
          "exp(X[l_i, l_k] - m[l_i]) does not occur in what it computes"),
         (unroll(split(SOFTMAX, "k_1", 4), "k_1_i"), ("L", "k_1_i", ()), "cache_value of 'L' in loop 'k_1_i': "
          "loop 'k_1_i' is unrolled; use it before loops are annotated"),
+        (fused, ("Y", "k_o", ("L",)), "cache_value of 'Y' in loop 'k_o', reader 'L': "
+         "it does not come after the reduction"),
     ]  # fmt: skip
     for func, args, reason in cases:
         refuses(lambda func=func, args=args: cache_value(func, *args), reason)

@@ -81,7 +81,7 @@ def contraction_nest(tiled: TiledChain, stage: ChainStage, path: Path, epilogue:
     *others, column = tiled.columns(stage) or [None]
     row, steps = tiled.chain.row, stage.reduced[0]
     lane, rows = (row, column) if tiled.along_rows else (column or row, row if column else None)
-    tile = _register_tile(tiled, stage, path, lane, rows)
+    tile = _chosen_tile(tiled, stage, path, lane, rows)
     is_result = not tiled.along_rows and tiled.chain.last in (stage, epilogue) and not is_split(tiled, stage, path)
     around = tiled.single_point_loops(tiled.chain.last, path) if is_result else []
     around += tiled.point_loops([a for a in others if a is not None], path)
@@ -123,7 +123,7 @@ def _has_parts(tiled: TiledChain, stage: ChainStage, path: Path) -> bool:
     return not tiled.roles and not is_split(tiled, stage, path)
 
 
-def _register_tile(tiled: TiledChain, stage: ChainStage, path: Path, lane: str, rows: str | None) -> RegisterTile:
+def _chosen_tile(tiled: TiledChain, stage: ChainStage, path: Path, lane: str, rows: str | None) -> RegisterTile:
     """The register tile of a contraction.
 
     Raises:
