@@ -64,8 +64,8 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
             stack is checked when the tree is lowered.
     """
     chain = ChainStages.of(task.func)
-    loops, along_rows = live_loops(tiling, chain), _runs_along_rows(chain)
     tiles = _checked_tiles(tiling, chain)
+    loops, along_rows = live_loops(tiling, chain), _runs_along_rows(chain)
     heights = (tiles[chain.row],) if along_rows else row_heights(chain.points(chain.row), tiles[chain.row])
     trees: list[TileTree] = []
     for height in heights:
@@ -190,8 +190,8 @@ def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple
             result += nests[0].nodes
         else:
             is_online = any(x.statement in tiled.roles and len(x.path) == depth + 1 for x in nests)
-            # the verifier tells the parts of a symbolic range apart no more
-            is_peeled = is_online and tiled.chain.points(loop.axis) is not None
+            # the verifier does not tell register tiles of both parts apart in a symbolic range, or in K-blocks
+            is_peeled = is_online and not loop.body and tiled.chain.points(loop.axis) is not None
             tail = Tail.REMAINDER if is_peeled else Tail.GUARD
             result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1), tail=tail))
     return tuple(result)

@@ -81,7 +81,7 @@ def contraction_nest(tiled: TiledChain, stage: ChainStage, path: Path, epilogue:
     *others, column = tiled.columns(stage) or [None]
     row, steps = tiled.chain.row, stage.reduced[0]
     lane, rows = (row, column) if tiled.along_rows else (column or row, row if column else None)
-    tile = _register_tile(tiled, stage, path, lane, rows)
+    tile = _chosen_tile(tiled, stage, path, lane, rows)
     is_result = not tiled.along_rows and tiled.chain.last in (stage, epilogue) and not is_split(tiled, stage, path)
     around = tiled.single_point_loops(tiled.chain.last, path) if is_result else []
     around += tiled.point_loops([a for a in others if a is not None], path)
@@ -115,10 +115,15 @@ def _remaining_rows(tiled: TiledChain, stage: ChainStage, path: Path, rows: str 
     """Rows beyond the last whole register tile that get loops of their own; 0 where conditions guard them: a partition
     is none of the loops of an online nest, nor of sums over tiles."""
     points = None if rows is None else tiled.points(rows, path).points
-    return 0 if points is None or tiled.roles or is_split(tiled, stage, path) else points % height
+    return 0 if points is None or not _has_parts(tiled, stage, path) else points % height
 
 
-def _register_tile(tiled: TiledChain, stage: ChainStage, path: Path, lane: str, rows: str | None) -> RegisterTile:
+def _has_parts(tiled: TiledChain, stage: ChainStage, path: Path) -> bool:
+    """Whether the rows of register tiles may be partitioned."""
+    return not tiled.roles and not is_split(tiled, stage, path)
+
+
+def _chosen_tile(tiled: TiledChain, stage: ChainStage, path: Path, lane: str, rows: str | None) -> RegisterTile:
     """The register tile of a contraction.
 
     Raises:
@@ -128,6 +133,9 @@ def _register_tile(tiled: TiledChain, stage: ChainStage, path: Path, lane: str, 
     if broadcast is None:
         raise ScheduleError(f"both operands of {stage.name!r} depend on {lane!r}", where=PLACE)
     height, steps = TileAxis(1, True) if rows is None else tiled.points(rows, path), stage.reduced[0]
+    if rows == tiled.chain.row and _has_parts(tiled, stage, path):
+        # what register tiles leave over of a tile of rows has loops of its own
+        height = replace(height, is_tile=False)
     if tiled.roles and height.points is not None:
         divisors = [h for h in range(MIN_ONLINE_ROWS, MAX_TILE_ROWS + 1) if height.points % h == 0]
         height = replace(height, is_tile=height.is_tile or bool(divisors) or height.points < MIN_ONLINE_ROWS)
