@@ -80,13 +80,13 @@ def _run_part(part: str, names: list[str], options: argparse.Namespace, store: R
     return failed
 
 
-def _pruning(_names: list[str], _count: int) -> Iterator[Experiment]:
+def _pruning_experiments(_names: list[str], _count: int) -> Iterator[Experiment]:
     for machine in ("this machine", "h200"):
         for variant in Variant:
             yield f"{machine}, {variant.value}", lambda m=machine, v=variant: experiments.prune(m, v)
 
 
-def _search(names: list[str], _count: int) -> Iterator[Experiment]:
+def _search_experiments(names: list[str], _count: int) -> Iterator[Experiment]:
     for name in names or ("G1", "G4", "G10", "S1", "S9"):
         for variant in Variant:
             yield (
@@ -95,18 +95,18 @@ def _search(names: list[str], _count: int) -> Iterator[Experiment]:
             )
 
 
-def _model(names: list[str], count: int) -> Iterator[Experiment]:
+def _model_experiments(names: list[str], count: int) -> Iterator[Experiment]:
     for name in names or MODEL_WORKLOADS:
         yield name, lambda n=name: experiments.compare_model(WORKLOADS[n], count)
 
 
-def _kernels(names: list[str], _count: int) -> Iterator[Experiment]:
+def _kernel_experiments(names: list[str], _count: int) -> Iterator[Experiment]:
     for name in names or WORKLOADS:
         yield name, lambda n=name: experiments.compare_kernels(WORKLOADS[n])
 
 
 PARTS: dict[str, Callable[[list[str], int], Iterator[Experiment]]] = {
-    "pruning": _pruning, "search": _search, "model": _model, "kernels": _kernels,
+    "pruning": _pruning_experiments, "search": _search_experiments, "model": _model_experiments, "kernels": _kernel_experiments,
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from tilewright.version import source_hash
 MAX_FOOTPRINT_ERROR = 0.2
 """How far the estimated bytes may be from those of the stack to count as right: the margin of rule 4."""
 
-Results = dict[str, dict[str, Any]]
+PartResults = dict[str, dict[str, Any]]
 
 
 def markdown(store: ResultStore) -> str:
@@ -38,7 +38,7 @@ def write(store: ResultStore) -> None:
         plots.save("paper_mcfuser", plots.scatter("Candidates", "model, us", "measured, us", groups))
 
 
-def _pruning_table(results: Results) -> str:
+def _pruning_table(results: PartResults) -> str:
     steps = [name for name, _ in next(iter(results.values()))["waterfall"]]
     rows = [
         [name, " -> ".join(map(str, r["expressions"])), *(f"{count:,}" for _, count in r["waterfall"]),
@@ -48,7 +48,7 @@ def _pruning_table(results: Results) -> str:
     return report.markdown_table(["machine, space", "expressions", *steps, "ms"], rows)
 
 
-def _search_table(results: Results) -> str:
+def _search_table(results: PartResults) -> str:
     header = ["workload, space", "model alone, s", "estimated", "trees, s", "trees", "measured, s", "kernels",
               "chosen by the model", "by trees", "by measuring", "us"]  # fmt: skip
     rows: list[list[str]] = []
@@ -63,7 +63,7 @@ def _search_table(results: Results) -> str:
     return report.markdown_table(header, rows)
 
 
-def _model_table(results: Results) -> str:
+def _model_table(results: PartResults) -> str:
     header = ["workload", "candidates", "refused", "rank correlation", "correlation", "rank correlation of trees",
               "chosen / best", "by trees", "best of 8", "measured twice", "footprint within 20 %"]  # fmt: skip
     return report.markdown_table(header, [[name, *_model_row(r)] for name, r in results.items()])
@@ -85,7 +85,7 @@ def _model_row(result: dict[str, Any]) -> Sequence[str]:
     ]  # fmt: skip
 
 
-def _kernels_table(results: Results) -> str:
+def _kernels_table(results: PartResults) -> str:
     rows: list[list[str]] = []
     ratios: dict[str, list[float]] = {"mcfuser": [], "chimera": []}
     for name, r in results.items():
@@ -104,7 +104,7 @@ def _kernels_table(results: Results) -> str:
     return report.markdown_table(header, rows)
 
 
-_TABLES: dict[str, tuple[str, Callable[[Results], str]]] = {
+_TABLES: dict[str, tuple[str, Callable[[PartResults], str]]] = {
     "pruning": ("Candidates that every rule leaves (Fig. 7)", _pruning_table),
     "search": ("Seconds of searches (Table IV)", _search_table),
     "model": ("The model beside measured times (Fig. 11), and footprints (Fig. 10)", _model_table),
