@@ -106,7 +106,8 @@ def _kernel_experiments(names: list[str], _count: int) -> Iterator[Experiment]:
 
 
 PARTS: dict[str, Callable[[list[str], int], Iterator[Experiment]]] = {
-    "pruning": _pruning_experiments, "search": _search_experiments, "model": _model_experiments, "kernels": _kernel_experiments,
+    "pruning": _pruning_experiments, "search": _search_experiments, "model": _model_experiments,
+    "kernels": _kernel_experiments,
 }  # fmt: skip
 
 
