@@ -8,7 +8,7 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Var, const
-from tilewright.expr.operations import binary, conjunction, select
+from tilewright.expr.operations import conjunction, select
 from tilewright.expr.traversal import conjuncts, free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.accumulation import match_accumulation
@@ -161,8 +161,9 @@ def _exist(store: Store, bindings: "dict[Var, Expr]", bounds: Bounds) -> bool:
 def _conditional(store: Store, condition: Expr) -> Store:
     """A store whose value, or what it adds to its element, is 0 where a condition does not hold."""
     combined = match_accumulation(store)
-    value = store.value if combined is None else combined[1]
-    value = select(condition, value, const(0, value.dtype))
-    if combined is not None:
-        value = binary(combined[0], Load(store.buffer, store.indices), value)
-    return replace(store, value=value)
+    whole = store.value if combined is None else combined[1]
+    part = select(condition, whole, const(0, whole.dtype))
+    if combined is None:
+        return replace(store, value=part)
+    operands = tuple(part if x is whole else x for x in store.value.children())
+    return replace(store, value=store.value.rebuild(operands))
