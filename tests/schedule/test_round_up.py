@@ -15,7 +15,7 @@ from tilewright.schedule.compute_at import compute_at
 from tilewright.schedule.loop_transforms import split
 from tilewright.schedule.round_up import round_up
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.staging import set_scope
+from tilewright.schedule.staging import pad_storage, set_scope
 from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify
 
@@ -77,7 +77,8 @@ def test_refusals() -> None:
     cases = [
         (SOFTMAX, "i", "no block that writes an internal buffer has a guard to drop"),
         (tiled(whole), "k_o", "no block that writes an internal buffer has a guard to drop"),
-        (outside, "i_o", "block 'B' uses 'A' outside the loop"),
+        (outside, "i_o", "A[a] may not exist in a whole tile"),
+        (pad_storage(outside, "A", 0, 8), "i_o", "block 'B' uses 'A' outside the loop"),
     ]
     for func, loop, reason in cases:
         refuses(lambda func=func, loop=loop: round_up(func, loop), f"round_up of loop {loop!r}: {reason}")

@@ -1,6 +1,6 @@
 """The primitive round_up, which lets the iterations of a loop compute whole tiles in buffers of their own."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
@@ -30,7 +30,8 @@ def round_up(func: Func, loop: str) -> Func:
 
     Legality: the internal buffers that the blocks with such guards write are used in the loop only; all blocks that
     write one have domains of the same extents, and write it at their variables, each less the same offset; their
-    predicates guard tails only; they divide no integers by data; some block has a guard to drop.
+    predicates guard tails only; whole tiles fit the buffers; they divide no integers by data; some block has a guard
+    to drop.
 
         alloc B: float32[8] in stack                          alloc B: float32[8] in stack
         for io in serial((N + 7)//8):                         for io in serial((N + 7)//8):
@@ -136,9 +137,22 @@ def _rounded_block(func: Func, node: Block, loops: Sequence[For], var: Var, plac
     check_no_data_divisors(node, place)
     bindings = {i.var: i.binding for i in node.iters}
     stores = (node.body,) if node.init is None else (node.body, node.init)
-    if all(_exist(s, bindings, bounds.assuming(kept)) for s in stores):
-        return replace(node, iters=tuple(iters), predicate=kept)
-    return replace(node, iters=tuple(iters), predicate=kept, body=_conditional(node.body, conjunction(*dropped)))
+    guarded = bounds.assuming(kept)
+    check_exist([Load(x.buffer, x.indices) for x in stores], bindings, guarded, place)
+    reads = [x for s in stores for x in loads(s.value)]
+    body = node.body
+    if not all(_exists(x, bindings, guarded) for x in reads):
+        tail = conjunction(*dropped)
+        check_exist(reads, bindings, guarded.assuming(substitute(tail, bindings)), place)
+        body = _conditional(body, tail)
+    return replace(node, iters=tuple(iters), predicate=kept, body=body)
+
+
+def check_exist(elements: Sequence[Load], bindings: Mapping[Var, Expr], bounds: Bounds, place: str) -> None:
+    """Checks that elements exist: those that are written without guards, and those that are read under a condition."""
+    for x in elements:
+        if not _exists(x, bindings, bounds):
+            raise ScheduleError(f"{x} may not exist in a whole tile", where=place)
 
 
 def check_no_data_divisors(node: Block, place: str) -> None:
@@ -148,13 +162,12 @@ def check_no_data_divisors(node: Block, place: str) -> None:
             raise ScheduleError(f"block {node.name!r} divides by data: {e}", where=place)
 
 
-def _exist(store: Store, bindings: "dict[Var, Expr]", bounds: Bounds) -> bool:
-    """Whether everything that a store reads exists."""
-    for access in (Load(store.buffer, store.indices), *loads(store.value)):
-        for index, extent in zip(access.indices, access.buffer.shape, strict=True):
-            value = simplify(substitute(index, bindings), bounds)
-            if not (can_prove_non_negative(value, bounds) and can_prove_lt(value, extent, bounds)):
-                return False
+def _exists(element: Load, bindings: Mapping[Var, Expr], bounds: Bounds) -> bool:
+    """Whether an element is proved to exist."""
+    for index, extent in zip(element.indices, element.buffer.shape, strict=True):
+        value = simplify(substitute(index, bindings), bounds)
+        if not (can_prove_non_negative(value, bounds) and can_prove_lt(value, extent, bounds)):
+            return False
     return True
 
 
