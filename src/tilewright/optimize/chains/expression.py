@@ -5,7 +5,7 @@ deep expression); in `mn(k,h)` loop k, which belongs to the first product only, 
 follow each other in the scope of n (a flat one). MCFuser (Zhang et al., SC 2024), section III-A.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -67,6 +67,20 @@ def walk_expression(
 def axes_of(expression: TilingExpression) -> tuple[str, ...]:
     """The axes of the loops of an expression, in pre-order."""
     return tuple(loop.axis for loop, _ in walk_expression(expression))
+
+
+def loop_paths(expression: TilingExpression) -> dict[str, tuple[str, ...]]:
+    """By axis, the axes of the loops around its loop and its own, outermost first."""
+    return {loop.axis: (*enclosing, loop.axis) for loop, enclosing in walk_expression(expression)}
+
+
+def without_loops(expression: TilingExpression, axes: Collection[str]) -> TilingExpression:
+    """The expression without the loops over some axes; what is in them moves into the scope around."""
+    result: list[TiledLoop] = []
+    for loop in expression:
+        body = without_loops(loop.body, axes)
+        result += body if loop.axis in axes else (TiledLoop(loop.axis, body),)
+    return tuple(result)
 
 
 def is_deep(expression: TilingExpression) -> bool:

@@ -1,0 +1,214 @@
+"""The chain of a kernel: its axes and statements, as the search sees them, from untransformed loops."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var
+from tilewright.expr.operations import const
+from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.loops.ir import Block, Func, IterKind, blocks
+from tilewright.optimize.chains.online_sums import ReductionView, running_reads
+from tilewright.optimize.chains.problem import Chain, ChainAxis, ChainStatement, ChainTensor, ChainWork, DimIndex
+from tilewright.tile.operation_cost import computed_nodes, operation_cost
+from tilewright.tile.shape_samples import ShapeSamples, value_of
+from tilewright.tile.statements import axis_names
+
+FLOPS_PER_INSTRUCTION = 2
+"""Peak rates count a fused multiply-add, one instruction, as two operations."""
+
+
+def extract_chain(func: Func, samples: ShapeSamples | None = None) -> Chain:
+    """The chain of a kernel of two or more contractions.
+
+    Args:
+        func: untransformed loops.
+        samples: sizes of its symbols, of which the representative ones count; by default those of their ranges.
+
+    Raises:
+        ScheduleError: it has fewer contractions, a statement reads an intermediate other than element by element along
+            its axes, or an axis that has to be one tile has a symbolic extent.
+    """
+    return _Extraction(func, samples or ShapeSamples.of(func.symbols)).chain()
+
+
+@dataclass(frozen=True)
+class _Extraction:
+    """What is known of a kernel while its chain is extracted."""
+
+    func: Func
+    samples: ShapeSamples
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        return blocks(self.func.body)
+
+    @cached_property
+    def writers(self) -> Mapping[str, Block]:
+        """By the name of a buffer, the block that writes it."""
+        return {b.body.buffer.name: b for b in self.blocks}
+
+    @cached_property
+    def axes(self) -> Mapping[Var, str]:
+        """The axis of every iteration variable."""
+        names = axis_names(self.func)
+        return {i.var: n for b in self.blocks for i, n in zip(b.iters, names[b.name], strict=True)}
+
+    @cached_property
+    def variables(self) -> Mapping[Var, Expr]:
+        """By iteration variable, the one that stands for its axis: the same for all blocks."""
+        first: dict[str, Var] = {}
+        for var, name in self.axes.items():
+            first.setdefault(name, var)
+        return {var: first[name] for var, name in self.axes.items()}
+
+    @cached_property
+    def extents(self) -> Mapping[str, Expr]:
+        """The extent of every axis."""
+        return {self.axes[i.var]: i.extent for b in reversed(self.blocks) for i in b.iters}
+
+    def chain(self) -> Chain:
+        """The chain."""
+        for b in self.blocks:
+            self._check_reads(b)
+        views = [self._reduction_view(b) for b in self.blocks]
+        online, whole = running_reads(views)
+        statements = tuple(self._statement(b, online.get(b.name, frozenset())) for b in self.blocks)
+        count = sum(s.is_contraction for s in statements)
+        if count < 2:
+            raise ScheduleError(f"expected two or more contractions, got {count}", where=self._where)
+        batch = self._batch_axes(statements)
+        axes = tuple(self._chain_axis(name, batch, whole) for name in dict.fromkeys(self.axes.values()))
+        chain = Chain(axes, statements)
+        if not any(a.is_symbolic for a in axes):
+            return chain
+        shapes = self.samples.shapes
+        samples = [Chain(tuple(replace(a, extent=self._extent(a.name, x)) for a in axes), statements) for x in shapes]
+        return replace(chain, samples=tuple(samples))
+
+    def _chain_axis(self, name: str, batch: frozenset[str], whole: frozenset[str]) -> ChainAxis:
+        is_symbolic = not isinstance(self.extents[name], Const)
+        if is_symbolic and name in whole:
+            what = f"axis {name!r} has to be one tile, but its extent {self.extents[name]} is symbolic"
+            raise ScheduleError(what, where=self._where)
+        extent = self._extent(name, self.samples.representative)
+        largest = max(self._extent(name, x) for x in self.samples.shapes) if is_symbolic else extent
+        return ChainAxis(name, extent, is_symbolic, name in batch, name in whole, largest=max(extent, largest))
+
+    def _extent(self, name: str, sizes: Mapping[Var, int]) -> int:
+        return max(1, value_of(self.extents[name], sizes))
+
+    @property
+    def _where(self) -> str:
+        return f"fused chain {self.func.name!r}"
+
+    def _check_reads(self, b: Block) -> None:
+        """Checks that a block reads intermediates element by element along the axes that they were written along."""
+        for x in loads(b.body.value):
+            writer = self.writers.get(x.buffer.name)
+            if writer is None or writer is b:
+                continue
+            for index, written in zip(x.indices, writer.body.indices, strict=True):
+                is_same = index is written if isinstance(written, Const) else self._axis(index) == self._axis(written)
+                if not is_same or (isinstance(index, Var) and self._axis(index) is None):
+                    what = f"block {b.name!r} reads {x}, expected the elements of one tile of {x.buffer.name!r}"
+                    raise ScheduleError(what, where=self._where)
+
+    def _axis(self, index: Expr) -> str | None:
+        return self.axes.get(index) if isinstance(index, Var) else None
+
+    def _value(self, b: Block) -> tuple[str | None, Expr]:
+        """The operator of a reduction, None for other blocks, and the value that is combined or stored."""
+        if b.init is None:
+            return None, b.body.value
+        matched = match_accumulation(b.body)
+        if matched is None:
+            raise ScheduleError(f"block {b.name!r} reduces, but does not accumulate", where=self._where)
+        return matched
+
+    def _reduction_view(self, b: Block) -> ReductionView:
+        op, value = self._value(b)
+        initial = b.init.value if b.init is not None and isinstance(b.init.value, Const) else None
+        return ReductionView(
+            name=b.name,
+            axes=frozenset(self.axes[i.var] for i in b.iters),
+            reductions=frozenset(self.axes[i.var] for i in b.iters if i.kind is IterKind.REDUCE),
+            reduction_vars=tuple(self.variables[i.var] for i in b.iters if i.kind is IterKind.REDUCE),
+            op=op,
+            value=substitute(value, self.variables),
+            initial=initial,
+            buffer=b.body.buffer,
+            indices=tuple(substitute(i, self.variables) for i in b.body.indices),
+            is_output=b.body.buffer in self.func.outputs,
+        )
+
+    def _statement(self, b: Block, online: frozenset[str]) -> ChainStatement:
+        op, value = self._value(b)
+        own = frozenset(self.axes[i.var] for i in b.iters)
+        read = [x for x in loads(value) if x.buffer.name != b.body.buffer.name]
+        return ChainStatement(
+            name=b.name,
+            axes=own,
+            reductions=frozenset(self.axes[i.var] for i in b.iters if i.kind is IterKind.REDUCE),
+            is_contraction=op == "add" and self._factor_axes(value) is not None,
+            work=self._work(op, value),
+            loads=tuple(dict.fromkeys(self._tensor(x) for x in read if x.buffer.name not in self.writers)),
+            reads=tuple(dict.fromkeys(self.writers[x.buffer.name].name for x in read if x.buffer.name in self.writers)),
+            online=online,
+            result=self._tensor(Load(b.body.buffer, b.body.indices)),
+            is_output=b.body.buffer in self.func.outputs,
+        )
+
+    def _factor_axes(self, value: Expr) -> tuple[frozenset[str], frozenset[str]] | None:
+        """The axes of the two factors of a product of loaded values, if they differ; None for other values."""
+        while isinstance(value, Cast):
+            value = value.a
+        if not (isinstance(value, Binary) and value.op == "mul" and loads(value.a) and loads(value.b)):
+            return None
+        a, b = self._axes_of(value.a), self._axes_of(value.b)
+        return None if a == b else (a, b)
+
+    def _axes_of(self, e: Expr) -> frozenset[str]:
+        return frozenset(self.axes[v] for v in free_vars(e) if v in self.axes)
+
+    def _batch_axes(self, statements: Sequence[ChainStatement]) -> frozenset[str]:
+        """The axes that both factors of every contraction have, and no statement reduces along."""
+        shared: frozenset[str] = frozenset(self.axes.values())
+        for b, s in zip(self.blocks, statements, strict=True):
+            factors = self._factor_axes(self._value(b)[1]) if s.is_contraction else None
+            if factors is not None:
+                shared &= factors[0] & factors[1]
+            shared -= s.reductions
+            if s.is_output:
+                shared &= s.result.axes
+        return shared
+
+    def _work(self, op: str | None, value: Expr) -> tuple[ChainWork, ...]:
+        """Operations of a value by the axes that they depend on. The addition of a product is one with its
+        multiplication."""
+        instructions: dict[frozenset[str], float] = {}
+        for node in computed_nodes(value, conditions=True):
+            if not isinstance(node, Load):
+                own = self._axes_of(node)
+                instructions[own] = instructions.get(own, 0.0) + operation_cost(node).throughput
+        if op is not None:
+            is_fused = op == "add" and isinstance(value, Binary) and value.op == "mul"
+            own = self._axes_of(value)
+            instructions[own] = instructions.get(own, 0.0) + (0.0 if is_fused else 1.0)
+        return tuple(ChainWork(a, n * FLOPS_PER_INSTRUCTION) for a, n in instructions.items() if n)
+
+    def _tensor(self, x: Load) -> ChainTensor:
+        return ChainTensor(x.buffer.name, x.buffer.dtype.bytes, tuple(self._dim(i) for i in x.indices))
+
+    def _dim(self, index: Expr) -> DimIndex:
+        """The axes of an index with their coefficients; 1 for those of an index that is not linear, such as a
+        quotient."""
+        result: dict[str, int] = {}
+        for var in sorted((v for v in free_vars(index) if v in self.axes), key=lambda v: v.name):
+            step = substitute(index, {var: var + const(1)}) - index
+            coefficient = abs(int(step.value)) if isinstance(step, Const) else 1
+            result[self.axes[var]] = result.get(self.axes[var], 0) + coefficient
+        return tuple(result.items())
