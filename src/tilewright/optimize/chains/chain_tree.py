@@ -121,7 +121,8 @@ def _checked_tiles(tiling: ChainTiling, chain: ChainStages) -> dict[str, int]:
             what = f"axis {axis!r} of an intermediate is symbolic"
             raise ScheduleError(what, where=PLACE, hint="choose the points of a tile")
         tiles.setdefault(axis, points or 1)
-    return tiles
+    sizes = {axis: chain.points(axis) for axis in tiles}
+    return {a: t if a == chain.row else min(t, sizes[a] or t) for a, t in tiles.items()}
 
 
 def _runs_along_rows(chain: ChainStages) -> bool:
