@@ -66,7 +66,8 @@ def _search_table(results: PartResults) -> str:
 def _model_table(results: PartResults) -> str:
     header = ["workload", "candidates", "refused", "rank correlation", "correlation", "rank correlation of trees",
               "chosen / best", "by trees", "best of 8", "measured twice", "footprint within 20 %"]  # fmt: skip
-    return report.markdown_table(header, [[name, *_model_row(r)] for name, r in results.items()])
+    table = report.markdown_table(header, [[name, *_model_row(r)] for name, r in results.items()])
+    return f"{table}\n\n![model and measured times](results/paper_mcfuser.svg)"
 
 
 def _model_row(result: dict[str, Any]) -> Sequence[str]:
