@@ -101,7 +101,8 @@ def contraction_nest(tiled: TiledChain, stage: ChainStage, path: Path, epilogue:
         copies = (CacheWrite(stage.name, f"{stage.name}.store"),) if stage is tiled.chain.last else ()
         around = [*tiled.single_point_loops(stage, path), *around]
         if tiled.chain.points(steps) is None:
-            over_steps = [Loop(steps, _checked_steps(tiled, stage, path, tile), ()), Loop(steps, 1, (), UNROLLED)]
+            unrolled = _checked_steps(tiled, stage, path, tile)
+            over_steps = [*tiled.loop_over(steps, unrolled, path), Loop(steps, 1, (), UNROLLED)]
         return StagedNest(nest([*around, *over_rows, *over_steps, *points(tile.rows)], total), copies)
     taken, staging = _taken(tiled, stage, path, epilogue, lane)
     leaf = Compute(leaf_statement(tiled, stage, path), REGISTER, lane)
