@@ -13,7 +13,7 @@ from tilewright.machine.model import Machine
 from tilewright.machine.target import Target
 from tilewright.measure.function_timer import FunctionTimer, SharedOperands
 from tilewright.optimize.chains.chain_tree import chain_tree
-from tilewright.optimize.chains.expression import ChainTiling
+from tilewright.optimize.chains.expression import ChainTiling, axes_of, expression_text
 from tilewright.optimize.chains.extract_chain import extract_chain
 from tilewright.optimize.chains.model import ChainModel
 from tilewright.optimize.chains.problem import Chain
@@ -40,6 +40,13 @@ class Candidates:
         self.space = ChainSpace.of(self.chain, self.machine, variant)
         self.data = SharedOperands()
         self.measured = 0
+
+    def text(self, tiling: ChainTiling) -> str:
+        """A tiling with the axes named as in the paper: `mn(k,h), m 64, n 32`; b is the batch."""
+        labels = dict(zip((a.name for a in self.chain.axes), "bmnkh", strict=True))
+        looped = axes_of(tiling.expression)
+        sizes = [f"{labels[a]} {t}" for a, t in tiling.tiles if a in looped and labels[a] != "b"]
+        return ", ".join((expression_text(tiling.expression, labels), *sizes))
 
     def lowered(self, tiling: ChainTiling) -> Func | None:
         """The loops of a tiling; None where there is no tree for it, or its buffers do not fit."""

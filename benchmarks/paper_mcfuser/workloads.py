@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from onnx import ModelProto, NodeProto, TensorProto, helper
+
 import tilewright as tw
 from tilewright.graph.fusion import Fusion, FusionPattern
 from tilewright.loops.ir import Func
@@ -65,16 +67,36 @@ def task_of(w: Workload, threads: int | None = None) -> Task:
     return Task(func_of(w), frozenset(), Target.host(), Fusion(FusionPattern.SEQUENCE, 0, ()), threads=threads)
 
 
-def unfused_parts(w: Workload) -> dict[str, Func]:
-    """The kernels that compute a workload without fusion of contractions, one after the other: both products, and the
-    softmax with its scaling between them."""
-    c = tw.placeholder((w.batch, w.m, w.n), name="C")
-    first = _scores(w) if w.is_attention else _first_product(w)
-    second = _product_with(w, c, "D")
-    parts = {"first": first, "second": second}
-    if w.is_attention:
-        parts = {"first": first, "softmax": _softmax(w, c), "second": second}
-    return {name: tw.create_schedule(x).func for name, x in parts.items()}
+def unfused_models(w: Workload) -> dict[str, ModelProto]:
+    """Models that compute a workload one after the other, each of one contraction or the softmax with its scaling."""
+    a, c, d = [w.batch, w.m, w.k], [w.batch, w.m, w.n], [w.batch, w.n, w.h]
+    if not w.is_attention:
+        first = _model([helper.make_node("MatMul", ["A", "B"], ["C"])], {"A": a, "B": [w.batch, w.k, w.n]}, "C", c)
+        return {
+            "first": first,
+            "second": _model([helper.make_node("MatMul", ["C", "D"], ["E"])], {"C": c, "D": d}, "E", [*a[:2], w.h]),
+        }
+    scores = [
+        helper.make_node("Transpose", ["K"], ["KT"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["Q", "KT"], ["S"]),
+    ]
+    scale = helper.make_node("Constant", [], ["scale"], value_float=float(w.k**-0.5))
+    softmax = [
+        scale,
+        helper.make_node("Mul", ["S", "scale"], ["T"]),
+        helper.make_node("Softmax", ["T"], ["W"], axis=-1),
+    ]
+    return {
+        "scores": _model(scores, {"Q": a, "K": [w.batch, w.n, w.k]}, "S", c),
+        "softmax": _model(softmax, {"S": c}, "W", c),
+        "sums": _model([helper.make_node("MatMul", ["W", "V"], ["O"])], {"W": c, "V": d}, "O", [*a[:2], w.h]),
+    }
+
+
+def _model(nodes: list[NodeProto], inputs: dict[str, list[int]], output: str, shape: list[int]) -> ModelProto:
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in inputs.items()]
+    graph = helper.make_graph(nodes, "part", values, [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
 
 
 def _first_product(w: Workload) -> tw.Tensor:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.fuzz.layouts import random_layout
 
-from tilewright.expr.nodes import Buffer, Const, MemoryScope, as_expr
+from tilewright.expr.nodes import TRUE, Buffer, Const, MemoryScope, as_expr
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, walk
@@ -98,6 +98,8 @@ class Draw:
             return [b for b in blocks if b.init is not None and sums.intersection(read_buffers(b)) - {b.body.buffer}]
         if primitive in REDUCTIONS:
             return [b for b in blocks if b.init is not None]
+        if primitive == "round_up":
+            return [b for b in blocks if b.body.buffer in internal and b.predicate is not TRUE]
         if primitive == "store_at":
             return blocks if any(self._common(b) for b in internal) else []
         return blocks if internal or primitive not in INTERNAL else []
@@ -112,6 +114,9 @@ class Draw:
         if self.primitive == "rolling_update":
             enclosing_loops = [x for x in enclosing_loops if any(x.var in free_vars(i.binding) for b, _ in self.blocks
                       for i in b.iters if i.kind is IterKind.REDUCE)]  # fmt: skip
+        if self.primitive == "round_up":
+            guarded = self.candidates("round_up")
+            enclosing_loops = [x for b, loops in self.blocks if any(b is g for g in guarded) for x in loops]
         if self.primitive == "store_at":
             enclosing_loops = self._common(self._buffer())
         if enclosing_loops and self.rng.random() < 0.85:

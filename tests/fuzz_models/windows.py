@@ -1,6 +1,5 @@
 """Kinds of nodes: convolutions and poolings."""
 
-
 from tests.fuzz_models.builder import Builder, UnfitError, Value, derived
 
 

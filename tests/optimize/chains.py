@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tilewright as tw
 from tilewright.expr.nodes import Expr
+from tilewright.expr.tensor import Reduction
 from tilewright.graph.fusion import Fusion, FusionPattern
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
@@ -47,7 +48,8 @@ class Chain:
         first, *columns = self.sizes
         x = tw.placeholder((*self.batch, self.rows, first), name="X")
         if self.prologue:
-            x = _elementwise(x, lambda i: x[i] * 0.5, "X2")
+            operand = x
+            x = _elementwise(x, lambda i: operand[i] * 0.5, "X2")
         inner = first
         for k, size in enumerate(columns):
             is_last = k == len(columns) - 1
@@ -68,7 +70,7 @@ class Chain:
         b = tw.placeholder((*self.batch, *stored), name=f"B{name}")
         r = tw.reduce_axis(inner, f"r{name}")
 
-        def value(batch: Sequence[Expr], i: Expr, j: Expr) -> Expr:
+        def value(batch: Sequence[Expr], i: Expr, j: Expr) -> Reduction:
             other = (j, r) if self.transposed else (r, j)
             return tw.sum(x[(*batch, i, r)] * b[(*batch, *other)], r)
 
@@ -79,7 +81,7 @@ class Chain:
 
     def _softmax(self, x: tw.Tensor, size: Size) -> tw.Tensor:
         """Softmax as the graph lowers it: maximum, exponentials, sum, its inverse, product."""
-        x = self._masked(x, size)
+        x = self._with_mask(x, size)
         a, b = tw.reduce_axis(size, "a"), tw.reduce_axis(size, "b")
         largest = tw.compute(tuple(x.shape)[:-1], lambda *i: tw.max(x[(*i, a)], a), "largest")
         power = _elementwise(x, lambda i: tw.exp(x[i] - largest[i[:-1]]), "power")
@@ -87,7 +89,7 @@ class Chain:
         inverse = tw.compute(tuple(x.shape)[:-1], lambda *i: 1.0 / total[i], "inverse")
         return _elementwise(x, lambda i: power[i] * inverse[i[:-1]], "weights")
 
-    def _masked(self, x: tw.Tensor, size: Size) -> tw.Tensor:
+    def _with_mask(self, x: tw.Tensor, size: Size) -> tw.Tensor:
         match self.mask:
             case "keys":
                 mask = tw.placeholder((size,), name="mask")

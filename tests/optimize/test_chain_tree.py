@@ -127,7 +127,7 @@ def test_rows_masked_whole_are_nan_as_in_the_unfused_program() -> None:
     assert np.isfinite(np.delete(result, 3, axis=0)).all()
 
 
-def _refusal(chain: Chain, tiling: Callable[[str, str, str, str], ChainTiling]) -> str:
+def refusal_of(chain: Chain, tiling: Callable[[str, str, str, str], ChainTiling]) -> str:
     s = tw.create_schedule(chain.tensor())
     with pytest.raises((ScheduleError, TreeError)) as error:
         s.apply_tree(chain_tree(task_of(s.func), tiling(*chain_axes(s.func, chain)), MACHINE))
@@ -151,7 +151,7 @@ def test_refused_tilings() -> None:
          "more than the 262144 that a stack holds"),
     ]  # fmt: skip
     for chain, tiling, reason in cases:
-        assert reason in _refusal(chain, tiling)
+        assert reason in refusal_of(chain, tiling)
 
 
 def test_a_kernel_that_is_no_chain_is_refused() -> None:

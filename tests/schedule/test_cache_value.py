@@ -1,5 +1,7 @@
 """cache_value: printed result, semantics, one exponential for all sums of online softmax, refusals."""
 
+from collections.abc import Callable
+
 import pytest
 from tests.schedule.attention import ATTENTION, SOFTMAX, check_close
 from tests.schedule.functions import refuses
@@ -39,7 +41,7 @@ def test_sums_share_their_exponentials(chunk: int) -> None:
         check_close(func, after)
 
 
-def test_attention_with_chunks_on_the_stack(golden) -> None:
+def test_attention_with_chunks_on_the_stack(golden: Callable[[str], None]) -> None:
     func = cache_value(online(ATTENTION, "k_1", 16, "O"), "L", "k_1_o", ("O",), "P")
     func = set_scope(store_at(func, "P", "k_1_o"), "P", MemoryScope.STACK)
     func = set_scope(compute_at(func, "S", "k_1_o"), "S", MemoryScope.STACK)
@@ -65,14 +67,16 @@ def test_a_trace_replays() -> None:
 
 def test_refusals() -> None:
     fused = online(SOFTMAX, "k", 4, "Y")
-    cases = [
-        (SOFTMAX, ("m", "i"), "cache_value of 'm' in loop 'i': its value X[m_i, m_k] is computed already"),
-        (SOFTMAX, ("L", "i"), "cache_value of 'L' in loop 'i': block 'L' is not in the loop"),
-        (SOFTMAX, ("L", "i_1", ("Y",)), "cache_value of 'L' in loop 'i_1': block 'Y' is not in the loop"),
-        (fused, ("L", "k_o", ("L_rescale",)), "cache_value of 'L' in loop 'k_o', reader 'L_rescale': "
+    cases: list[tuple[Func, tuple[str, str, tuple[str, ...]], str]] = [
+        (SOFTMAX, ("m", "i", ()), "cache_value of 'm' in loop 'i': its value X[m_i, m_k] is computed already"),
+        (SOFTMAX, ("L", "i", ()), "cache_value of 'L' in loop 'i': block 'L' is not in the loop"),
+        (SOFTMAX, ("L", "i_1", ("Y",)), "cache_value of 'L' in loop 'i_1', reader 'Y': block 'Y' is not in the loop"),
+        (fused, ("L", "k_o", ("Y_rescale",)), "cache_value of 'L' in loop 'k_o', reader 'Y_rescale': "
          "exp(X[l_i, l_k] - m[l_i]) does not occur in what it computes"),
-        (unroll(split(SOFTMAX, "k_1", 4), "k_1_i"), ("L", "k_1_i"), "cache_value of 'L' in loop 'k_1_i': "
+        (unroll(split(SOFTMAX, "k_1", 4), "k_1_i"), ("L", "k_1_i", ()), "cache_value of 'L' in loop 'k_1_i': "
          "loop 'k_1_i' is unrolled; use it before loops are annotated"),
+        (fused, ("Y", "k_o", ("L",)), "cache_value of 'Y' in loop 'k_o', reader 'L': "
+         "it does not come after the reduction"),
     ]  # fmt: skip
     for func, args, reason in cases:
         refuses(lambda func=func, args=args: cache_value(func, *args), reason)

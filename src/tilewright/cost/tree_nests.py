@@ -271,7 +271,8 @@ def _covered_extents(shape: NestShape, boxes: TreeBoxes) -> tuple[list[Numbers],
     covered: list[Numbers] = []
     exists: Mask | None = None
     for a in shape.nest.statement.axes:
-        points, tile = boxes.points(shape.nest, a, _outermost(shape, a)), shape.tile_depth(a)
+        depth, tile = _outermost(shape, a), shape.tile_depth(a)
+        points = boxes.points(shape.nest, a, depth) * boxes.part_share(shape.nest, a, depth)
         if (points < 1).any():
             exists = points >= 1 if exists is None else exists & (points >= 1)
         if tile is not None and _is_whole_tiles(shape, a):
@@ -307,9 +308,14 @@ def _level_sizes(
 
 def _tile_inside(shape: NestShape, boxes: TreeBoxes, axis: int, depth: int, covered: Numbers) -> Numbers:
     """Points of an axis in the loops down to a depth."""
-    name = shape.nest.statement.axes[axis]
-    own = [x for x in shape.nodes[:depth] if isinstance(x, LoopStep) and x.axis == name]
-    return np.minimum(boxes.sizes[own[-1].place], covered) if own else covered
+    inside = _points_inside(shape, boxes, shape.nest.statement.axes[axis], depth)
+    return covered if inside is None else np.minimum(inside, covered)
+
+
+def _points_inside(shape: NestShape, boxes: TreeBoxes, axis: str, depth: int) -> Numbers | None:
+    """Points of an axis in one iteration of the last loop over it among the outermost nodes; None without one."""
+    own = [(k, x) for k, x in enumerate(shape.nodes[:depth]) if isinstance(x, LoopStep) and x.axis == axis]
+    return boxes.sizes[own[-1][1].place] * boxes.part_share(shape.nest, axis, own[-1][0]) if own else None
 
 
 def _k_block_axis(shape: NestShape) -> int | None:
@@ -370,11 +376,11 @@ def _footprints(
 def _box_side(shape: NestShape, boxes: TreeBoxes, batch: CandidateBatch, axis: int, depth: int) -> Numbers:
     """Points along an axis inside of the outermost nodes of a path."""
     name, covered = shape.nest.statement.axes[axis], batch.covered[axis]
-    own = [x for x in shape.nodes[:depth] if isinstance(x, LoopStep) and x.axis == name]
-    if own:
-        return np.minimum(np.maximum(boxes.sizes[own[-1].place], batch.tiles[REGISTER][axis]), covered)
+    inside = _points_inside(shape, boxes, name, depth)
+    if inside is not None:
+        return np.minimum(np.maximum(inside, batch.tiles[REGISTER][axis]), covered)
     # the loops around the nest may need more of it in all of their iterations
-    return np.maximum(boxes.points(shape.nest, name, depth), covered)
+    return np.maximum(boxes.points(shape.nest, name, depth) * boxes.part_share(shape.nest, name, depth), covered)
 
 
 def _operations(shape: NestShape, register: Sequence[Numbers], lanes: int) -> Numbers | None:

@@ -8,7 +8,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
 from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.accumulation import match_accumulation
-from tilewright.loops.ir import THREADED, Block, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, seq
+from tilewright.loops.ir import THREADED, Block, BlockIter, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_no_races
 from tilewright.schedule.online_reduction import check_contiguous_chunks
 from tilewright.schedule.region import Span, check_domain, over_region, span_of
@@ -37,11 +37,11 @@ def cache_value(func: Func, block: str, loop: str, readers: tuple[str, ...] = ()
         readers: blocks that follow in the loop, in whose values the reduction's value occurs, too.
         name: of the buffer; `<block>_value` without it.
 
-    Legality: the reduction is in the loop, in a nest of its own, and so are the readers, after it; one
-    iteration of the loop computes a contiguous part of it; its value is no element that is loaded already; its
-    predicate guards tails only; nothing that the value reads is written between
-    its new place and the last reader; each reader reads it over the same part of its domain; the loop and those around
-    it are serial or parallel, and iterations of these need different elements.
+    Legality: the reduction is in the loop, in a nest of its own, and so are the readers, after it; one iteration of
+    the loop computes a contiguous part of it; its value is no element that is loaded already; predicates guard tails
+    only; nothing that the value reads is written between its new place and the last reader; each reader reads it over
+    the same part of its domain; the loop and those around it are serial or parallel, and iterations of parallel ones
+    need different elements.
 
         for k:                                        for k:
             for i: block L: L[] = L[] + exp(x[k*8+i])     for i: block P: P[k*8 + i] = exp(x[k*8 + i])
@@ -68,27 +68,50 @@ def cache_value(func: Func, block: str, loop: str, readers: tuple[str, ...] = ()
     rewritten = {block: _with_value(node, value, Load(cached, variables))}
     last = start
     for reader in readers:
+        where = f"{place}, reader {reader!r}"
         other, around = find_block(func, reader)
-        check_domain(other, around, f"{place}, reader {reader!r}")
-        last = max(last, _position(target, other, place))
-        mapping = match_value(value, other, variables, f"{place}, reader {reader!r}")
+        check_domain(other, around, where)
+        last = max(last, check_follows(target, other, start, where))
+        mapping = match_value(value, other, variables, where)
         check_same_part(func, other, around, loops, {v: spans[v] for v in variables}, mapping, place)
         load = Load(cached, tuple(mapping[v] for v in variables))
         rewritten[reader] = _with_value(other, substitute(value, mapping), load)
     check_inputs_unchanged(target, value, start, last, place)
-    iters = tuple(replace(i, kind=IterKind.SPATIAL) for i in domain)
-    copy = copy_with_fresh_names(Block(cached.name, iters, Store(cached, variables, value)), used)
-    if not isinstance(copy, Block):
-        raise TypeError("a copy of a block is a block")
-    part = {new.var: spans[old.var] for new, old in zip(copy.iters, domain, strict=True)}
-    placed, new_loops, _ = over_region(replace(copy, name=cached.name), part, bounds_of(loops), used)
+    nest = _nest_of_value(cached, domain, value, spans, loops, used)
     body = map_blocks(target.body, lambda b: rewritten.get(b.name, b))
     statements = list(body.stmts if isinstance(body, Seq) else (body,))
-    statements.insert(start, nest_loops(new_loops, placed))
+    statements.insert(start, nest)
     result = with_stmt_replaced(func, target, replace(target, body=seq(*statements)))
     result = replace(result, allocs=(*result.allocs, cached))
     check_no_races(result, None, place)
     return result
+
+
+def _nest_of_value(
+    cached: Buffer,
+    domain: Sequence[BlockIter],
+    value: Expr,
+    spans: Mapping[Var, Span],
+    loops: Sequence[For],
+    used: set[str],
+) -> Stmt:
+    """The nest that computes a value over what one iteration of the last of `loops` needs."""
+    iters = tuple(replace(i, kind=IterKind.SPATIAL) for i in domain)
+    store = Store(cached, tuple(i.var for i in domain), value)
+    copy = copy_with_fresh_names(Block(cached.name, iters, store), used)
+    if not isinstance(copy, Block):
+        raise TypeError("a copy of a block is a block")
+    part = {new.var: spans[old.var] for new, old in zip(copy.iters, domain, strict=True)}
+    placed, new_loops, _ = over_region(replace(copy, name=cached.name), part, bounds_of(loops), used)
+    return nest_loops(new_loops, placed)
+
+
+def check_follows(target: For, reader: Block, start: int, place: str) -> int:
+    """Returns the position of a reader's nest, which comes after that of the reduction."""
+    position = _position(target, reader, place)
+    if position <= start:
+        raise ScheduleError("it does not come after the reduction", where=place)
+    return position
 
 
 def check_loops(loops: Sequence[For], place: str) -> None:
@@ -157,11 +180,10 @@ def check_same_part(
     place: str,
 ) -> None:
     """Checks that a reader needs the part of the domain that is computed."""
-    bindings = {i.var: i for i in reader.iters}
+    bindings: dict[Expr, Expr] = {i.var: i.binding for i in reader.iters}
     for var, span in spans.items():
-        own = bindings[mapping[var]] if isinstance(mapping[var], Var) else None
-        needed = None if own is None else _needed_span(func, own.binding, enclosing, loops, place)
-        if needed is None or needed.start is not span.start or needed.size is not span.size:
+        needed = _needed_span(func, bindings[mapping[var]], enclosing, loops, place)
+        if needed.start is not span.start or needed.size is not span.size:
             what = f"block {reader.name!r} needs other values of {var.name!r} in an iteration than are computed"
             raise ScheduleError(what, where=place)
 

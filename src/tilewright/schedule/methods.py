@@ -234,6 +234,10 @@ class Primitives(ABC):
         name fills. See `schedule.cache_value.cache_value`."""
         return self._apply_with_name(lambda new: new.buffers, "cache_value", block, loop, readers, name)
 
+    def round_up(self, loop: str) -> None:
+        """Lets the iterations of a loop compute whole tiles in internal buffers. See `schedule.round_up.round_up`."""
+        self.do("round_up", loop)
+
     # Choice and recording of names
 
     @abstractmethod

@@ -154,7 +154,9 @@ def _node_problems(
         yield where, "it computes nothing"
     if node.step < 1:
         yield where, "expected a step of at least 1 point"
-    outer = next((x for x in reversed(enclosing) if isinstance(x, Loop) and x.axis == node.axis), None)
+    around = next((x for x in reversed(enclosing) if not isinstance(x, Compute) and x.axis == node.axis), None)
+    # the tiles of a part cover what it has, whatever the loop around the partition leaves for all parts
+    outer = around if isinstance(around, Loop) else None
     if outer is not None and outer.step <= node.step:
         yield where, f"the loop around it has steps of {outer.step} points, expected larger ones"
     elif outer is not None and (outer.axis, outer.step) not in k_blocks and node.step > 0 and outer.step % node.step:

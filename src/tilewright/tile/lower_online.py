@@ -5,6 +5,7 @@ pass over chunks of keys (Milakov and Gimelshein, Section 3; Dao et al., FlashAt
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -152,6 +153,10 @@ def lower_online(lowering: NestLowering, node: Node, statements: Statements) -> 
             is_placed = nest.reduction in computes(producer) or any(producer is x for x in placed)
             if not is_placed:
                 lowering.lower(producer, statements, name)
+    for name in names[:depth]:
+        # lanes of vectors then need no masks; refused where there is nothing to drop
+        with suppress(ScheduleError):
+            s.do("round_up", name)
     if nest.chunks.tail is Tail.REMAINDER:
         lowering.peel_online_tail(nest.chunks, names[depth])
 

@@ -324,7 +324,8 @@ class TreeLowering:
 
     def _lower_parts(self, partition: Partition, statements: Statements, enclosing: str | None) -> None:
         """Cuts the loop of the last statement into the ranges of the parts, and lowers each with its own copies."""
-        inside = [c.statement for c in computes(*partition.parts[0].body)]
+        # those of a partition inside once
+        inside = list(dict.fromkeys(c.statement for c in computes(*partition.parts[0].body)))
         added = {new_statement(x) for x in partition.parts[0].staging}
         inside = [x for x in inside if x not in added]
         last, producers = inside[-1], inside[:-1]

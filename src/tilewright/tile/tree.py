@@ -38,7 +38,8 @@ class Compute:
         lane_axis: the axis that is made innermost in that buffer, so that vectors along it are contiguous; None leaves
             the layout as it is.
         online: whether it is a sum that is fused into the loop over another reduction which its terms depend on, and is
-            rescaled whenever the result of that one changes (`rolling_update`; online softmax).
+            rescaled whenever the result of that one changes (`rolling_update`; online softmax); or an element-wise
+            value that such sums add up, computed once for all of them (`cache_value`).
     """
 
     statement: str

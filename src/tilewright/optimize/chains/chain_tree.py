@@ -121,7 +121,8 @@ def _checked_tiles(tiling: ChainTiling, chain: ChainStages) -> dict[str, int]:
             what = f"axis {axis!r} of an intermediate is symbolic"
             raise ScheduleError(what, where=PLACE, hint="choose the points of a tile")
         tiles.setdefault(axis, points or 1)
-    return tiles
+    sizes = {axis: chain.points(axis) for axis in tiles}
+    return {a: t if a == chain.row else min(t, sizes[a] or t) for a, t in tiles.items()}
 
 
 def _runs_along_rows(chain: ChainStages) -> bool:
@@ -190,8 +191,8 @@ def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple
             result += nests[0].nodes
         else:
             is_online = any(x.statement in tiled.roles and len(x.path) == depth + 1 for x in nests)
-            # the verifier tells the parts of a symbolic range apart no more
-            is_peeled = is_online and tiled.chain.points(loop.axis) is not None
+            # the verifier does not tell register tiles of both parts apart in a symbolic range, or in K-blocks
+            is_peeled = is_online and not loop.body and tiled.chain.points(loop.axis) is not None
             tail = Tail.REMAINDER if is_peeled else Tail.GUARD
             result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1), tail=tail))
     return tuple(result)

@@ -20,15 +20,18 @@ Path = tuple[TiledLoop, ...]
 
 
 def live_loops(tiling: ChainTiling, chain: ChainStages) -> TilingExpression:
-    """The loops of a tiling that have several iterations, and that over the tiles of rows, without those over batches
-    and heads, which enclose all others."""
+    """The loops of a tiling that have several iterations, without those over batches and heads, which enclose all
+    others; and the loop over tiles of rows, and those over an axis along which rows are reduced: sums are online there
+    in a single tile, too, as that keeps less of a row and divides only the sums."""
     tiles = dict(tiling.tiles)
+    reduced = {a for s in chain.stages if s.kind is StageKind.ROW_REDUCTION for a in s.reduced}
 
     def scope(loops: TilingExpression) -> TilingExpression:
         result: list[TiledLoop] = []
         for loop in loops:
             body, points = scope(loop.body), chain.points(loop.axis)
-            is_live = loop.axis == chain.row or points is None or tiles.get(loop.axis, points) < points
+            is_kept = loop.axis == chain.row or (loop.axis in reduced and points != 1)
+            is_live = is_kept or points is None or tiles.get(loop.axis, points) < points
             result += [replace(loop, body=body)] if is_live and loop.axis not in chain.outer else body
         return tuple(result)
 

@@ -201,8 +201,8 @@ class ChainSpace:
             tiles = self.tiles(positions)
             larger = tiles.copy()
             larger[:, free] += 1
-            room = [limit - f(tiles) for f, limit in _limits(model)]
-            growth = [f(larger) - f(tiles) for f, _ in _limits(model)]
+            room = [limit - f(tiles) for f, limit in _memory_limits(model)]
+            growth = [f(larger) - f(tiles) for f, _ in _memory_limits(model)]
             steps = [np.where(g > 0, np.floor(r / np.maximum(g, 1)), inf) for r, g in zip(room, growth, strict=True)]
             largest = np.where(np.min(room, axis=0) < 0, -1, options[0] + np.min(steps, axis=0))
             total += int(np.searchsorted(options, largest, side="right").sum())
@@ -227,10 +227,10 @@ def all_positions(shape: tuple[int, ...]) -> Iterator[Tiles]:
 
 def fits(model: ChainModel, tiles: Tiles) -> NDArray[np.bool_]:
     """Whether candidates pass rule 4."""
-    return np.all([f(tiles) <= limit for f, limit in _limits(model)], axis=0)
+    return np.all([f(tiles) <= limit for f, limit in _memory_limits(model)], axis=0)
 
 
-def _limits(model: ChainModel) -> tuple[tuple[Callable[[Tiles], Values], float], ...]:
+def _memory_limits(model: ChainModel) -> tuple[tuple[Callable[[Tiles], Values], float], ...]:
     """Functions of tile sizes, and the most that each may be."""
     fast_memory = MAX_FAST_MEMORY_USE * model.resources.fast_bytes
     return (model.footprint, fast_memory), (model.result_footprint, model.resources.result_bytes)

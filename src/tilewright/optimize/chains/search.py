@@ -35,8 +35,7 @@ class SearchSettings:
         measured: the best candidates of a generation, which are measured.
         epsilon: relative change of the best measured time that counts as none.
         patience: generations without a change that end the search. The paper ends it after the first; a population
-            without luck does not change the best time either, and of three products it then ends up to 1.6 times above
-            the best of the space.
+            without luck does not change the best time either.
         seed: of the random numbers.
     """
 

@@ -30,13 +30,14 @@ def stage_nest(tiled: TiledChain, stage: ChainStage, path: Path) -> tuple[Node, 
         lane, column = (tiled.points(a, path) for a in (row, columns[-1]))
         loops = tiled.transposing_loops(lane, column, (row, columns[-1]), tiled.vector)
         return nest([*tiled.point_loops(columns[:-1], path), *loops], computed)
-    *tiles, lanes = tiled.lane_loops(row, tiled.lane_width(row, path, ROW_VECTORS), path) or [None]
+    lane_loops = tiled.lane_loops(row, tiled.lane_width(row, path, ROW_VECTORS), path)
+    tiles, lanes = lane_loops[:-1], lane_loops[-1:]
     # a reduction has its loops even over a single point
     reduced = [Loop(a, 1, ()) for a in stage.reduced if tiled.points(a, path) != TileAxis(1, True)]
     inner = [*tiled.point_loops(columns, path), *reduced]
     # accumulators of a reduction stay in registers
     loops = [*tiles, *inner] if stage.kind is StageKind.ROW_REDUCTION else [*inner, *tiles]
-    return nest([*loops, *([] if lanes is None else [lanes])], computed)
+    return nest([*loops, *lanes], computed)
 
 
 def _reads_columns(tiled: TiledChain, stage: ChainStage) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.optimize.chains.chain_cases import gemm_chain, legal_blocks, products
+from tests.optimize.chain_space.chain_cases import gemm_chain, legal_blocks, products
 
 from tilewright.errors import ScheduleError
 from tilewright.machine.shipped import machine_named

@@ -6,7 +6,7 @@ from math import inf
 import numpy as np
 import pytest
 from hypothesis import given
-from tests.optimize.chains.chain_cases import (
+from tests.optimize.chain_space.chain_cases import (
     execute_placed,
     expression,
     gemm_chain,

@@ -1,7 +1,7 @@
 """Placement of loads, computations and stores: the paper's figures, and orders that do not exist."""
 
 import pytest
-from tests.optimize.chains.chain_cases import expression, products
+from tests.optimize.chain_space.chain_cases import expression, products
 
 from tilewright.optimize.chains.place_statements import dependence_graph, order_problem, place_statements, placed_text
 

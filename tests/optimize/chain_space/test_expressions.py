@@ -3,7 +3,7 @@
 from itertools import product
 
 import pytest
-from tests.optimize.chains.chain_cases import expression, products
+from tests.optimize.chain_space.chain_cases import expression, products
 
 from tilewright.optimize.chains.block_expression import BlockExpression, bind_grid, grid_of, has_many_partial_tiles
 from tilewright.optimize.chains.enumerate_expressions import deep_expressions_of, expressions_of

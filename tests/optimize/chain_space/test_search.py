@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 import pytest
-from tests.optimize.chains.chain_cases import gemm_chain, products
+from tests.optimize.chain_space.chain_cases import gemm_chain, products
 
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.chains.expression import ChainTiling, axes_of
