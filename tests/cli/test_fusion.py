@@ -82,7 +82,9 @@ def test_a_chain_that_is_not_fused_is_shown_with_the_reason(wide, capsys):
 def test_other_levels_refer_to_it(narrow, capsys):
     code, out, _ = run(capsys, "inspect", narrow, "--construction", *MACHINE)
     assert code == 0
-    assert out.rstrip() == ("k0_matmul_relu by mcfuser for x86-64-v4: n0, n1, n2\na fused chain: --fusion shows it")
+    assert out.rstrip() == (
+        "k0_matmul_relu by mcfuser for x86-64-v4: n0 (MatMul) + n1 (Relu) + n2 (MatMul)\na fused chain: --fusion shows it"
+    )
     assert run(capsys, "inspect", narrow, "--cost", *MACHINE)[1].rstrip() == out.rstrip()
 
 
