@@ -83,7 +83,8 @@ def test_other_levels_refer_to_it(narrow, capsys):
     code, out, _ = run(capsys, "inspect", narrow, "--construction", *MACHINE)
     assert code == 0
     assert out.rstrip() == (
-        "k0_matmul_relu by mcfuser for x86-64-v4: n0 (MatMul) + n1 (Relu) + n2 (MatMul)\na fused chain: --fusion shows it"
+        "k0_matmul_relu by mcfuser for x86-64-v4: n0 (MatMul) + n1 (Relu) + n2 (MatMul)\n"
+        "a fused chain: --fusion shows it"
     )
     assert run(capsys, "inspect", narrow, "--cost", *MACHINE)[1].rstrip() == out.rstrip()
 
