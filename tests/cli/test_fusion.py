@@ -79,6 +79,16 @@ def test_a_chain_that_is_not_fused_is_shown_with_the_reason(wide, capsys):
     assert chain["after_ns"] is chain["pruning"] is chain["tree"] is None
 
 
+def test_other_levels_refer_to_it(narrow, capsys):
+    code, out, _ = run(capsys, "inspect", narrow, "--construction", *MACHINE)
+    assert code == 0
+    assert out.rstrip() == (
+        "k0_matmul_relu by mcfuser for x86-64-v4: n0 (MatMul) + n1 (Relu) + n2 (MatMul)\n"
+        "a fused chain: --fusion shows it"
+    )
+    assert run(capsys, "inspect", narrow, "--cost", *MACHINE)[1].rstrip() == out.rstrip()
+
+
 def test_models_without_chains_say_so(narrow, tmp_path, capsys):
     code, out, _ = run(capsys, "inspect", narrow, "--fusion", "--fuse", "unfused", *MACHINE)
     assert (code, out.rstrip()) == (0, "no chains were considered: fusion is off")

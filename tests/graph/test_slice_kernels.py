@@ -95,7 +95,7 @@ def test_dynamic_sizes_are_not_sliced() -> None:
 
 def test_calls_receive_parts_of_their_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewright.driver.compile.SLICE_CACHE_FRACTION", 1e-3)
-    result = make_compilation(attention(6, 200, 16, 220, 16), CompileOptions(target="x86-64-v3"))
+    result = make_compilation(attention(6, 200, 16, 220, 16), CompileOptions(target="x86-64-v3", fusion="unfused"))
     kernels = [u for u in result.units if isinstance(u, BoundKernel)]
     assert [k for _, k in calls_in_order(result.units)] == [k for k in range(6) for _ in kernels]
     calls = [c for c in result.segments[0].segment.calls if isinstance(c, KernelCall)]
@@ -119,7 +119,7 @@ def test_operands_from_earlier_kernels_are_sliced_in_place(monkeypatch: pytest.M
         model.graph.node.insert(0, before)
         next(i for i in model.graph.input if i.name == name).name = f"{name}_in"
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(2, np.int64), "axis"))
-    result = make_compilation(model)
+    result = make_compilation(model, CompileOptions(fusion="unfused"))
     assert any(k for _, k in calls_in_order(result.units))
     _check(model, result.artifact(), 2)
 
@@ -133,7 +133,7 @@ def test_sliced_model_matches_the_reference(
     monkeypatch.setattr("tilewright.graph.slice_kernels.MIN_SLICE_POINTS", 1 << 10)
     monkeypatch.setattr("tilewright.graph.slice_kernels.MIN_INTERMEDIATE_RATIO", 0)
     model = attention(*sizes)
-    result = make_compilation(model)
+    result = make_compilation(model, CompileOptions(fusion="unfused"))
     assert len({k for _, k in calls_in_order(result.units)}) > 1
     _check(model, result.artifact(), threads)
 

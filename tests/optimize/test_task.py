@@ -162,7 +162,7 @@ def problems_of(data: object) -> list[str]:
         ("target", "z80", "target: unknown target, expected one of host, x86-64, x86-64-v2, x86-64-v3, x86-64-v4, "
          "aarch64"),
         ("fusion", {**FUSION, "pattern": "x"},
-         "fusion, pattern: expected one of element-wise, reduction, row-wise, sequence, got 'x'"),
+         "fusion, pattern: expected one of element-wise, reduction, row-wise, chain, sequence, got 'x'"),
         ("fusion", {**FUSION, "outer_rank": 3}, "fusion, outer_rank: expected a number within 0..2, got 3"),
         ("fusion", {**FUSION, "stages": []}, "fusion, stages: expected a list of 1, one per block, got []"),
         ("fusion", {**FUSION, "stages": [["element-wise", 0]]},

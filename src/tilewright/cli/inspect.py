@@ -108,10 +108,7 @@ def execute(options: argparse.Namespace) -> Result:
     compilation = with_progress(
         options, lambda report: make_compilation(options.file, compile_options(options), report)
     )
-    function_names = [k.name for k in compilation.kernels]
-    if options.kernel is not None and options.kernel not in function_names:
-        what = f"there is no function {options.kernel!r}; there are {', '.join(function_names) or 'none'}"
-        raise OptionError(what, where="--kernel")
+    _check_kernel(compilation, options.kernel)
     constructions = (
         construction.constructions(compilation, options.node, options.kernel)
         if options.construction or options.cost
@@ -146,8 +143,6 @@ def execute(options: argparse.Namespace) -> Result:
         }
     if options.construction:
         data["construction"] = [construction.data(c) for c in constructions]
-    if options.fusion:
-        data["fusion"] = fusion.data(compilation)
     if options.cost:
         data["cost"] = [cost.data(c) for c in costs]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
@@ -166,9 +161,22 @@ def _check_levels(options: argparse.Namespace) -> None:
         raise OptionError(what, where="--node", hint=hint)
 
 
+def _check_kernel(compilation: "Compilation", kernel: str | None) -> None:
+    """Checks that there is a function of a name.
+
+    Raises:
+        OptionError: there is none.
+    """
+    function_names = [k.name for k in compilation.kernels]
+    if kernel is not None and kernel not in function_names:
+        what = f"there is no function {kernel!r}; there are {', '.join(function_names) or 'none'}"
+        raise OptionError(what, where="--kernel")
+
+
 def _level_data(compilation: "Compilation", level: str, text: str, kernel: str | None) -> Any:
     """A level for `--json`: a list of functions, LLVM IR and assembly as text, other levels as lines."""
     from tilewright.driver import show  # here because it imports the compiler
+    from tilewright.report import fusion
 
     chosen = [k for k in compilation.kernels if kernel is None or k.name == kernel]
     match level:
@@ -190,6 +198,8 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
             return text
         case "alternatives":
             return show.alternatives_data(compilation)
+        case "fusion":
+            return fusion.data(compilation)
         case _:
             return text.splitlines()
 

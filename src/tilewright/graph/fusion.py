@@ -109,7 +109,7 @@ def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int)
         return FusionPattern.ELEMENTWISE
     if len(stages) == 2 and stages[0].output.name not in outputs and has_elementwise_epilogue(stages):
         return FusionPattern.REDUCTION
-    if is_chain(stages):
+    if has_several_contractions(stages):
         return FusionPattern.CHAIN
     is_rowwise = have_private_rows(stages, outputs, rank)
     return FusionPattern.ROWWISE if is_rowwise else FusionPattern.SEQUENCE
@@ -118,7 +118,7 @@ def _pattern(stages: Sequence[Computation], outputs: Collection[str], rank: int)
 def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -> tuple[FusedStage, ...]:
     result: list[FusedStage] = []
     epilogues: set[int] = set()
-    contractions = StageRole.CONTRACTION if is_chain(stages) else None
+    contractions = StageRole.CONTRACTION if has_several_contractions(stages) else None
     for k, s in enumerate(stages):
         if k in epilogues:
             result.append(FusedStage(StageRole.EPILOGUE))
@@ -135,7 +135,7 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
     return tuple(result)
 
 
-def is_chain(stages: Sequence[Computation]) -> bool:
+def has_several_contractions(stages: Sequence[Computation]) -> bool:
     """Whether computations are a fused chain: several contractions."""
     return len(stages) > 1 and sum(pattern_of(s) is Pattern.CONTRACTION for s in stages) > 1
 

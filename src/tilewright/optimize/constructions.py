@@ -69,8 +69,8 @@ class Constructions:
 
     def optimizer_of(self, task: Task) -> Optimizer:
         """The optimizer of a task: that of fused chains for one that is."""
-        is_chain = task.fusion.pattern is FusionPattern.CHAIN
-        return self.chains if is_chain and self.chains is not None else self.optimizer
+        is_fused_chain = task.fusion.pattern is FusionPattern.CHAIN
+        return self.chains if is_fused_chain and self.chains is not None else self.optimizer
 
     def known(self, task: Task) -> Construction | None:
         """What was constructed for a task of this hash; None where nothing was."""

@@ -12,7 +12,10 @@ from tilewright.schedule.schedule import Schedule
 class Optimizer(Protocol):
     """An optimizer: stateless, and deterministic for equal tasks."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Its name in options, reports and artifacts."""
+        ...
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule for a task, or None where the optimizer does not apply to it."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from tilewright.errors import InternalError
 from tilewright.expr.nodes import Const, Expr, MemoryScope, const
 from tilewright.graph.fusion import StageRole
 from tilewright.loops.ir import Block, IterKind, LoopKind, blocks
@@ -159,6 +160,8 @@ def _split_stages(task: Task, plan: RowwisePlan) -> list[_Stage]:
                     add(total, b, copy, StageRole.ELEMENTWISE)
             case StageRole.ELEMENTWISE:
                 add(total, b, b.name, stage.role)
+            case StageRole.CONTRACTION:
+                raise InternalError("a row-wise kernel has a contraction of a chain", where=f"stage {b.name!r}")
     return stages
 
 

@@ -16,6 +16,7 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
+from tilewright.graph.fusion import FusionPattern
 from tilewright.graph.ir import Graph
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.lower_programs import lower_first_legal
@@ -179,6 +180,9 @@ def _reconstruct(
     compilation: Compilation,
 ) -> Construction:
     task = Task(kernel.origin, kernel.constants, compilation.target, kernel.fusion, kernel.samples)
+    if kernel.fusion.pattern is FusionPattern.CHAIN:
+        # an optimizer of its own constructs it, which report/fusion.py shows
+        return Construction(kernel.name, nodes, task, kernel.optimizer, machine, None, (), 0)
     constructed = optimizer.construct(task)
     if constructed is None:
         return Construction(kernel.name, nodes, task, optimizer.name, machine, None, (), 0)
@@ -224,6 +228,12 @@ def text(kernels: Sequence[Construction]) -> str:
     return "\n\n".join(_text(c) for c in kernels)
 
 
+def without_program(task: Task) -> str:
+    """Why a kernel has no program to show."""
+    is_fused = task.fusion.pattern is FusionPattern.CHAIN
+    return "a fused chain: --fusion shows it" if is_fused else "not constructed: scheduled by rule"
+
+
 def _text(construction: Construction) -> str:
     lines = [
         f"{construction.kernel} by {construction.optimizer} for {construction.machine.name}: "
@@ -231,7 +241,7 @@ def _text(construction: Construction) -> str:
     ]
     problem = construction.problem
     if problem is None:
-        return "\n".join([*lines, "not constructed: scheduled by rule"])
+        return "\n".join([*lines, without_program(construction.task)])
     lines.append(f"axes      {', '.join(_axis(problem, k) for k in range(len(problem.axes)))}")
     lines += [f"sketch    {sketch_text(*sketch)}" for sketch in construction.sketches]
     if construction.undeclared:

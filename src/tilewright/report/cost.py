@@ -11,6 +11,7 @@ from tilewright.cost.breakdown import CostBreakdown, CostPart, LevelTerms, Terms
 from tilewright.cost.rowwise_breakdown import rowwise_breakdown
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.machine.model import Machine
+from tilewright.optimize.chains.pruning import Variant
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.rowwise_programs import programs_at_samples, rowwise_problem
 from tilewright.optimize.interface import Task
@@ -41,7 +42,7 @@ class KernelCost:
 
     Attributes:
         kernel, nodes, optimizer, machine: as in `report.construction.Construction`.
-        program: that became loops; None where the rule took the kernel.
+        program: that became loops; None where the rule took the kernel, or the optimizer of fused chains.
         total: nanoseconds by which construction ranked it: of the one shape, or the geometric mean over the shapes.
         call_ns: what construction adds at every shape before the mean is taken, and takes off it; 0 for one shape.
         shapes: the terms, one per shape sample.
@@ -101,7 +102,8 @@ def text(kernels: Sequence[KernelCost]) -> str:
 def _kernel_text(kernel: KernelCost) -> str:
     title = f"{kernel.kernel} by {kernel.optimizer} for {kernel.machine.name}: {', '.join(dict.fromkeys(kernel.nodes))}"
     if kernel.program is None:
-        return f"{title}\nnot constructed: the rule took it"
+        is_fused = kernel.optimizer in tuple(v.value for v in Variant)
+        return f"{title}\n{'a fused chain: --fusion shows it' if is_fused else 'not constructed: the rule took it'}"
     mean = ""
     if len(kernel.shapes) > 1:
         mean = f", the geometric mean over {len(kernel.shapes)} shapes with {_us(kernel.call_ns)} for a call"

@@ -7,7 +7,7 @@ from tilewright.driver.compilation import Compilation, ConsideredChain
 from tilewright.errors import pluralize
 from tilewright.graph.chains.intensity import machine_balance
 from tilewright.optimize.chains.expression import expression_text
-from tilewright.optimize.chains.optimizer import ChainConstruction, ChainProgram
+from tilewright.optimize.chains.optimizer import ChainConstruction, TiledChain
 from tilewright.optimize.task import Task
 from tilewright.tile.statements import statements_of
 from tilewright.tile.tree_text import show_tree
@@ -70,7 +70,7 @@ def _axes_lines(task: Task) -> Iterator[str]:
         yield f"{statement.block}: {' '.join(axes)}{' reduce ' if reduced else ''}{' '.join(reduced)}"
 
 
-def _tiles_text(program: ChainProgram) -> str:
+def _tiles_text(program: TiledChain) -> str:
     return ", ".join(f"{axis} {points}" for axis, points in program.tiling.tiles)
 
 

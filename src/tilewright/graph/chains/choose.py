@@ -143,17 +143,17 @@ class _Rating:
         self, partition: Partition, machine: Machine, estimate: EstimateKernel, slice_units: SliceUnits
     ) -> None:
         self.partition, self.flow = partition, Dataflow(partition)
-        self._machine, self._slice_units = machine, slice_units
+        self._described_machine, self._slice_units = machine, slice_units
         self._constants = frozenset(partition.program.constants)
         self._estimate = _Estimates(estimate, self._constants)
-        self._sliced = slice_units(partition.units)
-        self._fused: dict[Hashable, KernelEstimate] = {}
+        self._as_sliced = slice_units(partition.units)
+        self._known: dict[Hashable, KernelEstimate] = {}
 
     def candidates(self) -> list[tuple[Chain, tuple[LinkIntensity, ...]]]:
         """Chains whose links may all gain, and single links that may not, which are not fused."""
         links = find_links(self.flow)
         intensities = {link: link_intensity(link, self.flow) for link in links}
-        may_gain = [x for x in links if intensities[x].max_gain(self._machine) > MIN_LINK_GAIN]
+        may_gain = [x for x in links if intensities[x].max_gain(self._described_machine) > MIN_LINK_GAIN]
         found = [*find_chains(self.flow, may_gain)]
         found += [Chain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
         return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
@@ -161,8 +161,8 @@ class _Rating:
     def rate(self, candidate: tuple[Chain, tuple[LinkIntensity, ...]]) -> _Rated:
         """The times of a chain: with the transposes around it, or beside them where those make it slow."""
         chain, intensities = candidate
-        least = min(intensities, key=lambda x: x.max_gain(self._machine))
-        if least.max_gain(self._machine) <= MIN_LINK_GAIN:
+        least = min(intensities, key=lambda x: x.max_gain(self._described_machine))
+        if least.max_gain(self._described_machine) <= MIN_LINK_GAIN:
             return _Rated(chain, intensities, None, None, None, self._compute_bound(least))
         whole = self._rate_form(chain, intensities)
         if not whole.objection or not chain.moved:
@@ -171,20 +171,20 @@ class _Rating:
         return core if not core.objection or whole.after is None else whole
 
     def _compute_bound(self, intensity: LinkIntensity) -> str:
-        balance, gain = machine_balance(self._machine), intensity.max_gain(self._machine)
+        balance, gain = machine_balance(self._described_machine), intensity.max_gain(self._described_machine)
         work = f"{intensity.flops_per_byte:.0f} FLOPs per byte of intermediates where the machine has {balance:.1f}"
         return f"compute-bound: {work}, so fusion saves at most {gain:.1%}" if intensity.flops else "it has no work"
 
     def _rate_form(self, chain: Chain, intensities: tuple[LinkIntensity, ...]) -> _Rated:
         key = self._signature(chain)
-        known = self._fused.get(key)
+        known = self._known.get(key)
         if known is not None and known.nanoseconds is None:
             return _Rated(chain, intensities, None, self._time_before(chain)[0], None, known.reason)
         fused = fused_kernel(chain, self.flow, self.partition.program)
         if fused is None:
-            self._fused[key] = KernelEstimate(None, "a view between its kernels can't be removed")
-            return _Rated(chain, intensities, None, None, None, self._fused[key].reason)
-        estimate = self._fused[key] = known or self._estimate.of(fused)
+            self._known[key] = KernelEstimate(None, "a view between its kernels can't be removed")
+            return _Rated(chain, intensities, None, None, None, self._known[key].reason)
+        estimate = self._known[key] = known or self._estimate.of(fused)
         before, beside, reason = self._time_before(chain)
         after = None if estimate.nanoseconds is None else estimate.nanoseconds + beside
         return _Rated(chain, intensities, fused, before, after, estimate.reason or reason or _objection(before, after))
@@ -192,12 +192,12 @@ class _Rating:
     def _time_before(self, chain: Chain) -> tuple[float | None, float, str]:
         """Nanoseconds of the units that a chain changes as they are now; of those among them that stay; and why there
         is no estimate. These are its kernels, and others that are sliced together with them."""
-        names = {k.slices.group_name for p in chain.members if isinstance(k := self._sliced[p], Kernel) and k.slices}
-        together = [p for p, k in enumerate(self._sliced) if isinstance(k, Kernel) and k.slices
+        names = {k.slices.group_name for p in chain.members if isinstance(k := self._as_sliced[p], Kernel) and k.slices}
+        together = [p for p, k in enumerate(self._as_sliced) if isinstance(k, Kernel) and k.slices
                     and k.slices.group_name in names]  # fmt: skip
         changed = sorted({*chain.members, *together})
         rest = self._slice_units([self.partition.units[p] for p in changed if p not in chain.members])
-        before = [self._estimate.of_unit(self._sliced[p]) for p in changed]
+        before = [self._estimate.of_unit(self._as_sliced[p]) for p in changed]
         beside = [self._estimate.of_unit(u) for u in rest]
         unknown = next((x for x in (*before, *beside) if x.nanoseconds is None), None)
         if unknown is not None:

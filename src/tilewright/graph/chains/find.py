@@ -76,18 +76,18 @@ class Dataflow:
         self.units = partition.units
         self._outputs = {b.name for _, b in partition.program.outputs}
         self._writer = {b.name: k for k, u in enumerate(self.units) for b in written_by(u)}
-        self._readers: dict[str, list[int]] = {}
+        self._reading_units: dict[str, list[int]] = {}
         for k, u in enumerate(self.units):
             for name in dict.fromkeys(b.name for b in read_by(u)):
-                self._readers.setdefault(name, []).append(k)
+                self._reading_units.setdefault(name, []).append(k)
 
     def readers(self, k: int) -> list[int]:
         """The positions of the units that read results of a unit."""
-        return sorted({r for b in written_by(self.units[k]) for r in self._readers.get(b.name, ())})
+        return sorted({r for b in written_by(self.units[k]) for r in self._reading_units.get(b.name, ())})
 
     def readers_of(self, b: Buffer) -> list[int]:
         """The positions of the units that read a buffer."""
-        return self._readers.get(b.name, [])
+        return self._reading_units.get(b.name, [])
 
     def writer_of(self, b: Buffer) -> int:
         """The position of the unit that writes a buffer."""
@@ -105,7 +105,7 @@ class Dataflow:
         """Whether the program or a unit outside of some reads a buffer, itself or through views among them."""
         if self.is_output(b):
             return True
-        for r in self._readers.get(b.name, ()):
+        for r in self._reading_units.get(b.name, ()):
             view = self.units[r]
             if r not in members or (isinstance(view, View) and self.is_read_outside(view.output, members)):
                 return True

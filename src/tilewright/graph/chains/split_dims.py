@@ -199,7 +199,7 @@ def _split_computation(
 ) -> Computation:
     axes = (*c.axes, *c.reduce_axes)
     parts = {p: tuple(Axis(Var(f"{axes[p].var.name}_{k}"), n) for k, n in enumerate(split.factors)) for p in positions}
-    whole: dict[Var, Expr] = {axes[p].var: _combined(x) for p, x in parts.items()}
+    whole: dict[Var, Expr] = {axes[p].var: _position_along(x) for p, x in parts.items()}
     variables = {whole[axes[p].var]: tuple(a.var for a in x) for p, x in parts.items()}
 
     def load(x: Load) -> Load:
@@ -216,7 +216,7 @@ def _split_computation(
     return Computation(buffer(c.output), spatial, reduced, body, c.reducer, c.label)
 
 
-def _combined(axes: Sequence[Axis]) -> Expr:
+def _position_along(axes: Sequence[Axis]) -> Expr:
     """The position along an axis, from those along its parts."""
     total: Expr = const(0)
     for a in axes:

@@ -35,7 +35,7 @@ MAX_LOWERINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class ChainProgram:
+class TiledChain:
     """A tiling of a chain with its tree.
 
     Attributes:
@@ -65,7 +65,7 @@ class ChainConstruction:
 
     chain: Chain | None = None
     counts: PruningCounts | None = None
-    programs: tuple[ChainProgram, ...] = ()
+    programs: tuple[TiledChain, ...] = ()
     estimated: int = 0
     refusal: str = ""
 
@@ -161,9 +161,9 @@ def _with_row_factors_inlined(func: Func) -> Func:
 
 def _programs(
     tilings: Sequence[tuple[ChainTiling, float]], task: Task, machine: Machine
-) -> tuple[list[ChainProgram], list[str]]:
+) -> tuple[list[TiledChain], list[str]]:
     """The trees of tilings with their times, best first, and why there is none for others."""
-    programs: list[ChainProgram] = []
+    programs: list[TiledChain] = []
     refusals: list[str] = []
     for tiling, estimate in tilings:
         try:
@@ -175,11 +175,11 @@ def _programs(
         if time is None:
             refusals.append("the cost model has no time for its tree")
         else:
-            programs.append(ChainProgram(tiling, tree, estimate, time))
+            programs.append(TiledChain(tiling, tree, estimate, time))
     return sorted(programs, key=lambda x: x.nanoseconds), refusals
 
 
-def _from_first_legal(programs: list[ChainProgram], task: Task) -> tuple[tuple[ChainProgram, ...], list[str]]:
+def _from_first_legal(programs: list[TiledChain], task: Task) -> tuple[tuple[TiledChain, ...], list[str]]:
     """The programs from the first one that can be lowered and verified on, and why the ones before can't."""
     refusals: list[str] = []
     for k, program in enumerate(programs[:MAX_LOWERINGS]):
