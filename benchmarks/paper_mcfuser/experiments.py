@@ -3,12 +3,13 @@
 import time
 from typing import Any
 
+from tilewright.loops.stack_size import stack_buffers
+
 from benchmarks.paper_mcfuser.candidates import Candidates, fastest
 from benchmarks.paper_mcfuser.workloads import PRUNED, Workload, func_of, unfused_models
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.loops.ir import Func
-from tilewright.loops.stack_size import stack_buffers
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.shipped import machine_named
 from tilewright.machine.target import Target

@@ -49,7 +49,7 @@ MAX_SKETCHES = 2
 MAX_SAMPLED_STATES = 256
 """The best states of a sketch, which its other loop orders are compared on by mean time over shape samples."""
 
-MAX_CONTINUED_SEARCHES = 3
+MAX_CONTINUED_SEARCHES = 2
 """Sketches whose best search goes on with other register tiles."""
 
 K_BLOCK_SHRINK_STEPS = 2
