@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
+from benchmarks.paper_mcfuser.workloads import WORKLOADS
+
 DATA = Path(__file__).parent / "data"
 OPSET = 20
 MAX_CASE_BYTES = 8 << 30
@@ -133,17 +135,17 @@ def conv(
     return Case(name, group, build, {"x": (n, c, h, w)}, flops, moved)
 
 
-def product_chain(group: str, heads: int, m: int, k: int, n: int, h: int, softmax: bool) -> Case:
+def product_chain(
+    group: str, heads: int, m: int, k: int, n: int, h: int, softmax: bool, transposed: bool = True
+) -> Case:
     """(A[heads, m, k] * B[heads, n, k]^T) * C[heads, n, h] of inputs; with a softmax of the scaled first product's rows
-    between them, which is attention."""
-    shapes = {"a": (heads, m, k), "b": (heads, n, k), "c": (heads, n, h)}
+    between them, which is attention. B[heads, k, n] where it is not `transposed`."""
+    shapes = {"a": (heads, m, k), "b": (heads, n, k) if transposed else (heads, k, n), "c": (heads, n, h)}
 
     def build() -> ModelProto:
         inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, size) for name, size in shapes.items()]
-        nodes = [
-            helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1]),
-            helper.make_node("MatMul", ["a", "t"], ["s"]),
-        ]
+        nodes = [helper.make_node("Transpose", ["b"], ["t"], perm=[0, 2, 1])] if transposed else []
+        nodes.append(helper.make_node("MatMul", ["a", "t" if transposed else "b"], ["s"]))
         if softmax:
             nodes += [
                 helper.make_node("Mul", ["s", "scale"], ["u"]),
@@ -157,7 +159,8 @@ def product_chain(group: str, heads: int, m: int, k: int, n: int, h: int, softma
 
     points = float(heads * m * n)
     moved = 4.0 * (sum(float(np.prod(s)) for s in shapes.values()) + heads * m * h)
-    name = f"{'attention' if softmax else 'products'}_{heads}x{m}x{k}x{n}x{h}"
+    kind = "attention" if softmax else "products" if transposed else "plain_products"
+    name = f"{kind}_{heads}x{m}x{k}x{n}x{h}"
     return Case(name, group, build, shapes, 2 * points * (k + h) + 4 * points * softmax, moved)
 
 
@@ -217,6 +220,7 @@ def all_cases() -> tuple[Case, ...]:
         *resnet,
         *depthwise,
         *_edge_cases(),
+        *_paper_chains(),
         *_memory_cases(),
         *_table_cases("gensor"),
         *_table_cases("roller"),
@@ -231,6 +235,14 @@ def _edge_cases() -> list[Case]:
         product_chain("edges", 1, 824, 64, 306, 128, True), product_chain("edges", 8, 754, 48, 873, 32, True),
         product_chain("edges", 8, 165, 64, 864, 80, False),
     ]  # fmt: skip
+
+
+def _paper_chains() -> list[Case]:
+    """The workloads of MCFuser's paper: two products in a row, and attention."""
+    return [
+        product_chain("mcfuser", w.batch, w.m, w.k, w.n, w.h, w.is_attention, transposed=w.is_attention)
+        for w in WORKLOADS.values()
+    ]
 
 
 RANDOM_GEMMS, AWKWARD_GEMMS, EDGE_CASES_PER_CLASS = 60, 40, 12
