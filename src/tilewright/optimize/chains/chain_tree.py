@@ -13,7 +13,7 @@ result are transposed once per tile of rows; reductions of rows, as in a softmax
 operands of contractions, read element by element, may be stored in any order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
@@ -157,6 +157,7 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
         placed.append(PlacedNest(order, path, statement, staged.nodes))
         staging.extend(staged.staging)
 
+    orders = _orders(tiled)
     for k, stage in enumerate(chain.stages):
         path = paths[stage.name]
         if stage.name in computed:
@@ -164,7 +165,7 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
         if stage.kind is not StageKind.CONTRACTION:
             is_last = stage is chain.last
             nodes = store_nest(tiled, stage, stage.name, path) if is_last else stage_nest(tiled, stage, path)
-            place(k, path, stage.name, StagedNest(nodes))
+            place(orders[stage.name], path, stage.name, StagedNest(nodes))
             continue
         operand = copied_operand(tiled, stage)
         if operand is not None:
@@ -181,6 +182,22 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
             nodes = store_nest(tiled, final, statement, path[:outside])
             place(k + 0.5, path[:outside], statement, StagedNest(nodes))
     return placed, staging
+
+
+def _orders(tiled: TiledChain) -> Mapping[str, float]:
+    """The places of stages in the order of execution, by name: their positions, but with online sums element-wise
+    stages come as late as their readers allow. A factor of rows, such as the inverse of a softmax's sum, is read after
+    the loop that the sum is complete after, and other statements of that loop may follow it in the kernel."""
+    stages = tiled.chain.stages
+    orders = {s.name: float(k) for k, s in enumerate(stages)}
+    movable = {s.name for s in stages if s.kind is StageKind.ELEMENTWISE and s.name not in tiled.roles}
+    for stage in reversed(stages[:-1] if tiled.roles else ()):
+        if stage.name in movable:
+            # behind what precedes a reader, in front of the copies of its operands; several in their order
+            places = [orders[r.name] - (1 / 64 if r.name in movable and r is not stages[-1] else 0.75)
+                      for r in tiled.chain.readers(stage.name)]  # fmt: skip
+            orders[stage.name] = max(orders[stage.name], min(places, default=0.0))
+    return orders
 
 
 def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple[Node, ...]:
