@@ -3,13 +3,12 @@
 import time
 from typing import Any
 
-from tilewright.loops.stack_size import stack_buffers
-
 from benchmarks.paper_mcfuser.candidates import Candidates, fastest
 from benchmarks.paper_mcfuser.workloads import PRUNED, Workload, func_of, unfused_models
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.loops.ir import Func
+from tilewright.loops.private_memory import literal_bytes
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.shipped import machine_named
 from tilewright.machine.target import Target
@@ -74,7 +73,7 @@ def compare_model(w: Workload, count: int) -> Result:
         rows[tiling] = {
             "tiling": candidates.text(tiling), "ns": nanoseconds, "model": estimate,
             "trees": candidates.tree_time(tiling), "estimated bytes": float(model.result_footprint(tiles)[0]),
-            "stack bytes": sum(stack_buffers(func).values()), "again": None,
+            "stack bytes": sum(literal_bytes(func).values()), "again": None,
         }  # fmt: skip
     again = sorted(rows, key=lambda t: rows[t]["ns"])[:BEST_MEASURED_AGAIN]
     for tiling, nanoseconds in zip(again, candidates.times(again), strict=True):

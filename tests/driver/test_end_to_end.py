@@ -13,6 +13,7 @@ from tests.driver import models
 import tilewright
 from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
 from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import FallbackWarning, OptionError, ShapeError, TargetError
 from tilewright.expr.evaluate import Environment, evaluate_expr
@@ -210,7 +211,7 @@ def test_equal_kernels_share_a_function():
         last = f"r{k}"
     constants = {f"w{k}": models.array(k, 16, 16, scale=0.3) for k in range(4)}
     model = models.model(nodes, [models.value("x", ["n", 16])], [models.value(last, ["n", 16])], constants)
-    compilation = make_compilation(model)
+    compilation = make_compilation(model, CompileOptions(fusion="unfused"))
     assert len(compilation.kernels) == 1
     assert len(compilation.units) == 4
     check(model, tilewright.compile(model), feeds(2, 9, 16))

@@ -59,7 +59,7 @@ def test_a_wrong_primitive_is_found_and_the_case_shrunk(monkeypatch: pytest.Monk
             return Outcome(case.to_json(), (failure.stage, failure.what))
         return Outcome(case.to_json())
 
-    small, _ = smallest(CASE.to_json(), ("verify VerifyError verifier.py:verify", ""), ask)
+    small, _ = smallest(CASE.to_json(), ("verify VerifyError verifier.py:_check", ""), ask)
     assert Case.from_json(small).trace == (SPLIT,)
     assert small["record"]["n0"] == 1
 

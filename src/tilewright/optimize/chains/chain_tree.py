@@ -157,7 +157,7 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
         placed.append(PlacedNest(order, path, statement, staged.nodes))
         staging.extend(staged.staging)
 
-    orders = _orders(tiled)
+    orders = _execution_order(tiled)
     for k, stage in enumerate(chain.stages):
         path = paths[stage.name]
         if stage.name in computed:
@@ -184,7 +184,7 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
     return placed, staging
 
 
-def _orders(tiled: TiledChain) -> Mapping[str, float]:
+def _execution_order(tiled: TiledChain) -> Mapping[str, float]:
     """The places of stages in the order of execution, by name: their positions, but with online sums element-wise
     stages come as late as their readers allow. A factor of rows, such as the inverse of a softmax's sum, is read after
     the loop that the sum is complete after, and other statements of that loop may follow it in the kernel."""

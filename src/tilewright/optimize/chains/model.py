@@ -15,12 +15,16 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.graph.fusion import MAX_INTERMEDIATE_BYTES
 from tilewright.machine.model import Level, Machine
 from tilewright.optimize.chains.block_expression import BlockExpression
 from tilewright.optimize.chains.expression import loop_paths
 from tilewright.optimize.chains.place_statements import Path, statement_path
 from tilewright.optimize.chains.problem import Chain, ChainStatement, ChainTensor, DimIndex
+
+MAX_RESULT_BYTES = 192 << 10
+"""Bytes of the results of statements in a tile on processors: with copies of operands they fit the stack. Larger ones
+would take slices of the workspace (`loops/private_memory.py`), whose accesses keep their masks: attention of 512 x 4096
+in tiles of 48 x 1024 takes 1.06 times as long with them."""
 
 Tiles = NDArray[np.int64]
 """Tile sizes [candidate, axis], in the order of the chain's axes."""
@@ -39,8 +43,7 @@ class UnitResources:
     Attributes:
         fast_bytes: fast memory of a unit: the private cache of a core that is next to the shared ones, the shared
             memory of a multiprocessor.
-        result_bytes: how much of it the results of statements may take: on processors they are on the stack, which has
-            a limit of its own.
+        result_bytes: how much of it the results of statements may take: on processors `MAX_RESULT_BYTES`.
         gbs: bandwidth of what is behind it, of all units together, in bytes per nanosecond.
         gflops: peak rate of all units together, in operations per nanosecond.
         units: cores, or multiprocessors.
@@ -63,7 +66,7 @@ class UnitResources:
         fast = private_level(machine)
         behind = machine.levels[machine.levels.index(fast) + 1 :]
         source = next((x for x in behind[:-1] if x.bytes >= data_bytes), machine.levels[-1])
-        return UnitResources(fast.share, MAX_INTERMEDIATE_BYTES, source.gbs(units), gflops, units)
+        return UnitResources(fast.share, MAX_RESULT_BYTES, source.gbs(units), gflops, units)
 
 
 def private_level(machine: Machine) -> Level:
