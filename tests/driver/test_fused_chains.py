@@ -13,12 +13,14 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
+from tilewright.graph.chains.choose import MAX_TIME_RATIO
 from tilewright.graph.layouts.plan import Choice
 from tilewright.layout.primitives import Reorder
 from tilewright.runtime import Executable
 
 MACHINE = "x86-64-v4"
 
+REFUSED = two_products(2, 16, 19, 152)
 NARROW = two_products(2000, 16, 600, 16)
 """Products whose intermediate is 19 times as large as all else."""
 
@@ -80,20 +82,27 @@ def test_compute_bound_products_stay_kernels_of_their_own() -> None:
 
 
 def test_a_chain_that_is_not_faster_is_refused_by_its_time() -> None:
-    compilation = compiled(two_products(8, 256, 256, 64), "mcfuser")
+    compilation = compiled(REFUSED, "mcfuser")
     (chain,) = compilation.chains
     evaluation = chain.evaluation
     assert evaluation.before is not None
     assert evaluation.after is not None
     assert not evaluation.chosen
-    assert evaluation.after >= 0.85 * evaluation.before
+    assert evaluation.after >= MAX_TIME_RATIO * evaluation.before
     assert chain.construction is not None
     assert chain.construction.programs
     assert [k.optimizer for k in compilation.kernels] == ["roller", "roller"]
 
 
+def test_remainders_of_rows_are_estimated() -> None:
+    """Tiles of rows of several heights: every part has nests of the same statements."""
+    for rows in (2048, 1030, 77):
+        (chain,) = compiled(two_products(rows, 64, 64, 64), "mcfuser").chains
+        assert chain.evaluation.after is not None
+
+
 def test_without_a_chosen_chain_the_code_is_the_same() -> None:
-    source = two_products(8, 256, 256, 64)
+    source = REFUSED
     assert compiled(source, "mcfuser").llvm() == compiled(source, "unfused").llvm()
 
 
@@ -121,7 +130,8 @@ def test_products_without_rows() -> None:
     feeds = [feeds_of(source, M=n) for n in (0, 1, 100)]
     for one, other in fused_and_not(source, feeds, {"M": "0..4096"}):
         assert one.shape == other.shape
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+        scale = np.abs(other).max(initial=0.0)
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6 * scale)
 
 
 def test_masked_places_may_hold_anything() -> None:

@@ -47,7 +47,8 @@ class RowwiseNests:
         """The stages of a tree; None where it is no tree of a row-wise kernel."""
         stages = [x for x in shapes if not x.nest.statement.is_sum]
         nests = [x.nest for x in stages]
-        if len(nests) < 2:
+        if len(nests) < 2 or len({x.statement.name for x in nests}) < len(nests):
+            # a statement with several nests is cut into parts
             return None
         depths = {common_depth(a.path, b.path) for k, a in enumerate(nests) for b in nests[:k]}
         rank = min(depths)

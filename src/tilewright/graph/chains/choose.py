@@ -15,13 +15,14 @@ from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, Unit
 from tilewright.machine.model import Machine
 
-MAX_TIME_RATIO = 0.85
-"""A fused kernel must take less than this share of the time of the kernels that it replaces, by the estimates. These
-err against each other: on two cores of Sapphire Rapids, described as a typical machine, three products are estimated at
-0.75 of the time and take 0.74, two products with 16 columns each 0.74 and 1.02, attention 0.52 to 0.62 and 0.44 to
-0.84."""
+MAX_TIME_RATIO = 1.05
+"""A fused kernel must be estimated to take less than this share of the time of the kernels that it replaces. Estimates
+of trees are higher than those of constructed kernels: for five attentions and five pairs of products of MCFuser's
+paper, on two cores of Sapphire Rapids, the measured share is 0.80 to 1.02 of the estimated one, 0.91 in the median;
+those that are estimated below 1.05 take 0.81 to 0.92. Products of few columns are underestimated: 0.74, and 1.02
+measured."""
 
-MIN_LINK_GAIN = 1 - MAX_TIME_RATIO
+MIN_LINK_GAIN = 0.15
 """Links of which fusion saves at most this share of the time, by their intensity, are no candidates."""
 
 _log = logging.getLogger("tilewright.chains")
@@ -239,9 +240,7 @@ def _objection(before: float | None, after: float | None) -> str:
     """What keeps a chain from being chosen, apart from better ones; empty where nothing does."""
     if before is None or after is None:
         return "there is no estimate"
-    if after >= before:
-        return "it is not faster"
-    return f"it gains less than {1 - MAX_TIME_RATIO:.0%}" if after >= MAX_TIME_RATIO * before else ""
+    return "it is not faster" if after >= MAX_TIME_RATIO * before else ""
 
 
 @dataclass(frozen=True, slots=True)
