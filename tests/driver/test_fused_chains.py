@@ -3,6 +3,7 @@
 import numpy as np
 import onnx
 import pytest
+from onnx import helper
 from tests.driver.models import residual_conv
 from tests.frontend.onnx_models import model
 from tests.graph.chains.chain_models import attention, merged_heads, two_products
@@ -112,6 +113,22 @@ def test_symbolic_sequences() -> None:
     for one, other in fused_and_not(source, feeds, {"S": "1..1024"}):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_symbolic_batches() -> None:
+    shapes = {"a": ["b", 500, 16], "c": ["b", 16, 600], "d": ["b", 600, 16]}
+    nodes = [helper.make_node("MatMul", ["a", "c"], ["t"]), helper.make_node("MatMul", ["t", "d"], ["y"])]
+    inputs = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in shapes.items()]
+    result = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["b", 500, 16])
+    graph = helper.make_graph(nodes, "batches", inputs, [result])
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    rng = np.random.default_rng(4)
+    feeds = [
+        {n: rng.standard_normal((b, *s[1:])).astype(np.float32) for n, s in shapes.items()}  # type: ignore[call-overload]
+        for b in (1, 3)
+    ]
+    for one, other in fused_and_not(source, feeds, {"b": "1..8"}):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6 * np.abs(other).max())
 
 
 def test_sequences_that_may_be_empty_are_refused_where_no_tree_allows_for_them() -> None:

@@ -43,7 +43,9 @@ class Factor:
     def rounded(self, dtype: DType) -> float:
         """The product as a value of a type."""
         exact = abs(self.value)
-        if self.literals > 1 or (self.literals == 1 and exact != const(exact, dtype).value):
+        # the squares of others exceed what a root may be of
+        may_be_root = _MAX_WHOLE**-0.5 / 2 < exact < 2 * _MAX_WHOLE**0.5
+        if may_be_root and (self.literals > 1 or (self.literals == 1 and exact != const(exact, dtype).value)):
             whole = round(exact**2 if exact >= 1 else exact**-2)
             root = sqrt(whole) if exact >= 1 else 1 / sqrt(whole)
             tolerance = (self.literals + 1) * _UNIT_ROUNDOFF.get(dtype.bits, 0.0) * exact

@@ -97,7 +97,7 @@ class _Rated:
 def choose_chains(
     partition: Partition, machine: Machine, estimate: EstimateKernel, slice_units: SliceUnits
 ) -> tuple[Partition, tuple[ChainEvaluation, ...]]:
-    """The partition with the chains fused that are estimated to be faster, and all chains that were considered.
+    """The partition with the chains fused whose estimates are low enough, and all chains that were considered.
 
     Of chains that share kernels the one that saves most time is chosen. The partition is the same object where none
     is. Evaluations go to the logger `tilewright.chains`, too, at level info.
@@ -166,10 +166,12 @@ class _Rating:
         if least.max_gain(self._described_machine) <= MIN_LINK_GAIN:
             return _Rated(chain, intensities, None, None, None, self._compute_bound(least))
         whole = self._rate_form(chain, intensities)
-        if not whole.objection or not chain.moved:
+        if not chain.moved or (not whole.objection and whole.gain > 0):
             return whole
         core = self._rate_form(chain.without_moved(), intensities)
-        return core if not core.objection or whole.after is None else whole
+        if whole.objection:
+            return core if not core.objection or whole.after is None else whole
+        return core if not core.objection and core.gain > whole.gain else whole
 
     def _compute_bound(self, intensity: LinkIntensity) -> str:
         balance, gain = machine_balance(self._described_machine), intensity.max_gain(self._described_machine)
@@ -229,7 +231,15 @@ class _Rating:
 
     def evaluation(self, x: _Rated, chosen: bool, rival: str) -> ChainEvaluation:
         """The outcome for a chain."""
-        reason = x.objection or rival or "the intermediates stay in fast memory"
+        reason = (
+            x.objection
+            or rival
+            or (
+                "the intermediates stay in fast memory"
+                if x.gain > 0
+                else f"estimated within {MAX_TIME_RATIO - 1:.0%}, and estimates of fused kernels are high"
+            )
+        )
         return ChainEvaluation(
             self._labels(x.chain.members), self._labels(x.chain.contractions), x.intensities, x.fused, x.before,
             x.after, chosen, reason,

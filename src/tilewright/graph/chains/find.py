@@ -4,7 +4,8 @@ A chain is a sequence of kernels with a contraction each, every one of which sum
 directly, or through a *link*, kernels without a contraction (masks, softmax, normalisations, transposes) and views.
 Every sub-sequence is a candidate. No operator's name or exporter's pattern is asked for.
 
-Intermediates that something outside reads as well are further results of the fused kernel. Transposes that only the
+Intermediates that something outside reads as well would be further results of the fused kernel, which its optimizer
+refuses so far. Transposes that only the
 chain reads, or that alone read its result, belong to it: fused, nothing has to be moved.
 """
 
@@ -19,6 +20,10 @@ from tilewright.graph.fuse_rowwise import MAX_STAGES
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, Unit
 from tilewright.graph.program import step_outputs
+
+MAX_LINKS = 3
+"""Links of a chain, one less than its contractions: every sub-sequence is constructed, and the space of tilings grows
+with the factorial of the axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +195,8 @@ def _link_units_before(flow: Dataflow, consumer: int, reached: frozenset[int]) -
 
 
 def find_chains(flow: Dataflow, links: Sequence[Link]) -> Iterator[Chain]:
-    """All chains of these links whose units can run at once, of at most `MAX_STAGES` computations; shorter ones first
-    of those that begin with the same link."""
+    """All chains of these links whose units can run at once, of at most `MAX_LINKS` links and `MAX_STAGES`
+    computations; shorter ones first of those that begin with the same link."""
     following: dict[int, list[Link]] = {}
     for link in links:
         following.setdefault(link.producer, []).append(link)
@@ -200,7 +205,7 @@ def find_chains(flow: Dataflow, links: Sequence[Link]) -> Iterator[Chain]:
         while pending:
             sequence = pending.pop(0)
             members = frozenset(k for x in sequence for k in x.members)
-            if _stage_count(flow, members) > MAX_STAGES:
+            if len(sequence) > MAX_LINKS or _stage_count(flow, members) > MAX_STAGES:
                 continue
             pending += [(*sequence, x) for x in following.get(sequence[-1].consumer, ())]
             if not flow.leaves_and_returns(members):

@@ -86,6 +86,8 @@ def unpadded_options(axis: ChainAxis) -> TileOptions:
     of a symbolic axis are the granule times powers of two: its padding is not known before the kernel runs.
     """
     options = tile_options(axis)
+    if len(options) == 1:
+        return options
     if axis.is_symbolic:
         return tuple(t for t in options if (t // axis.granule).bit_count() == 1)
     if axis.extent.bit_count() == 1:
