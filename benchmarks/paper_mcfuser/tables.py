@@ -100,7 +100,7 @@ def _kernels_table(results: PartResults) -> str:
         rows.append([name, *times, *speeds, rate])
     means = [f"{geometric_mean(known):.2f}" if known else "" for known in ratios.values()]
     rows.append(["geometric mean", "", "", "", *means, ""])
-    header = ["workload", "mcfuser us", "chimera us", "unfused us", "mcfuser over unfused", "chimera over unfused",
+    header = ["workload", "mcfuser us", "chimera us", "unfused us", "unfused / mcfuser", "unfused / chimera",
               "GFLOP/s of mcfuser"]  # fmt: skip
     return report.markdown_table(header, rows)
 

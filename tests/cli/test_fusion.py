@@ -92,6 +92,9 @@ def test_other_levels_refer_to_it(narrow, capsys):
 def test_models_without_chains_say_so(narrow, tmp_path, capsys):
     code, out, _ = run(capsys, "inspect", narrow, "--fusion", "--fuse", "unfused", *MACHINE)
     assert (code, out.rstrip()) == (0, "no chains were considered: fusion is off")
+    code, out, _ = run(capsys, "inspect", narrow, "--fusion", "--optimizer", "rule")
+    reason = "the optimizer rule reads no description of a machine to estimate by"
+    assert (code, out.rstrip()) == (0, f"no chains were considered: {reason}")
     single = onnx.parser.parse_model(
         '<ir_version: 10, opset_import: ["" : 18]> g (float[4, 4] x) => (float[4, 4] y) { y = MatMul(x, x) }'
     )

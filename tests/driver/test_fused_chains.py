@@ -14,14 +14,13 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
-from tilewright.graph.chains.choose import MAX_TIME_RATIO
 from tilewright.graph.layouts.plan import Choice
 from tilewright.layout.primitives import Reorder
 from tilewright.runtime import Executable
 
 MACHINE = "x86-64-v4"
 
-REFUSED = two_products(2, 16, 19, 152)
+REFUSED = two_products(61, 308, 126, 6)
 NARROW = two_products(2000, 16, 600, 16)
 """Products whose intermediate is 19 times as large as all else."""
 
@@ -89,7 +88,7 @@ def test_a_chain_that_is_not_faster_is_refused_by_its_time() -> None:
     assert evaluation.before is not None
     assert evaluation.after is not None
     assert not evaluation.chosen
-    assert evaluation.after >= MAX_TIME_RATIO * evaluation.before
+    assert evaluation.after >= evaluation.before
     assert chain.construction is not None
     assert chain.construction.programs
     assert [k.optimizer for k in compilation.kernels] == ["roller", "roller"]
@@ -149,6 +148,13 @@ def test_products_without_rows() -> None:
         assert one.shape == other.shape
         scale = np.abs(other).max(initial=0.0)
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=2e-6 * scale)
+
+
+@pytest.mark.parametrize("range_of_rows", ["1..3", "0..8"])
+def test_few_rows_of_symbolic_number(range_of_rows: str) -> None:
+    source = two_products("M", 16, 600, 16)
+    (chain,) = compiled(source, "mcfuser", {"M": range_of_rows}).chains
+    assert chain.evaluation.after is not None
 
 
 def test_masked_places_may_hold_anything() -> None:

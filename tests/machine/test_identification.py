@@ -54,13 +54,16 @@ def cpuinfo(vendor: str, family: int, model: int, flags: str) -> str:
         ("GenuineIntel", 19, 1, f"{SAPPHIRE_RAPIDS} avx10_2", "sapphire-rapids", Origin.FEATURES),
         # features of another vendor say nothing
         ("CentaurHauls", 7, 59, SAPPHIRE_RAPIDS, "x86-64-v4", Origin.GENERIC),
-        ("GenuineIntel", 6, 42, "fpu sse sse2 ssse3 sse4_1 sse4_2 popcnt avx", "x86-64-v4", Origin.GENERIC),
-        ("", 0, 0, "", "x86-64-v4", Origin.GENERIC),
+        ("GenuineIntel", 6, 42, "fpu sse sse2 ssse3 sse4_1 sse4_2 popcnt avx", "x86-64-v3", Origin.GENERIC),
+        ("", 0, 0, "", "x86-64-v3", Origin.GENERIC),
+        # a hidden feature must not make it a generation with other vectors
+        ("AuthenticAMD", 25, 200, ZEN4.replace(" avx512_bf16", ""), "x86-64-v4", Origin.GENERIC),
     ],
 )
 def test_known_processors(vendor: str, family: int, model: int, flags: str, name: str, origin: Origin) -> None:
     text = cpuinfo(vendor, family, model, flags)
-    assert describe_processor(text, Target.parse("x86-64-v4")) == (machine_named(name), origin)
+    target = Target.parse("x86-64-v4" if "avx512vl" in flags else "x86-64-v3")
+    assert describe_processor(text, target) == (machine_named(name), origin)
 
 
 def test_a_model_that_is_known_counts_more_than_features() -> None:

@@ -10,6 +10,7 @@ from tests.optimize.chains import Chain, axes_of, task_of
 
 import tilewright as tw
 from tilewright.errors import ScheduleError, TreeError
+from tilewright.expr.nodes import const
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.chains.chain_tree import chain_tree, row_heights
@@ -185,11 +186,12 @@ def test_threads_share_batches_and_rows() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "tile", "heights"),
-    [(96, 48, (48,)), (165, 48, (48, 16, 5)), (29, 48, (24, 5)), (7, 48, (7,)), (None, 48, (48, 8, 1)),
-     (None, 4, (4, 1))],
+    [(96, 48, (48,)), (165, 48, (48, 16, 5)), (29, 48, (24, 5)), (7, 48, (7,)), ((0, 4096), 48, (48, 8, 1)),
+     ((1, 4096), 4, (4, 1)), ((1, 3), 48, (1,)), ((0, 8), 48, (8, 1)), ((0, 0), 48, (1,))],
 )  # fmt: skip
-def test_heights_of_tiles_cover_all_rows(rows: int | None, tile: int, heights: tuple[int, ...]) -> None:
-    assert row_heights(rows, tile) == heights
+def test_heights_of_tiles_cover_all_rows(rows: int | tuple[int, int], tile: int, heights: tuple[int, ...]) -> None:
+    extent = const(rows) if isinstance(rows, int) else tw.symbol("N", *rows)
+    assert row_heights(extent, tile) == heights
 
 
 def test_register_tiles_fit_the_registers() -> None:

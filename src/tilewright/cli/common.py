@@ -87,7 +87,7 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--fuse",
         default=None,
         choices=("mcfuser", "chimera", "unfused"),
-        help="how chains of matrix products become single kernels where estimates with roller or gensor favour it:"
+        help="how chains of matrix products become single kernels where roller or gensor estimate that it is faster:"
         " by MCFuser's space of loops (default), by Chimera's, or not at all",
     )
 

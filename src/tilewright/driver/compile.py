@@ -98,7 +98,7 @@ def compile_model(
             may be NaN.
         winograd: "safe" (default) uses tiles whose errors are about those of the direct sum, "fast" also larger ones
             with several times the error.
-        fusion: how chains of matrix products, such as attention, become single kernels where estimates favour it:
+        fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
             "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
             keeps a kernel for every product.
 
@@ -234,7 +234,7 @@ def _choose_alternatives(
 def _fuse_chains(
     fused: Partition, build: Build, context: TaskContext, constructions: Constructions
 ) -> tuple[Partition, tuple[ConsideredChain, ...]]:
-    """The partition with the chains of contractions fused that estimates favour, and all that were
+    """The partition with the chains of contractions fused that are estimated to be faster, and all that were
     considered; none without an optimizer of chains."""
     if constructions.chains is None:
         return fused, ()

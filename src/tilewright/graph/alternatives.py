@@ -87,9 +87,13 @@ class Evaluation:
     reason: str
 
     def __str__(self) -> str:
-        times = " -> ".join("unknown" if t is None else f"{t / 1e3:.1f} us" for t in (self.before, self.after))
-        verb = "chosen" if self.chosen else "not chosen"
+        verb, times = "chosen" if self.chosen else "not chosen", times_text(self.before, self.after)
         return f"{self.alternative.label}: {self.alternative.name}: {times}, {verb}: {self.reason}"
+
+
+def times_text(before: float | None, after: float | None) -> str:
+    """Two times in nanoseconds, of which either may be unknown, as text."""
+    return " -> ".join("unknown" if t is None else f"{t / 1e3:.1f} us" for t in (before, after))
 
 
 def choose(

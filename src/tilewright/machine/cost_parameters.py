@@ -19,6 +19,9 @@ CALIBRATION = "doctor --calibrate"
 MICROKERNELS = "benchmarks.microkernels"
 """Fixed by the loops in assembly of that benchmark."""
 
+FUSED_CHAINS = "benchmarks.paper_mcfuser"
+"""Fixed by the measured times of fused chains of that benchmark."""
+
 MANUAL = "vendor's manual"
 """Stated by the processor's optimization manual."""
 
@@ -225,6 +228,11 @@ class CostParameters:
     ones takes longer."""
     vector_instructions_per_cycle: float = _cost_field(2.0, "instructions per cycle", 0.01, 64.0, NOT_MEASURED)
     """Vector instructions issued per cycle, where some are loads and stores, in the estimate at run time."""
+
+    # fused chains (optimize/chains/optimizer.py)
+
+    chain_time_ratio: float = _cost_field(0.92, "factor", 0.1, 10.0, FUSED_CHAINS)
+    """Time of the tree of a fused chain relative to what the model of trees predicts for it."""
 
 
 DEFAULT_COST = CostParameters()

@@ -103,8 +103,10 @@ def describe_processor(cpuinfo: str, target: Target) -> tuple[Machine, Origin]:
     machine = machine_of_processor(processor_signature(cpuinfo))
     if machine is not None:
         return machine, Origin.SHIPPED
-    machine = machine_of_features(cpuinfo)
-    return (generic_machine(target), Origin.GENERIC) if machine is None else (machine, Origin.FEATURES)
+    machine, generic = machine_of_features(cpuinfo), generic_machine(target)
+    # a processor of which some features are hidden must not be taken for one with other vectors
+    is_alike = machine is not None and machine.vector_bits == generic.vector_bits
+    return (machine, Origin.FEATURES) if machine is not None and is_alike else (generic, Origin.GENERIC)
 
 
 @lru_cache(maxsize=1)

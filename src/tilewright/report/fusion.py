@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 from typing import Any
 
+from tilewright.driver.build import UNFUSED
 from tilewright.driver.compilation import Compilation, ConsideredChain
 from tilewright.errors import pluralize
 from tilewright.graph.chains.intensity import machine_balance
 from tilewright.optimize.chains.expression import expression_text
-from tilewright.optimize.chains.optimizer import ChainConstruction, TiledChain
+from tilewright.optimize.chains.optimizer import ChainCandidate, ChainConstruction
 from tilewright.optimize.task import Task
 from tilewright.tile.statements import statements_of
 from tilewright.tile.tree_text import show_tree
@@ -17,8 +18,7 @@ def text(compilation: Compilation) -> str:
     """Every chain that was considered, by the user's names of its nodes. Loops and pruning of equal chains are shown
     once."""
     if not compilation.chains:
-        reason = "fusion is off" if compilation.build.fusion == "unfused" else "no contraction reads another one"
-        return f"no chains were considered: {reason}"
+        return f"no chains were considered: {_why_none(compilation)}"
     shown: dict[str, int] = {}
     lines: list[str] = []
     for k, chain in enumerate(compilation.chains, 1):
@@ -30,6 +30,15 @@ def text(compilation: Compilation) -> str:
         details = _construction_lines(chain.construction, chain.task) if first == k else [f"loops    as chain {first}"]
         lines += [f"  {line}" for line in details]
     return "\n".join(lines)
+
+
+def _why_none(compilation: Compilation) -> str:
+    build = compilation.build
+    if build.fusion != UNFUSED:
+        return "no contraction reads another one"
+    if build.machine is None:
+        return f"the optimizer {build.optimizer.name} reads no description of a machine to estimate by"
+    return "a plan of layouts excludes fusion" if compilation.layout_plan.choices else "fusion is off"
 
 
 def _chain_lines(chain: ConsideredChain, compilation: Compilation) -> Iterator[str]:
@@ -70,7 +79,7 @@ def _axes_lines(task: Task) -> Iterator[str]:
         yield f"{statement.block}: {' '.join(axes)}{' reduce ' if reduced else ''}{' '.join(reduced)}"
 
 
-def _tiles_text(program: TiledChain) -> str:
+def _tiles_text(program: ChainCandidate) -> str:
     return ", ".join(f"{axis} {points}" for axis, points in program.tiling.tiles)
 
 

@@ -4,7 +4,7 @@ import onnx
 from tests.frontend.onnx_models import model
 
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.chains.find import Chain, Dataflow, find_chains, find_links
+from tilewright.graph.chains.find import Dataflow, KernelChain, find_chains, find_links
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import Partition, partition
@@ -54,7 +54,7 @@ def partition_of(source: onnx.ModelProto, shapes: dict[str, int] | None = None) 
     return partition(lower_graph(simplify_graph(load_onnx(source, shapes))))
 
 
-def chains_of(parts: Partition) -> tuple[Dataflow, list[Chain]]:
+def chains_of(parts: Partition) -> tuple[Dataflow, list[KernelChain]]:
     """The dataflow of a partition, and all its chains."""
     flow = Dataflow(parts)
     return flow, list(find_chains(flow, find_links(flow)))

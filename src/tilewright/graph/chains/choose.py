@@ -8,19 +8,13 @@ import logging
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.graph.chains.find import Chain, Dataflow, find_chains, find_links, read_by, written_by
+from tilewright.graph.alternatives import times_text
+from tilewright.graph.chains.find import Dataflow, KernelChain, find_chains, find_links, read_by, written_by
 from tilewright.graph.chains.fuse import fused_kernel, with_fused
 from tilewright.graph.chains.intensity import LinkIntensity, link_intensity, machine_balance
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, Unit
 from tilewright.machine.model import Machine
-
-MAX_TIME_RATIO = 1.05
-"""A fused kernel must be estimated to take less than this share of the time of the kernels that it replaces. Estimates
-of trees are higher than those of constructed kernels: for five attentions and five pairs of products of MCFuser's
-paper, on two cores of Sapphire Rapids, the measured share is 0.80 to 1.02 of the estimated one, 0.91 in the median;
-those that are estimated below 1.05 take 0.81 to 0.92. Products of few columns are underestimated: 0.74, and 1.02
-measured."""
 
 MIN_LINK_GAIN = 0.15
 """Links of which fusion saves at most this share of the time, by their intensity, are no candidates."""
@@ -73,16 +67,15 @@ class ChainEvaluation:
     reason: str
 
     def __str__(self) -> str:
-        times = " -> ".join("unknown" if t is None else f"{t / 1e3:.1f} us" for t in (self.before, self.after))
         verb = "fused" if self.chosen else "not fused"
-        return f"{' -> '.join(self.contractions)}: {times}, {verb}: {self.reason}"
+        return f"{' -> '.join(self.contractions)}: {times_text(self.before, self.after)}, {verb}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rated:
     """A chain with its times, and an objection; empty where there is none."""
 
-    chain: Chain
+    chain: KernelChain
     intensities: tuple[LinkIntensity, ...]
     fused: Kernel | None
     before: float | None
@@ -97,7 +90,7 @@ class _Rated:
 def choose_chains(
     partition: Partition, machine: Machine, estimate: EstimateKernel, slice_units: SliceUnits
 ) -> tuple[Partition, tuple[ChainEvaluation, ...]]:
-    """The partition with the chains fused whose estimates are low enough, and all chains that were considered.
+    """The partition with the chains fused that are estimated to be faster, and all chains that were considered.
 
     Of chains that share kernels the one that saves most time is chosen. The partition is the same object where none
     is. Evaluations go to the logger `tilewright.chains`, too, at level info.
@@ -150,35 +143,33 @@ class _Rating:
         self._as_sliced = slice_units(partition.units)
         self._known: dict[Hashable, KernelEstimate] = {}
 
-    def candidates(self) -> list[tuple[Chain, tuple[LinkIntensity, ...]]]:
+    def candidates(self) -> list[tuple[KernelChain, tuple[LinkIntensity, ...]]]:
         """Chains whose links may all gain, and single links that may not, which are not fused."""
         links = find_links(self.flow)
         intensities = {link: link_intensity(link, self.flow) for link in links}
         may_gain = [x for x in links if intensities[x].max_gain(self._described_machine) > MIN_LINK_GAIN]
         found = [*find_chains(self.flow, may_gain)]
-        found += [Chain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
+        found += [KernelChain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
         return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
 
-    def rate(self, candidate: tuple[Chain, tuple[LinkIntensity, ...]]) -> _Rated:
+    def rate(self, candidate: tuple[KernelChain, tuple[LinkIntensity, ...]]) -> _Rated:
         """The times of a chain: with the transposes around it, or beside them where those make it slow."""
         chain, intensities = candidate
         least = min(intensities, key=lambda x: x.max_gain(self._described_machine))
         if least.max_gain(self._described_machine) <= MIN_LINK_GAIN:
             return _Rated(chain, intensities, None, None, None, self._compute_bound(least))
         whole = self._rate_form(chain, intensities)
-        if not chain.moved or (not whole.objection and whole.gain > 0):
+        if not whole.objection or not chain.moved:
             return whole
         core = self._rate_form(chain.without_moved(), intensities)
-        if whole.objection:
-            return core if not core.objection or whole.after is None else whole
-        return core if not core.objection and core.gain > whole.gain else whole
+        return core if not core.objection or whole.after is None else whole
 
     def _compute_bound(self, intensity: LinkIntensity) -> str:
         balance, gain = machine_balance(self._described_machine), intensity.max_gain(self._described_machine)
         work = f"{intensity.flops_per_byte:.0f} FLOPs per byte of intermediates where the machine has {balance:.1f}"
         return f"compute-bound: {work}, so fusion saves at most {gain:.1%}" if intensity.flops else "it has no work"
 
-    def _rate_form(self, chain: Chain, intensities: tuple[LinkIntensity, ...]) -> _Rated:
+    def _rate_form(self, chain: KernelChain, intensities: tuple[LinkIntensity, ...]) -> _Rated:
         key = self._signature(chain)
         known = self._known.get(key)
         if known is not None and known.nanoseconds is None:
@@ -192,7 +183,7 @@ class _Rating:
         after = None if estimate.nanoseconds is None else estimate.nanoseconds + beside
         return _Rated(chain, intensities, fused, before, after, estimate.reason or reason or _objection(before, after))
 
-    def _time_before(self, chain: Chain) -> tuple[float | None, float, str]:
+    def _time_before(self, chain: KernelChain) -> tuple[float | None, float, str]:
         """Nanoseconds of the units that a chain changes as they are now; of those among them that stay; and why there
         is no estimate. These are its kernels, and others that are sliced together with them."""
         names = {k.slices.group_name for p in chain.members if isinstance(k := self._as_sliced[p], Kernel) and k.slices}
@@ -207,7 +198,7 @@ class _Rating:
             return None, 0.0, f"a kernel that it replaces has no estimate{unknown.reason and f': {unknown.reason}'}"
         return sum(x.nanoseconds or 0.0 for x in before), sum(x.nanoseconds or 0.0 for x in beside), ""
 
-    def _signature(self, chain: Chain) -> Hashable:
+    def _signature(self, chain: KernelChain) -> Hashable:
         """Equal for chains that become equal kernels: their units without names, and how these are connected."""
         members = frozenset(chain.members)
         numbers: dict[str, int] = {}
@@ -221,7 +212,7 @@ class _Rating:
             parts.append((what, wiring, stored))
         return tuple(parts)
 
-    def name_of(self, chain: Chain) -> str:
+    def name_of(self, chain: KernelChain) -> str:
         """The labels of the contractions of a chain."""
         return " -> ".join(self._labels(chain.contractions))
 
@@ -231,15 +222,7 @@ class _Rating:
 
     def evaluation(self, x: _Rated, chosen: bool, rival: str) -> ChainEvaluation:
         """The outcome for a chain."""
-        reason = (
-            x.objection
-            or rival
-            or (
-                "the intermediates stay in fast memory"
-                if x.gain > 0
-                else f"estimated within {MAX_TIME_RATIO - 1:.0%}, and estimates of fused kernels are high"
-            )
-        )
+        reason = x.objection or rival or "the intermediates stay in fast memory"
         return ChainEvaluation(
             self._labels(x.chain.members), self._labels(x.chain.contractions), x.intensities, x.fused, x.before,
             x.after, chosen, reason,
@@ -250,7 +233,7 @@ def _objection(before: float | None, after: float | None) -> str:
     """What keeps a chain from being chosen, apart from better ones; empty where nothing does."""
     if before is None or after is None:
         return "there is no estimate"
-    return "it is not faster" if after >= MAX_TIME_RATIO * before else ""
+    return "it is not faster" if after >= before else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class KernelChain:
     """Units of a partition that may become one kernel.
 
     Attributes:
@@ -65,9 +65,9 @@ class Chain:
         """The positions of the kernels with contractions, in order."""
         return (self.links[0].producer, *(x.consumer for x in self.links))
 
-    def without_moved(self) -> "Chain":
+    def without_moved(self) -> "KernelChain":
         """The chain beside the transposes around it."""
-        return Chain(self.links, tuple(k for k in self.members if k not in self.moved))
+        return KernelChain(self.links, tuple(k for k in self.members if k not in self.moved))
 
 
 class Dataflow:
@@ -194,7 +194,7 @@ def _link_units_before(flow: Dataflow, consumer: int, reached: frozenset[int]) -
     return frozenset(found)
 
 
-def find_chains(flow: Dataflow, links: Sequence[Link]) -> Iterator[Chain]:
+def find_chains(flow: Dataflow, links: Sequence[Link]) -> Iterator[KernelChain]:
     """All chains of these links whose units can run at once, of at most `MAX_LINKS` links and `MAX_STAGES`
     computations; shorter ones first of those that begin with the same link."""
     following: dict[int, list[Link]] = {}
@@ -216,7 +216,7 @@ def _stage_count(flow: Dataflow, members: frozenset[int]) -> int:
     return sum(len(u.stages) for k in members if isinstance(u := flow.units[k], Kernel))
 
 
-def _with_transposes(flow: Dataflow, links: tuple[Link, ...], members: frozenset[int]) -> Chain:
+def _with_transposes(flow: Dataflow, links: tuple[Link, ...], members: frozenset[int]) -> KernelChain:
     """The chain with the transposes of operands that only it reads, and with that of its result if nothing else reads
     it."""
     moved = set[int]()
@@ -224,7 +224,7 @@ def _with_transposes(flow: Dataflow, links: tuple[Link, ...], members: frozenset
         for w in flow.writers(k):
             moved |= _moved_operand(flow, w, members | moved) if w not in members else set()
     moved |= _moved_result(flow, links[-1].consumer)
-    return Chain(links, tuple(sorted(members | moved)), frozenset(moved - members))
+    return KernelChain(links, tuple(sorted(members | moved)), frozenset(moved - members))
 
 
 def _moved_operand(flow: Dataflow, k: int, members: frozenset[int]) -> set[int]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tilewright.expr.computation import Computation, Stage, View
 from tilewright.expr.nodes import Buffer
-from tilewright.graph.chains.find import Chain, Dataflow, written_by
+from tilewright.graph.chains.find import Dataflow, KernelChain, written_by
 from tilewright.graph.chains.fold_transposes import fold_transposes
 from tilewright.graph.chains.split_dims import remove_views
 from tilewright.graph.coalesce_axes import make_kernel
@@ -14,7 +14,7 @@ from tilewright.graph.partition import Partition, Unit, in_order_of_execution
 from tilewright.graph.program import Program
 
 
-def fused_kernel(chain: Chain, flow: Dataflow, program: Program) -> Kernel | None:
+def fused_kernel(chain: KernelChain, flow: Dataflow, program: Program) -> Kernel | None:
     """The kernel that a chain becomes; None where a view inside of it can't be removed.
 
     Args:
@@ -55,7 +55,7 @@ def _with_own_shapes(arguments: Sequence[Buffer], steps: Sequence[Stage]) -> tup
     return tuple(own[b.name] for b in arguments)
 
 
-def with_fused(partition: Partition, fused: Collection[tuple[Chain, Kernel]]) -> Partition | None:
+def with_fused(partition: Partition, fused: Collection[tuple[KernelChain, Kernel]]) -> Partition | None:
     """A partition with chains fused; None where these would need each other's results.
 
     Args:

@@ -17,6 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import ScheduleError
+from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.nodes import Const, Expr
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
@@ -66,7 +68,7 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
     chain = ChainStages.of(task.func)
     tiles = _checked_tiles(tiling, chain)
     loops, along_rows = live_loops(tiling, chain), _runs_along_rows(chain)
-    heights = (tiles[chain.row],) if along_rows else row_heights(chain.points(chain.row), tiles[chain.row])
+    heights = (tiles[chain.row],) if along_rows else row_heights(chain.extents[chain.row], tiles[chain.row])
     trees: list[TileTree] = []
     for height in heights:
         tiled = TiledChain(
@@ -85,15 +87,18 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
     return TileTree((Partition(chain.row, parts),), trees[0].staging)
 
 
-def row_heights(rows: int | None, tile: int) -> tuple[int, ...]:
+def row_heights(extent: Expr, tile: int) -> tuple[int, ...]:
     """Heights of the tiles of rows, falling: whole tiles, and what they leave over, without conditions on rows.
 
     Args:
-        rows: the number of rows; None where it is symbolic.
+        extent: the number of rows; of a symbolic one, no tile is higher than its largest value.
         tile: rows of a whole tile.
     """
-    if rows is None:
-        return tuple(h for h in (tile, REMAINDER_ROWS, 1) if h == tile or h < tile)
+    if not isinstance(extent, Const):
+        largest = interval(extent)[1]
+        heights = dict.fromkeys(h for h in (tile, REMAINDER_ROWS, 1) if h <= tile)
+        return tuple(h for h in heights if largest is None or h <= max(1, largest))
+    rows = int(extent.value)
     rest = rows % tile
     parts = (tile if rows >= tile else 0, rest // REMAINDER_ROWS * REMAINDER_ROWS, rest % REMAINDER_ROWS)
     return tuple(h for h in parts if h)

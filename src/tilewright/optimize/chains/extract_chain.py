@@ -13,6 +13,7 @@ from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.optimize.chains.online_sums import ReductionView, running_reads
 from tilewright.optimize.chains.problem import Chain, ChainAxis, ChainStatement, ChainTensor, ChainWork, DimIndex
+from tilewright.schedule.schedule import Schedule
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 from tilewright.tile.shape_samples import ShapeSamples, value_of
 from tilewright.tile.statements import axis_names
@@ -22,7 +23,7 @@ FLOPS_PER_INSTRUCTION = 2
 
 
 def extract_chain(func: Func, samples: ShapeSamples | None = None) -> Chain:
-    """The chain of a kernel of two or more contractions.
+    """The chain of a kernel of two or more contractions; factors of rows are part of the statements that read them.
 
     Args:
         func: untransformed loops.
@@ -32,7 +33,26 @@ def extract_chain(func: Func, samples: ShapeSamples | None = None) -> Chain:
         ScheduleError: it has fewer contractions, a statement reads an intermediate other than element by element along
             its axes, or an axis that has to be one tile has a symbolic extent.
     """
-    return _Extraction(func, samples or ShapeSamples.of(func.symbols)).chain()
+    return _Extraction(_with_row_factors_inlined(func), samples or ShapeSamples.of(func.symbols)).chain()
+
+
+def _with_row_factors_inlined(func: Func) -> Func:
+    """The loops with factors of rows, such as 1 / sum of a softmax, substituted into readers along the reduced axis.
+
+    A statement that multiplies by one may run in the loop over the reduction that it depends on, as the factor can be
+    applied to the final sum instead; between the two it would have to wait for the end of the loop.
+    """
+    names = axis_names(func)
+    reduced = {b.body.buffer: {a for a, i in zip(names[b.name], b.iters, strict=True) if i.kind is IterKind.REDUCE}
+               for b in blocks(func.body)}  # fmt: skip
+    s = Schedule(func)
+    for b in blocks(func.body):
+        needed = {a for x in loads(b.body.value) for a in reduced.get(x.buffer, ())}
+        readers = [r for r in blocks(func.body) if b.body.buffer in {x.buffer for x in loads(r.body.value)}]
+        is_factor = not reduced[b.body.buffer] and needed.isdisjoint(names[b.name]) and b.body.buffer in func.allocs
+        if is_factor and any(needed & set(names[r.name]) for r in readers):
+            s.do("inline", b.name)
+    return s.func
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 from tilewright.cost.tree import tree_time
 from tilewright.errors import ScheduleError, VerifyError
-from tilewright.expr.traversal import loads
-from tilewright.loops.ir import Func, IterKind, blocks
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.chains.chain_tree import chain_tree
@@ -23,7 +21,6 @@ from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, searc
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
-from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import TileTree
 from tilewright.verify.verifier import verify
 
@@ -35,7 +32,7 @@ MAX_LOWERINGS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class TiledChain:
+class ChainCandidate:
     """A tiling of a chain with its tree.
 
     Attributes:
@@ -65,7 +62,7 @@ class ChainConstruction:
 
     chain: Chain | None = None
     counts: PruningCounts | None = None
-    programs: tuple[TiledChain, ...] = ()
+    programs: tuple[ChainCandidate, ...] = ()
     estimated: int = 0
     refusal: str = ""
 
@@ -99,7 +96,7 @@ class ChainOptimizer:
         construction = ChainConstruction()
         try:
             _check_types(task)
-            chain = extract_chain(_with_row_factors_inlined(task.func), task.samples)
+            chain = extract_chain(task.func, task.samples)
             construction = replace(construction, chain=chain)
             space = ChainSpace.of(chain, machine, Variant(self.name))
             construction = replace(construction, counts=space.counts())
@@ -141,29 +138,11 @@ def _check_types(task: Task) -> None:
         raise ScheduleError(f"{others[0].name!r} is {others[0].dtype.name}, expected float32", where="fused chain")
 
 
-def _with_row_factors_inlined(func: Func) -> Func:
-    """The loops with element-wise results of rows, such as 1 / sum of a softmax, substituted into their readers.
-
-    A statement that multiplies by one may run in the loop over the reduction that it depends on, as the factor can be
-    applied to the final sum instead; between the two it would have to wait for the end of the loop.
-    """
-    names = axis_names(func)
-    reduced = {b.body.buffer: {a for a, i in zip(names[b.name], b.iters, strict=True) if i.kind is IterKind.REDUCE}
-               for b in blocks(func.body)}  # fmt: skip
-    s = Schedule(func)
-    for b in blocks(func.body):
-        read = {a for x in loads(b.body.value) for a in reduced.get(x.buffer, ())}
-        is_internal = any(x == b.body.buffer for x in func.allocs)
-        if is_internal and not reduced[b.body.buffer] and read and read.isdisjoint(names[b.name]):
-            s.do("inline", b.name)
-    return s.func
-
-
 def _programs(
     tilings: Sequence[tuple[ChainTiling, float]], task: Task, machine: Machine
-) -> tuple[list[TiledChain], list[str]]:
+) -> tuple[list[ChainCandidate], list[str]]:
     """The trees of tilings with their times, best first, and why there is none for others."""
-    programs: list[TiledChain] = []
+    programs: list[ChainCandidate] = []
     refusals: list[str] = []
     for tiling, estimate in tilings:
         try:
@@ -175,11 +154,11 @@ def _programs(
         if time is None:
             refusals.append("the cost model has no time for its tree")
         else:
-            programs.append(TiledChain(tiling, tree, estimate, time))
+            programs.append(ChainCandidate(tiling, tree, estimate, time * machine.cost.chain_time_ratio))
     return _by_both_models(programs), refusals
 
 
-def _by_both_models(programs: Sequence[TiledChain]) -> list[TiledChain]:
+def _by_both_models(programs: Sequence[ChainCandidate]) -> list[ChainCandidate]:
     """The programs in the order of the sum of their ranks by both models.
 
     Each misses what the other sees: the search's model knows no registers, the model of trees underestimates small
@@ -193,7 +172,7 @@ def _by_both_models(programs: Sequence[TiledChain]) -> list[TiledChain]:
     return [programs[k] for k in sorted(range(len(programs)), key=lambda k: (ranks[k], k))]
 
 
-def _from_first_legal(programs: list[TiledChain], task: Task) -> tuple[tuple[TiledChain, ...], list[str]]:
+def _from_first_legal(programs: list[ChainCandidate], task: Task) -> tuple[tuple[ChainCandidate, ...], list[str]]:
     """The programs from the first one that can be lowered and verified on, and why the ones before can't."""
     refusals: list[str] = []
     for k, program in enumerate(programs[:MAX_LOWERINGS]):

@@ -147,7 +147,7 @@ def search(space: ChainSpace, settings: SearchSettings | None = None, measure: M
 
 def _random_population(space: ChainSpace, count: int, random: np.random.Generator) -> _Population:
     """Random candidates that fit the fast memory; all that do where they are too rare to be drawn."""
-    drawn = _Population(np.zeros(0, np.int64), np.zeros((0, len(space.shape)), np.int64))
+    drawn = _empty_population(space)
     for _ in range(MAX_DRAWS):
         more = _Population(
             random.integers(len(space.models), size=count),
@@ -160,13 +160,20 @@ def _random_population(space: ChainSpace, count: int, random: np.random.Generato
     return drawn.take(np.arange(min(count, len(drawn.positions)))) if len(drawn.positions) else _all_that_fit(space)
 
 
+def _empty_population(space: ChainSpace) -> _Population:
+    return _Population(np.zeros(0, np.int64), np.zeros((0, len(space.shape)), np.int64))
+
+
 def _all_that_fit(space: ChainSpace) -> _Population:
     return _concatenated(
         [
-            every.take(_fits(space, every))
-            for k in range(len(space.models))
-            for positions in all_positions(space.shape)
-            for every in [_Population(np.full(len(positions), k), positions)]
+            _empty_population(space),
+            *(
+                every.take(_fits(space, every))
+                for k in range(len(space.models))
+                for positions in all_positions(space.shape)
+                for every in [_Population(np.full(len(positions), k), positions)]
+            ),
         ]
     )
 
