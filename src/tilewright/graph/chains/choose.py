@@ -16,6 +16,11 @@ from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, Unit
 from tilewright.machine.model import Machine
 
+MIN_GAIN = 0.025
+"""The least share of the time that fusion is estimated to save. Of the 21 chains of MCFuser's paper, on two cores of
+Sapphire Rapids, those that are estimated to gain as much take 0.81 to 1.00 of the unfused time; one that is estimated
+to gain 2.2 % takes 1.19."""
+
 MIN_LINK_GAIN = 0.15
 """Links of which fusion saves at most this share of the time, by their intensity, are no candidates."""
 
@@ -233,7 +238,9 @@ def _objection(before: float | None, after: float | None) -> str:
     """What keeps a chain from being chosen, apart from better ones; empty where nothing does."""
     if before is None or after is None:
         return "there is no estimate"
-    return "it is not faster" if after >= before else ""
+    if after >= before:
+        return "it is not faster"
+    return f"it gains less than {MIN_GAIN:.1%}" if after > (1 - MIN_GAIN) * before else ""
 
 
 @dataclass(frozen=True, slots=True)
