@@ -8,8 +8,8 @@ from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import mean_time
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.exchange_register_tiles import best_by_sketch, exchange_register_tiles
 from tilewright.optimize.construct.local_search import LocalSearch, search_locally
-from tilewright.optimize.construct.register_tiles import best_by_sketch, exchange_register_tiles
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.tile.program import REGISTER, Sketch

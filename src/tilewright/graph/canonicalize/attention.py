@@ -26,7 +26,7 @@ from tilewright.expr.operations import select, unary
 from tilewright.expr.pattern import product_operands
 from tilewright.expr.traversal import free_vars, loads, replace_loads
 from tilewright.graph.canonicalize.attention_site import AttentionSite, attention_sites
-from tilewright.graph.canonicalize.def_use import DefUse, is_unit
+from tilewright.graph.canonicalize.def_use import DefUse
 from tilewright.graph.canonicalize.literal_factors import ONE, Factor, combined, scale_innermost, scaled
 from tilewright.graph.canonicalize.split_projections import split_projections
 from tilewright.graph.canonicalize.storage import StoredElement, role_order, split_places, stored_element
@@ -34,6 +34,7 @@ from tilewright.graph.inline_elementwise import inline_scalars
 from tilewright.graph.program import Program, Step, eliminate_dead_steps, step_outputs
 from tilewright.graph.read_through_views import read_through_views
 from tilewright.names import unique_name
+from tilewright.ops.definition import is_one
 
 
 def canonicalize_attention(program: Program) -> Program:
@@ -119,8 +120,8 @@ def _roles_of(site: AttentionSite, uses: DefUse) -> _Roles | None:
     of_scores: dict[Var, Expr] = {a.var: new[k] for k, a in enumerate(scores.axes)}
     of_scores[scores.reduce_axes[0].var] = depth.var
     of_mix: dict[Var, Expr] = {i: new[k] for k, i in enumerate(site.weights.indices[:-1]) if isinstance(i, Var)}
-    columns = [a for a in site.mix.axes if a.var not in of_mix and not is_unit(a.extent)]
-    if len(columns) != 1 or any(not isinstance(i, Var) and not is_unit(site.scores.axes[k].extent)
+    columns = [a for a in site.mix.axes if a.var not in of_mix and not is_one(a.extent)]
+    if len(columns) != 1 or any(not isinstance(i, Var) and not is_one(site.scores.axes[k].extent)
                                 for k, i in enumerate(site.weights.indices[:-1])):  # fmt: skip
         return None
     column = Axis(Var(f"i{len(axes)}"), columns[0].extent)
@@ -204,7 +205,7 @@ class _Emitter:
         body = scaled(Load(sums, index) * inverse, factor)
         target = site.result
         order = [of_mix[a.var] for a in site.mix.axes]
-        proper = [a.var for a in axes if not is_unit(a.extent)]
+        proper = [a.var for a in axes if not is_one(a.extent)]
         is_in_order = [i for i in order if isinstance(i, Var) and i in proper] == proper
         if is_in_order and sums.shape == target.output.shape:
             self.steps.append(Computation(target.output, axes, (), body, None, target.label))
@@ -261,7 +262,7 @@ class _Emitter:
         is_in_order = [r for r in order if r < inner] == sorted(r for r in order if r < inner) and all(
             r >= inner for r in order[len([r for r in order if r < inner]) :]
         )
-        is_whole = len([1 for n in stored.shape if not is_unit(n)]) == len(order)
+        is_whole = len([1 for n in stored.shape if not is_one(n)]) == len(order)
         if is_in_order and is_whole:
             return Load(stored, index), found.factor
         return self._copy(stored, index, roles, is_in_order), found.factor
@@ -271,7 +272,7 @@ class _Emitter:
         walked = [
             (next(roles[v] for v in free_vars(i) if v in roles), k)
             for k, (i, n) in enumerate(zip(index, stored.shape, strict=True))
-            if not is_unit(n) and free_vars(i) & roles.keys()
+            if not is_one(n) and free_vars(i) & roles.keys()
         ]  # fmt: skip
         dims = [k for _, k in (walked if keeps_order else sorted(walked))]
         axes = tuple(Axis(Var(f"i{n}"), stored.shape[k]) for n, k in enumerate(dims))

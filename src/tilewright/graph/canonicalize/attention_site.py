@@ -11,7 +11,8 @@ from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.pattern import is_sum_of_products, product_operands
 from tilewright.expr.traversal import loads
-from tilewright.graph.canonicalize.def_use import DefUse, is_own_element, is_unit
+from tilewright.graph.canonicalize.def_use import DefUse, is_own_element
+from tilewright.ops.definition import is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +234,12 @@ def _reduces_rows(c: Computation, source: Buffer, reducer: Reducer) -> bool:
     if c.reducer is not reducer or not isinstance(c.body, Load) or c.body.buffer != source or len(c.reduce_axes) != 1:
         return False
     index = (*(a.var for a in c.axes), c.reduce_axes[0].var)
-    outer = [(i, n) for i, n in zip(c.body.indices, source.shape, strict=True) if not is_unit(n)]
-    expected = [(a.var, a.extent) for a in (*c.axes, *c.reduce_axes) if not is_unit(a.extent)]
+    outer = [(i, n) for i, n in zip(c.body.indices, source.shape, strict=True) if not is_one(n)]
+    expected = [(a.var, a.extent) for a in (*c.axes, *c.reduce_axes) if not is_one(a.extent)]
     return [i for i, _ in outer] == [v for v, _ in expected] and c.body.indices[-1] is index[-1]
 
 
 def _is_row(x: Load, c: Computation) -> bool:
     """Whether a load is at the computation's own place without the last axis."""
-    index = [a.var for a in c.axes[:-1] if not is_unit(a.extent)]
-    return [i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not is_unit(n)] == index
+    index = [a.var for a in c.axes[:-1] if not is_one(a.extent)]
+    return [i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not is_one(n)] == index

@@ -6,9 +6,10 @@ from functools import cached_property
 
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
-from tilewright.expr.nodes import Buffer, Const, Expr, Load
+from tilewright.expr.nodes import Buffer, Expr, Load
 from tilewright.expr.traversal import loads, replace_loads
 from tilewright.graph.program import Program, Step, step_outputs
+from tilewright.ops.definition import is_one
 
 _MAX_COMPOSED = 16
 """Computations that are composed into one expression at most."""
@@ -89,10 +90,5 @@ def _inlined(producer: Computation, body: Expr) -> Expr:
 
 def is_own_element(x: Load, c: Computation) -> bool:
     """Whether a load is at the computation's own place, dimensions of size 1 aside."""
-    index = [a.var for a in c.axes if not is_unit(a.extent)]
-    return [i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not is_unit(n)] == index
-
-
-def is_unit(size: Expr) -> bool:
-    """Whether a size is the literal 1."""
-    return isinstance(size, Const) and size.value == 1
+    index = [a.var for a in c.axes if not is_one(a.extent)]
+    return [i for i, n in zip(x.indices, x.buffer.shape, strict=True) if not is_one(n)] == index

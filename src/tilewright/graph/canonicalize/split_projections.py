@@ -11,10 +11,11 @@ from tilewright.expr.computation import Axis, Computation, View
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.pattern import is_sum_of_products
 from tilewright.expr.traversal import free_vars, loads, replace_loads
-from tilewright.graph.canonicalize.def_use import DefUse, is_own_element, is_unit
+from tilewright.graph.canonicalize.def_use import DefUse, is_own_element
 from tilewright.graph.ir import Array
 from tilewright.graph.program import Program, Step
 from tilewright.names import unique_name
+from tilewright.ops.definition import is_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ def _as_view(c: Computation) -> Step:
     x = c.body
     if c.is_reduction or not isinstance(x, Load) or not is_own_element(x, c):
         return c
-    sizes = [[n for n in b.shape if not is_unit(n)] for b in (x.buffer, c.output)]
+    sizes = [[n for n in b.shape if not is_one(n)] for b in (x.buffer, c.output)]
     return View(c.output, x.buffer, c.label) if sizes[0] == sizes[1] else c
 
 

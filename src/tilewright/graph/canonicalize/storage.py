@@ -12,8 +12,9 @@ from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Axis, View
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.traversal import free_vars, has_loads
-from tilewright.graph.canonicalize.def_use import DefUse, is_unit
+from tilewright.graph.canonicalize.def_use import DefUse
 from tilewright.graph.canonicalize.literal_factors import ONE, Factor, combined, literal_factor
+from tilewright.ops.definition import is_one
 
 _MAX_STEPS = 32
 
@@ -187,7 +188,7 @@ def role_order(indices: Sequence[Expr], sizes: Sequence[Expr], roles: Mapping[Va
     order: list[int] = []
     for i, n in zip(indices, sizes, strict=True):
         used = free_vars(i) & roles.keys()
-        if is_unit(n) or not used:
+        if is_one(n) or not used:
             continue
         if len(used) > 1:
             return None

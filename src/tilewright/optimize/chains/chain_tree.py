@@ -31,7 +31,7 @@ from tilewright.optimize.chains.contraction_nests import (
     leaf_statement,
 )
 from tilewright.optimize.chains.expression import ChainTiling, axes_of
-from tilewright.optimize.chains.placement import (
+from tilewright.optimize.chains.stage_placement import (
     OnlineRole,
     Path,
     PlacedNest,

@@ -18,6 +18,7 @@ from tilewright.loops.ir import blocks
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
+from tilewright.optimize.construct.exchange_register_tiles import best_by_sketch, exchange_register_tiles
 from tilewright.optimize.construct.gensor import Annealing, WalkBatch, run_walks
 from tilewright.optimize.construct.local_search import (
     LocalSearch,
@@ -28,7 +29,6 @@ from tilewright.optimize.construct.local_search import (
 from tilewright.optimize.construct.lower_programs import lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
-from tilewright.optimize.construct.register_tiles import best_by_sketch, exchange_register_tiles
 from tilewright.optimize.construct.roller import GrowthPath, grow
 from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem
 from tilewright.optimize.construct.search_space import SearchSpace
