@@ -187,7 +187,7 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
                 {
                     "name": k.name,
                     "optimizer": k.optimizer,
-                    "steps": [str(step) for step in k.trace],
+                    "steps": [[str(step) for step in program.trace] for program in k.programs],
                     "text": show.schedules(compilation, k.name),
                 }
                 for k in chosen

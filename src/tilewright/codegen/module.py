@@ -12,21 +12,23 @@ from llvmlite import ir
 
 from tilewright.codegen.emit_kernel import emit_kernel
 from tilewright.codegen.emit_segment import emit_segment
+from tilewright.codegen.emit_variants import emit_variants
 from tilewright.codegen.llvm_types import I64, PTR, VOID
 from tilewright.codegen.segment import Segment
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
-from tilewright.loops.ir import For, Func, LoopKind, walk
+from tilewright.loops.ir import For, LoopKind, walk
+from tilewright.lower.kernel_variants import KernelCode, KernelVariants, programs_of
 from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.machine import Target
 
 
-def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Target) -> str:
+def emit_llvm(kernels: Sequence[KernelCode], segments: Sequence[Segment], target: Target) -> str:
     """The LLVM IR text of one module.
 
     Args:
-        kernels: loop-IR functions with distinct names; internal to the module where there are segments, otherwise
-            exported as `void name(void *params..., int64 symbols..., int64 threads)`.
+        kernels: loop-IR functions, or kernels of several, with distinct names; internal to the module where there are
+            segments, otherwise exported as `void name(void *params..., int64 symbols..., int64 threads)`.
         segments: native segments that call them; either all of them record timestamps or none.
         target: what the code runs on.
 
@@ -43,7 +45,10 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
         name = kernel.name if segments else f"{kernel.name}.kernel"
-        functions[kernel.name] = emit_kernel(teams, lower_kernel(kernel, target), target, name, stamped)
+        if isinstance(kernel, KernelVariants):
+            functions[kernel.name] = emit_variants(teams, kernel, target, name, stamped)
+        else:
+            functions[kernel.name] = emit_kernel(teams, lower_kernel(kernel, target), target, name, stamped)
         if not segments:
             _emit_exported_kernel(teams, functions[kernel.name], kernel)
     shared = frozenset(kernel.name for kernel in kernels if has_parallel_loop(kernel))
@@ -52,12 +57,13 @@ def emit_llvm(kernels: Sequence[Func], segments: Sequence[Segment], target: Targ
     return str(module)
 
 
-def has_parallel_loop(func: Func) -> bool:
-    """Whether a function has parallel loops."""
-    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(func.body))
+def has_parallel_loop(kernel: KernelCode) -> bool:
+    """Whether a program of a kernel has parallel loops."""
+    loops = (s for func in programs_of(kernel) for s, _ in walk(func.body))
+    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s in loops)
 
 
-def _emit_exported_kernel(teams: TeamEmitter, kernel: ir.Function, func: Func) -> None:
+def _emit_exported_kernel(teams: TeamEmitter, kernel: ir.Function, func: KernelCode) -> None:
     """The kernel for callers outside of the module, with the number of threads instead of the team."""
     kinds = [argument.type for argument in kernel.args[:-1]]
     function = ir.Function(teams.module, ir.FunctionType(VOID, [*kinds, I64]), func.name)

@@ -139,6 +139,11 @@ def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) 
     samples, so that a relative gain counts alike at small and at large shapes."""
     if not problem.samples:
         return program_times(problem, sketch, sizes, machine).total
+    return geomean_over_samples(sample_times(problem, sketch, sizes, machine), machine.cost)
+
+
+def sample_times(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Numbers:
+    """Nanoseconds of candidates at a problem's samples [sample, candidate]."""
     total = np.empty((len(problem.samples), len(sizes)))
     for samples in group_by_regime(problem, sketch, machine):
         # all shapes in one batch: formulas cost as much for few candidates as for many
@@ -147,7 +152,7 @@ def mean_time(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) 
         shape_sizes = cover_reductions(family, np.tile(sizes, (len(samples), 1, 1)))
         times = _family_times(family, sketch, shape_sizes, machine)
         total[samples] = times.total.reshape(len(samples), -1)
-    return geomean_over_samples(total, machine.cost)
+    return total
 
 
 def geomean_over_samples(total: Numbers, cost: CostParameters) -> Numbers:

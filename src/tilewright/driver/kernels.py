@@ -15,16 +15,29 @@ from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk
-from tilewright.lower.prepack_constants import prepack_constants
+from tilewright.lower.kernel_variants import KernelCode, merge_programs, programs_of
+from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
 from tilewright.machine.model import Machine
 from tilewright.optimize.constructions import Constructions
-from tilewright.optimize.interface import FALLBACK, optimizer_named
+from tilewright.optimize.interface import FALLBACK, ScheduledPrograms, optimizer_named, scheduled
 from tilewright.optimize.kernel_task import LoweredKernel, TaskContext, lower_kernel
 from tilewright.optimize.task import Task, renamed_samples
-from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import Trace
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.verify.verifier import verify
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledProgram:
+    """One program of a kernel.
+
+    Attributes:
+        trace: the schedule steps of the optimizer.
+        scheduled: the scheduled loops, with the packing of constants.
+    """
+
+    trace: Trace
+    scheduled: Func
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,12 +47,11 @@ class CompiledKernel:
     Attributes:
         name: a C identifier.
         origin: the untransformed loops.
-        trace: the schedule steps of the optimizer.
         optimizer: name of the optimizer that scheduled it.
-        scheduled: the scheduled loops, with the packing of constants.
+        programs: one, or several, of which one runs at every call.
         func: the loops that become native code.
         prepacked: the computations of compile time; their outputs are parameters of `func` by name.
-        scratch: parameters of `func` that are workspace.
+        scratch: per program the parameters of `func` that are workspace.
         constants: parameters of `origin` whose data is known at compile time.
         fusion: how the computations of `origin` are fused.
         parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
@@ -48,12 +60,11 @@ class CompiledKernel:
 
     name: str
     origin: Func
-    trace: Trace
     optimizer: str
-    scheduled: Func
-    func: Func
+    programs: tuple[CompiledProgram, ...]
+    func: KernelCode
     prepacked: tuple[Computation, ...]
-    scratch: tuple[Buffer, ...]
+    scratch: tuple[tuple[Buffer, ...], ...]
     constants: frozenset[str]
     fusion: Fusion
     parallel_grains: Expr | None
@@ -85,9 +96,12 @@ class BoundKernel:
         return None if grains is None else substitute(grains, self.sizes)
 
     @property
-    def scratch(self) -> tuple[Buffer, ...]:
-        """The function's workspace buffers with shapes over the program's symbols."""
-        return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
+    def scratch(self) -> tuple[tuple[Buffer, ...], ...]:
+        """The workspace buffers of every program of the function, with shapes over the program's symbols."""
+        return tuple(
+            tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in buffers)
+            for buffers in self.compiled.scratch
+        )
 
 
 BoundUnit = BoundKernel | View | Fallback
@@ -168,59 +182,71 @@ def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
 def _compile_kernel(task: Task, machine: Machine, constructions: Constructions, label: str) -> CompiledKernel:
     origin, constants = task.func, task.constants
     preferred, fallback = constructions.optimizer_of(task).name, optimizer_named(FALLBACK)
-    attempts = {preferred: constructions.schedule} | ({} if preferred == FALLBACK else {FALLBACK: fallback.optimize})
+    attempts: dict[str, Callable[[Task], ScheduledPrograms | None]] = {preferred: constructions.schedule_programs}
+    if preferred != FALLBACK:
+        attempts[FALLBACK] = lambda t: scheduled(fallback.optimize(t))
     where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
-    for optimizer, make_schedule in attempts.items():
+    for optimizer, make_programs in attempts.items():
         try:
-            schedule = schedule_for_threads(make_schedule, task, machine)
-            if schedule is None:
+            programs = schedule_for_threads(make_programs, task, machine)
+            if programs is None:
                 continue
-            verify(schedule.func)
-            prepacked = prepack_constants(schedule.func, constants)
-            if prepacked.func != schedule.func:
-                verify(prepacked.func)
+            prepacked = [_verified_program(s.func, constants) for s in programs.schedules]
         except (ScheduleError, VerifyError) as error:
             raise InternalError(f"optimizer {optimizer!r} made an illegal program: {error}", where=where) from error
+        merged = merge_programs(origin.name, prepacked, programs.selector, origin.symbols)
         return CompiledKernel(
             origin.name,
             origin,
-            schedule.trace,
             optimizer,
-            schedule.func,
-            prepacked.func,
-            prepacked.prepacked,
-            prepacked.scratch,
+            tuple(CompiledProgram(s.trace, s.func) for s in programs.schedules),
+            merged.code,
+            merged.prepacked,
+            merged.scratch,
             constants,
             task.fusion,
-            _parallel_grains(origin, prepacked.func, machine),
+            _parallel_grains(origin, merged.code, machine),
             task.samples,
         )
     raise InternalError("no optimizer applies", where=where)
 
 
+def _verified_program(func: Func, constants: frozenset[str]) -> PrepackedKernel:
+    """A scheduled function with its constants prepacked, verified before and after.
+
+    Raises:
+        VerifyError: it is not safe.
+    """
+    verify(func)
+    prepacked = prepack_constants(func, constants)
+    if prepacked.func != func:
+        verify(prepacked.func)
+    return prepacked
+
+
 def schedule_for_threads(
-    make_schedule: Callable[[Task], Schedule | None], task: Task, machine: Machine
-) -> Schedule | None:
-    """The schedule for a task, without parallel loops where threads pay at no size (`cost.parallel_grains`).
+    make_programs: Callable[[Task], ScheduledPrograms | None], task: Task, machine: Machine
+) -> ScheduledPrograms | None:
+    """The programs for a task, without parallel loops where threads pay at no size (`cost.parallel_grains`).
 
     Loops that turn out scalar take longer than vectorised ones, so they may pay for threads where those do not.
     """
     serial = replace(task, threads=1)
     if not threads_may_pay(task.func, machine, vectorized=False):
-        return make_schedule(serial)
+        return make_programs(serial)
     if not threads_may_pay(task.func, machine, vectorized=True):
-        schedule = make_schedule(serial)
-        if schedule is None or _is_vectorized(schedule.func):
-            return schedule
-    return make_schedule(task)
+        programs = make_programs(serial)
+        if programs is None or all(_is_vectorized(s.func) for s in programs.schedules):
+            return programs
+    return make_programs(task)
 
 
 def _is_vectorized(func: Func) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.VECTORIZED for s, _ in walk(func.body))
 
 
-def _parallel_grains(origin: Func, scheduled: Func, machine: Machine) -> Expr | None:
-    kinds = {s.kind for s, _ in walk(scheduled.body) if isinstance(s, For)}
+def _parallel_grains(origin: Func, code: KernelCode, machine: Machine) -> Expr | None:
+    kinds = {s.kind for func in programs_of(code) for s, _ in walk(func.body) if isinstance(s, For)}
     return parallel_grains(origin, machine, LoopKind.VECTORIZED in kinds) if LoopKind.PARALLEL in kinds else None
 
 

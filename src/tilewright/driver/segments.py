@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, zip_longest
 from math import prod
 from operator import mul
 from typing import Any
@@ -18,7 +18,9 @@ from tilewright.driver.regions import NativeRegion, NativeUnit
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import InternalError
 from tilewright.expr.computation import View
+from tilewright.expr.dtype import uint8
 from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.operations import maximum
 from tilewright.expr.printer import show
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.buffer_location import (
@@ -31,6 +33,7 @@ from tilewright.graph.buffer_location import (
 from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, plan_memory
 from tilewright.graph.program import Program
 from tilewright.loops.private_memory import THREADS, workspace_of
+from tilewright.lower.kernel_variants import programs_of
 from tilewright.lower.prepack_constants import evaluate_prepacked
 from tilewright.runtime import manifest as m
 from tilewright.verify.index_overflow import overflow_candidates
@@ -123,10 +126,8 @@ def _plan_region_memory(region: NativeRegion, scratch: Sequence[Mapping[str, Buf
 
 def _index_bounds(region: NativeRegion) -> tuple[Expr, ...]:
     """Upper bounds of the numbers in a region's kernels, where they may overflow."""
-    kernels = [(u.compiled.func, u.symbols) for u in region.units if isinstance(u, BoundKernel)]
-    bounds = (
-        e for func, sizes in kernels for e in overflow_candidates(func, dict(zip(func.symbols, sizes, strict=True)))
-    )
+    kernels = [u for u in region.units if isinstance(u, BoundKernel)]
+    bounds = (e for u in kernels for func in programs_of(u.compiled.func) for e in overflow_candidates(func, _sizes(u)))
     return tuple(dict.fromkeys(bounds))
 
 
@@ -199,12 +200,28 @@ def _iteration_counts(region: NativeRegion) -> list[Expr]:
     return [count // (MAX_SIZE_VALUE // MAX_BUFFER_BYTES) for count in counts]
 
 
+def _sizes(unit: BoundKernel) -> Mapping[Var, Expr]:
+    """The values of the symbols of a kernel's function over the program's."""
+    return dict(zip(unit.compiled.func.symbols, unit.symbols, strict=True))
+
+
 def _scratch_buffers(index: int, unit: NativeUnit) -> dict[str, Buffer]:
-    """A kernel's own workspace, by the name of its parameter: a private buffer has a slice per thread."""
+    """A kernel's own workspace, by the name of its parameter: a private buffer has a slice per thread.
+
+    Of several programs one runs at a time: those at the same position in each share a buffer that holds the largest.
+    """
     if isinstance(unit, View):
         return {}
-    func = unit.compiled.func
-    return {b.name: workspace_of(func, b, THREADS).renamed(f"{b.name}@{index}") for b in unit.scratch}
+    programs = zip(programs_of(unit.compiled.func), unit.scratch, strict=True)
+    needed = [[(b.name, workspace_of(func, b, THREADS)) for b in buffers] for func, buffers in programs]
+    result: dict[str, Buffer] = {}
+    for position in zip_longest(*needed):
+        alike = [x for x in position if x is not None]
+        name, buffer = alike[0]
+        if len(alike) > 1:
+            buffer = Buffer(name, (reduce(maximum, (b.size * b.dtype.bytes for _, b in alike)),), uint8)
+        result |= dict.fromkeys((n for n, _ in alike), buffer.renamed(f"{name}@{index}"))
+    return result
 
 
 def _group_accesses(group: Sequence[tuple[NativeUnit, Mapping[str, Buffer]]]) -> list[KernelAccess | View]:
@@ -235,7 +252,8 @@ def _unit_access(unit: NativeUnit, scratch: Mapping[str, Buffer]) -> KernelAcces
     arguments = unit.arguments
     reads = [arguments[p.name] for p in unit.compiled.func.params if p.name in arguments]
     writes = {b.name for b in unit.kernel.writes}
-    return KernelAccess(tuple(b for b in reads if b.name not in writes), unit.kernel.writes, tuple(scratch.values()))
+    own = tuple(dict.fromkeys(scratch.values()))
+    return KernelAccess(tuple(b for b in reads if b.name not in writes), unit.kernel.writes, own)
 
 
 def _raw_constants(region: NativeRegion, program: Program) -> dict[str, Buffer]:

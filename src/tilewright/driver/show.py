@@ -23,6 +23,7 @@ from tilewright.graph.buffer_location import (
 from tilewright.graph.program import Fallback
 from tilewright.loops.printer import show, show_symbol
 from tilewright.loops.private_memory import is_private, literal_bytes, slice_bytes
+from tilewright.lower.kernel_variants import programs_of
 from tilewright.lower.lower_kernel import lower_kernel
 
 _MAX_VALUE_LENGTH = 60
@@ -105,15 +106,17 @@ def schedules(compilation: Compilation, name: str | None = None) -> str:
     """The trace of every function, or of one, and its scheduled loops."""
     parts: list[str] = []
     for k in _select_kernels(compilation, name):
-        steps = "".join(f"#   {step}\n" for step in k.trace)
-        parts.append(f"# {k.name} by {k.optimizer}:\n{steps}{show(k.scheduled)}")
+        for number, program in enumerate(k.programs, 1):
+            which = f", program {number} of {len(k.programs)}" if len(k.programs) > 1 else ""
+            steps = "".join(f"#   {step}\n" for step in program.trace)
+            parts.append(f"# {k.name} by {k.optimizer}{which}:\n{steps}{show(program.scheduled)}")
     return "\n".join(parts)
 
 
 def lowered_loops(compilation: Compilation, name: str | None = None) -> str:
     """The loops that code is generated from, of every function, or of one."""
     kernels = _select_kernels(compilation, name)
-    return "\n".join(show(lower_kernel(k.func, compilation.target).func) for k in kernels)
+    return "\n".join(show(lower_kernel(f, compilation.target).func) for k in kernels for f in programs_of(k.func))
 
 
 def _select_kernels(compilation: Compilation, name: str | None) -> Iterable[CompiledKernel]:
@@ -141,14 +144,16 @@ def memory(compilation: Compilation) -> str:
 def _private_lines(compilation: Compilation) -> Iterator[str]:
     """What kernels keep per thread: on the stack, and in slices of the workspace."""
     for k in compilation.kernels:
-        on_stack = literal_bytes(k.func)
-        if on_stack:
-            yield f"{k.name}: {sum(on_stack.values())} bytes per thread on the stack: {', '.join(on_stack)}"
-        slices = [b for b in k.scratch if is_private(b)]
-        if slices:
-            total = reduce(add, map(slice_bytes, slices))
-            names = ", ".join(b.name for b in slices)
-            yield f"{k.name}: {_bytes_text(total)} per thread in the workspace: {names}"
+        for number, (func, scratch) in enumerate(zip(programs_of(k.func), k.scratch, strict=True), 1):
+            name = f"{k.name}, program {number}" if len(k.programs) > 1 else k.name
+            on_stack = literal_bytes(func)
+            if on_stack:
+                yield f"{name}: {sum(on_stack.values())} bytes per thread on the stack: {', '.join(on_stack)}"
+            slices = [b for b in scratch if is_private(b)]
+            if slices:
+                total = reduce(add, map(slice_bytes, slices))
+                names = ", ".join(b.name for b in slices)
+                yield f"{name}: {_bytes_text(total)} per thread in the workspace: {names}"
 
 
 def _bytes_text(e: Expr) -> str:

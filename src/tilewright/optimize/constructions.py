@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from tilewright.graph.fusion import FusionPattern
-from tilewright.optimize.interface import Optimizer
+from tilewright.optimize.interface import Optimizer, ScheduledPrograms, scheduled
 from tilewright.optimize.task import Task
-from tilewright.schedule.schedule import Schedule
 
 
 class Construction(Protocol):
@@ -46,8 +45,8 @@ class ConstructingOptimizer(Optimizer, Protocol[C]):
         """The best programs; None where the optimizer does not apply to the task."""
         ...
 
-    def schedule(self, construction: C | None, task: Task) -> Schedule | None:
-        """The schedule of the best program that can be lowered; None where there is none."""
+    def schedule_programs(self, construction: C | None, task: Task) -> ScheduledPrograms | None:
+        """The schedules of the variants, or of the best program that can be lowered; None where there is none."""
         ...
 
 
@@ -96,8 +95,8 @@ class Constructions:
         construction = self._construct(optimizer, task)
         return construction.nanoseconds[0] if construction is not None and construction.nanoseconds else None
 
-    def schedule(self, task: Task) -> Schedule | None:
-        """The schedule of a task, named as the task is; None where the optimizer does not apply.
+    def schedule_programs(self, task: Task) -> ScheduledPrograms | None:
+        """The programs of a task, named as the task is; None where the optimizer does not apply.
 
         Args:
             task: one with the names of its `representative`.
@@ -105,9 +104,9 @@ class Constructions:
         optimizer = self.optimizer_of(task)
         if not isinstance(optimizer, ConstructingOptimizer):
             self.constructed += 1
-            return optimizer.optimize(task)
+            return scheduled(optimizer.optimize(task))
         self.reused += _key(task) in self._known
-        return optimizer.schedule(self._construct(optimizer, task), task)
+        return optimizer.schedule_programs(self._construct(optimizer, task), task)
 
     def _construct(self, optimizer: ConstructingOptimizer[C], task: Task) -> C | None:
         if _key(task) not in self._known:

@@ -1,9 +1,11 @@
 """The interface of optimizers: from a kernel's untransformed loops to a schedule, or None where one does not apply."""
 
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, runtime_checkable
 
 from tilewright.errors import OptionError
+from tilewright.expr.nodes import Expr
 from tilewright.machine.model import Machine
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
@@ -20,6 +22,24 @@ class Optimizer(Protocol):
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule for a task, or None where the optimizer does not apply to it."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledPrograms:
+    """What an optimizer made of a task.
+
+    Attributes:
+        schedules: of one program, or of several, of which one runs at every call.
+        selector: the index of the one that runs, over the symbols of the task's function; None for a single one.
+    """
+
+    schedules: tuple[Schedule, ...]
+    selector: Expr | None = None
+
+
+def scheduled(schedule: Schedule | None) -> ScheduledPrograms | None:
+    """A single program."""
+    return None if schedule is None else ScheduledPrograms((schedule,))
 
 
 @runtime_checkable

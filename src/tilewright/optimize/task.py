@@ -23,7 +23,7 @@ from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.tile.shape_samples import ShapeSamples
 
-IDENTITY_VERSION = 1
+IDENTITY_VERSION = 2
 """Version of the canonical form: hashes of different versions differ."""
 
 
@@ -92,7 +92,11 @@ def _encode_samples(samples: ShapeSamples, form: CanonicalForm) -> dict[str, Any
     def sizes(shape: Mapping[Var, int]) -> dict[str, int]:
         return {new.name: shape[old] for old, new in pairs}
 
-    return {"representative": sizes(samples.representative), "shapes": [sizes(s) for s in samples.shapes]}
+    return {
+        "representative": sizes(samples.representative),
+        "shapes": [sizes(s) for s in samples.shapes],
+        "grid": [sizes(s) for s in samples.grid],
+    }
 
 
 def renamed_samples(samples: ShapeSamples, task: Task, equal: Task) -> ShapeSamples:
@@ -105,4 +109,5 @@ def _rename(samples: ShapeSamples, renamed: Mapping[Var, Var]) -> ShapeSamples:
     def sizes(shape: Mapping[Var, int]) -> dict[Var, int]:
         return {new: shape[old] for old, new in renamed.items()}
 
-    return ShapeSamples(sizes(samples.representative), tuple(sizes(s) for s in samples.shapes))
+    shapes, grid = (tuple(sizes(s) for s in x) for x in (samples.shapes, samples.grid))
+    return ShapeSamples(sizes(samples.representative), shapes, grid)

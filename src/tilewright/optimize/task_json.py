@@ -3,7 +3,7 @@
     {"format": "tilewright-task", "version": 1,
      "func": "func kernel(a0: float32[64], out: float32[64]):\n    ...", "constants": ["a0"],
      "fusion": {"pattern": "reduction", "outer_rank": 1, "stages": [["register reduction", null]]},
-     "samples": {"representative": {"n0": 24}, "shapes": [{"n0": 3}, {"n0": 24}]}, "threads": null,
+     "samples": {"representative": {"n0": 24}, "shapes": [{"n0": 3}, {"n0": 24}], "grid": []}, "threads": null,
      "target": "x86-64-v4"}
 
 The loops travel as text. The reader trusts nothing: it reports every problem, and the verifier accepts the loops before
@@ -167,19 +167,24 @@ class _Reader(DocumentReader):
     def _parse_samples(self, data: Any, func: Func) -> ShapeSamples | None:
         if data is None:
             return None
-        if not isinstance(data, dict) or set(data) != {"representative", "shapes"}:
-            self.report(
-                "samples", f"expected null or an object with `representative` and `shapes`, got {abbreviate(data)}"
-            )
+        if not isinstance(data, dict) or set(data) != {"representative", "shapes", "grid"}:
+            what = "expected null or an object with `representative`, `shapes` and `grid`"
+            self.report("samples", f"{what}, got {abbreviate(data)}")
             return None
         fields: dict[str, Any] = data
-        shapes: Any = fields["shapes"]
-        if not isinstance(shapes, list) or not shapes:
-            self.report("samples, shapes", f"expected a list of shapes, got {abbreviate(shapes)}")
+        shapes, grid = (self._parse_shapes(fields[name], func, name) for name in ("shapes", "grid"))
+        if not shapes:
             return None
-        listed: list[Any] = shapes
-        read = [self._parse_sizes(s, func, f"samples, shape {k}") for k, s in enumerate(listed)]
-        return ShapeSamples(self._parse_sizes(fields["representative"], func, "samples, representative"), tuple(read))
+        return ShapeSamples(
+            self._parse_sizes(fields["representative"], func, "samples, representative"), shapes, grid or ()
+        )
+
+    def _parse_shapes(self, data: Any, func: Func, name: str) -> tuple[Mapping[Var, int], ...] | None:
+        if not isinstance(data, list) or (not data and name == "shapes"):
+            self.report(f"samples, {name}", f"expected a list of shapes, got {abbreviate(data)}")
+            return None
+        listed: list[Any] = data
+        return tuple(self._parse_sizes(s, func, f"samples, {name}, shape {k}") for k, s in enumerate(listed))
 
     def _parse_sizes(self, data: Any, func: Func, where: str) -> Mapping[Var, int]:
         names = [v.name for v in func.symbols]

@@ -37,7 +37,7 @@ def pack_stages(program: TileProgram, statement: str) -> dict[int, Pack]:
         if dim is None:
             name = program.problem.axes[axis].name
             raise ScheduleError(f"{operand.buffer!r} can't be packed along {name}", where="tile program")
-        stages[k] = Pack(statement, copy_name(program, k), operand.buffer, dim, _panel_width(program, k, axis))
+        stages[k] = Pack(statement, copy_name(program, k), operand.buffer, dim, panel_width(program, k, axis))
     return stages
 
 
@@ -46,7 +46,7 @@ def copy_name(program: TileProgram, operand: int) -> str:
     return f"{program.problem.operands[operand].buffer}.pack{operand}"
 
 
-def _panel_width(program: TileProgram, operand: int, axis: int) -> int:
+def panel_width(program: TileProgram, operand: int, axis: int) -> int:
     """Points of an axis in a panel: those of a register tile, or of one cache line.
 
     Panels of one line are for operands from beyond L2, where whole lines fill a register tile. The tile then reads

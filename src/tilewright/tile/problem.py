@@ -5,7 +5,7 @@ tiles are arithmetic on arrays. Kernels with an access that is not affine (a gat
 optimizers schedule them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -111,8 +111,20 @@ def extract_problem(func: Func, constants: frozenset[str], samples: ShapeSamples
     problem = _problem_at(func, constants, shapes.representative)
     if problem is None or all(a.is_static for a in problem.axes):
         return problem
-    sampled = [_problem_at(func, constants, s) for s in shapes.shapes]
+    sampled = problems_at(func, constants, shapes.shapes)
     return replace(problem, samples=tuple(p for p in sampled if p is not None))
+
+
+def problems_at(
+    func: Func, constants: frozenset[str], shapes: Sequence[Mapping[Var, int]]
+) -> tuple[Problem | None, ...]:
+    """The problems of a kernel at shapes of its symbols, without samples; None where it has none.
+
+    Args:
+        func, constants: as for `extract_problem`.
+        shapes: values of all symbols.
+    """
+    return tuple(_problem_at(func, constants, s) for s in shapes)
 
 
 def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int]) -> Problem | None:

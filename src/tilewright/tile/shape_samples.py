@@ -32,6 +32,13 @@ MAX_DOWNSAMPLING = 1024
 QUANTILES = (0.05, 0.45, 0.95)
 """Positions of the small, middle and large sample in a symbol's range, on a logarithmic scale."""
 
+GRID_STEPS = 12
+"""Logarithmic steps of the grid over a range."""
+
+SMALLEST_SIZES = 8
+"""Values at the low end of a single symbol's range that are all in the grid: as many as rows of a register tile, below
+which tiles of other heights serve."""
+
 MAX_SAMPLE_VOLUME = 1 << 20
 """Largest product of all symbols' sizes in a sample, unless the product of their minima is larger."""
 
@@ -46,17 +53,19 @@ class ShapeSamples:
     Attributes:
         representative: the sizes for which programs are chosen.
         shapes: the sizes at which they are compared.
+        grid: the sizes at which the programs of one kernel are compared with each other, which are more.
     """
 
     representative: Mapping[Var, int]
     shapes: tuple[Mapping[Var, int], ...]
+    grid: tuple[Mapping[Var, int], ...] = ()
 
     @staticmethod
     def of(symbols: Sequence[Var], ranges: Ranges | None = None) -> "ShapeSamples":
         """Samples of symbols; `ranges` replace the ranges of some."""
         assumed = ranges or {}
         representative = _clamp_volume({v: representative_size(v, assumed) for v in symbols}, assumed)
-        return ShapeSamples(representative, sample_shapes(symbols, assumed))
+        return ShapeSamples(representative, sample_shapes(symbols, assumed), grid_shapes(symbols, assumed))
 
     def mapped(self, values: Mapping[Var, Expr]) -> "ShapeSamples":
         """Samples of other symbols, whose values are expressions over these; distinct, and at least one element."""
@@ -64,8 +73,10 @@ class ShapeSamples:
         def at(sizes: Mapping[Var, int]) -> Mapping[Var, int]:
             return {v: max(1, v.lo or 0, value_of(e, sizes)) for v, e in values.items()}
 
-        distinct = {tuple(sizes.items()): sizes for sizes in map(at, self.shapes)}
-        return ShapeSamples(at(self.representative), tuple(distinct.values()))
+        def distinct(shapes: Iterable[Mapping[Var, int]]) -> tuple[Mapping[Var, int], ...]:
+            return tuple({tuple(sizes.items()): sizes for sizes in map(at, shapes)}.values())
+
+        return ShapeSamples(at(self.representative), distinct(self.shapes), distinct(self.grid))
 
 
 def ranges_from_divisions(symbols: Sequence[Var], sizes: Iterable[Expr]) -> Ranges:
@@ -127,6 +138,27 @@ def sample_shapes(symbols: Sequence[Var], ranges: Ranges | None = None) -> tuple
         }
         shapes[tuple(rounded.items())] = None
     return tuple(dict(s) for s in shapes)
+
+
+def grid_shapes(symbols: Sequence[Var], ranges: Ranges | None = None) -> tuple[Mapping[Var, int], ...]:
+    """Distinct sizes of symbols over their ranges, denser than `sample_shapes`.
+
+    A single symbol has its smallest values, where every row counts, and logarithmic steps up to its largest. Several
+    take logarithmic steps together, and then one of them at an end of its range while the others are in the middle.
+    """
+    assumed = ranges or {}
+    spans = {v: _range(v, assumed) for v in symbols}
+    steps = [k / (GRID_STEPS - 1) for k in range(GRID_STEPS)]
+    points = [{v: _quantile_size(spans[v], q) for v in symbols} for q in steps]
+    if len(symbols) == 1:
+        ((v, (low, high)),) = spans.items()
+        points += [{v: n} for n in range(low, min(high, low + SMALLEST_SIZES - 1) + 1)]
+    else:
+        middle = {v: _quantile_size(spans[v], 0.5) for v in symbols}
+        points += [middle | {v: n} for v in symbols for n in spans[v]]
+    clamped = (_clamp_volume(p, assumed) for p in points)
+    distinct = {tuple(p.values()): p for p in clamped}
+    return tuple(distinct[key] for key in sorted(distinct))
 
 
 def value_of(size: Expr, sizes: Mapping[Var, int]) -> int:

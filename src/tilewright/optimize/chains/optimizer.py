@@ -18,6 +18,7 @@ from tilewright.optimize.chains.extract_chain import extract_chain
 from tilewright.optimize.chains.problem import Chain
 from tilewright.optimize.chains.pruning import ChainSpace, PruningCounts, Variant
 from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
+from tilewright.optimize.interface import ScheduledPrograms, scheduled
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
@@ -112,8 +113,11 @@ class ChainOptimizer:
         refusal = "" if programs else next(iter((*refusals, *more)), none)
         return replace(construction, programs=programs, estimated=found.estimated, refusal=refusal)
 
-    def schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
+    def schedule_programs(self, construction: ChainConstruction | None, task: Task) -> ScheduledPrograms | None:
         """The schedule of the best program; None where there is none."""
+        return scheduled(self._schedule(construction, task))
+
+    def _schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
         if construction is None or not construction.programs:
             return None
         best = construction.programs[0]
@@ -124,7 +128,7 @@ class ChainOptimizer:
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return self.schedule(self.construct(task), task)
+        return self._schedule(self.construct(task), task)
 
 
 def _check_types(task: Task) -> None:

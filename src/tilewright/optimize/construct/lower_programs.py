@@ -49,6 +49,16 @@ def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Ma
     return LoweringResult(None, tuple(refused))
 
 
+def lower_all(programs: Sequence[KernelProgram], task: Task, machine: Machine) -> tuple[Schedule, ...] | None:
+    """Lowers the programs that serve a kernel's sizes together; None where one of them is refused, and its reason is
+    logged."""
+    try:
+        return tuple(_lower_program(p, task, machine) for p in programs)
+    except ScheduleError as error:
+        _log.info("%s: a variant can't be lowered, one program serves all sizes: %s", task.func.name, error)
+        return None
+
+
 def _lower_program(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
     if isinstance(program, RowwiseProgram):
         is_parallel = task.threads != 1 and is_rowwise_parallel_profitable(program, machine)

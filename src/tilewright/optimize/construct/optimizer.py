@@ -26,7 +26,7 @@ from tilewright.optimize.construct.local_search import (
     search_locally,
     search_locally_from_each,
 )
-from tilewright.optimize.construct.lower_programs import lower_first_legal
+from tilewright.optimize.construct.lower_programs import lower_all, lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.roller import GrowthPath, grow
@@ -34,7 +34,8 @@ from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.construct.trajectory import Trajectory
-from tilewright.optimize.interface import Task
+from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
+from tilewright.optimize.interface import ScheduledPrograms, Task, scheduled
 from tilewright.optimize.select_axes import select_axes
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
@@ -73,6 +74,7 @@ class ConstructionResult:
         paths: greedy growth per sketch.
         walk_batches: walks per sketch.
         searches: local searches from the best recorded states and from the ends of greedy growth.
+        variants: the programs that serve the ranges of its sizes together; None where the best one serves all.
     """
 
     programs: tuple[KernelProgram, ...]
@@ -80,6 +82,7 @@ class ConstructionResult:
     paths: tuple[GrowthPath, ...]
     walk_batches: tuple[WalkBatch, ...] = ()
     searches: tuple[LocalSearch, ...] = ()
+    variants: ProgramVariants | None = None
 
     def without_search(self) -> "ConstructionResult":
         """The programs and their times alone."""
@@ -202,13 +205,19 @@ class _Constructor(ABC):
     def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
         """The best programs of a tile problem."""
 
-    def schedule(self, construction: ConstructionResult | None, task: Task) -> Schedule | None:
-        """The schedule of the best program that can be lowered; None without one."""
-        return best_schedule(construction, task, self.machine)
+    def schedule_programs(self, construction: ConstructionResult | None, task: Task) -> ScheduledPrograms | None:
+        """The schedules of the variants where all can be lowered, else of the best program that can; None without
+        one."""
+        variants = None if construction is None else construction.variants
+        if variants is not None:
+            schedules = lower_all(variants.programs, task, self.machine or machine_for(task.target))
+            if schedules is not None:
+                return ScheduledPrograms(schedules, variants.selector)
+        return scheduled(best_schedule(construction, task, self.machine))
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return self.schedule(self.construct(task), task)
+        return best_schedule(self.construct(task), task, self.machine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +241,12 @@ class Gensor(_Constructor):
     Attributes:
         annealing: parameters of the walks.
         seed: of the random numbers.
+        max_variants: the largest number of programs of a kernel whose sizes are symbols.
     """
 
     annealing: Annealing = DEFAULT_ANNEALING
     seed: int = 0
+    max_variants: int = DEFAULT_MAX_VARIANTS
     name: str = "gensor"
 
     def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
@@ -264,7 +275,12 @@ class Gensor(_Constructor):
             searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_CONTINUED_SEARCHES)]
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
-        return _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
+        result = _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
+        if result is None or not isinstance(result.programs[0], TileProgram):
+            return result
+        states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
+        states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
+        return replace(result, variants=choose_variants(problem, states, task, machine, self.max_variants))
 
 
 def problem_for(task: Task) -> Problem | None:

@@ -1,0 +1,67 @@
+"""Emission of a kernel of several programs: a function that calls the one that its sizes select."""
+
+from llvmlite import ir
+
+from tilewright.codegen.emit_expr import ExprEmitter
+from tilewright.codegen.emit_kernel import emit_kernel
+from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
+from tilewright.codegen.llvm_types import I64
+from tilewright.codegen.thread_team import TeamEmitter
+from tilewright.errors import InternalError
+from tilewright.expr.nodes import Buffer
+from tilewright.lower.kernel_variants import KernelVariants
+from tilewright.lower.lower_kernel import lower_kernel
+from tilewright.machine import Target
+
+
+def emit_variants(
+    teams: TeamEmitter, kernel: KernelVariants, target: Target, name: str, timestamped: bool = False
+) -> ir.Function:
+    """Adds a kernel of several programs to an LLVM module; arguments as of `emit_kernel`.
+
+    Raises:
+        InternalError: a program is malformed.
+        TargetError: a loop is bound to a GPU axis.
+    """
+    programs = [
+        emit_kernel(teams, lower_kernel(func, target), target, f"{name}.v{k}", timestamped)
+        for k, func in enumerate(kernel.programs)
+    ]
+    # the team, and the record of timestamps
+    last = list(programs[0].function_type.args)[len(kernel.programs[0].params) + len(kernel.programs[0].symbols) :]
+    pointer = programs[0].function_type.args[0]
+    kinds = [*[pointer] * len(kernel.params), *[I64] * len(kernel.symbols), *last]
+    function = ir.Function(teams.module, ir.FunctionType(programs[0].function_type.return_type, kinds), name)
+    function.linkage = "internal"
+    for attribute in ("nounwind", "noinline"):
+        function.attributes.add(attribute)
+    buffers, sizes, others = _named_arguments(function, kernel)
+    builder, scope = ir.IRBuilder(function.append_basic_block("entry")), EmitScope(DependencyAnalysis())
+    for symbol in kernel.symbols:
+        scope.bind(symbol, sizes[symbol.name])
+    index = ExprEmitter(builder, scope, target, _reject_buffer).value(kernel.selector)
+    blocks = [function.append_basic_block(f"program{k}") for k in range(len(programs))]
+    choice = builder.switch(index, blocks[0])
+    for k, (program, func, names) in enumerate(zip(programs, kernel.programs, kernel.arguments, strict=True)):
+        if k:
+            choice.add_case(I64(k), blocks[k])
+        builder.position_at_end(blocks[k])
+        builder.call(program, [*(buffers[n] for n in names), *(sizes[v.name] for v in func.symbols), *others])
+        builder.ret_void()
+    return function
+
+
+def _named_arguments(
+    function: ir.Function, kernel: KernelVariants
+) -> tuple[dict[str, ir.Value], dict[str, ir.Value], list[ir.Value]]:
+    """The arguments of a function: buffers and sizes by name, then the others."""
+    arguments: list[ir.Value] = list(function.args)
+    buffers = dict(zip((p.name for p in kernel.params), arguments, strict=False))
+    sizes = dict(zip((v.name for v in kernel.symbols), arguments[len(buffers) :], strict=False))
+    for name, argument in zip((*buffers, *sizes), function.args, strict=False):
+        argument.name = name
+    return buffers, sizes, arguments[len(buffers) + len(sizes) :]
+
+
+def _reject_buffer(buffer: Buffer) -> ir.Value:
+    raise InternalError(f"the choice of a program reads buffer {buffer.name!r}")
