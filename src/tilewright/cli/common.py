@@ -42,8 +42,13 @@ class Result:
     optional: bool = True
 
 
-def add_compile_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of every verb that compiles."""
+def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "--variants") -> None:
+    """Adds the options of every verb that compiles.
+
+    Args:
+        parser: receives them.
+        variants_flag: the flag of the number of programs per kernel.
+    """
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
         "--shape",
@@ -90,6 +95,15 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         help="how chains of matrix products become single kernels where roller or gensor estimate that it is faster:"
         " by MCFuser's space of loops (default), by Chimera's, or not at all",
     )
+    group.add_argument(
+        variants_flag,
+        dest="max_variants",
+        type=int,
+        default=None,
+        metavar="N",
+        help="programs of a kernel whose sizes are dynamic, at most (default: 8): the sizes of a call decide which"
+        " one runs",
+    )
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
@@ -103,8 +117,11 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse", "plan")
+_COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse", "max_variants", "plan")
 """Flags that have no effect on a model that is compiled already."""
+
+_FLAG_NAMES = {"max_variants": "variants"}
+"""What flags are called where their values have another name."""
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
@@ -118,6 +135,7 @@ def compile_options(options: argparse.Namespace) -> CompileOptions:
         exact=options.exact,
         winograd=options.winograd,
         fusion=options.fuse,
+        variants=options.max_variants,
     )
 
 
@@ -209,7 +227,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
     if is_compiled(options.file):
         ignored = [name for name in _COMPILE_OPTIONS if getattr(options, name)]
         if ignored:
-            flags = ", ".join(f"--{name}" for name in ignored)
+            flags = ", ".join(f"--{_FLAG_NAMES.get(name, name)}" for name in ignored)
             what = f"{flags} {'has' if len(ignored) == 1 else 'have'} no effect on a model that is compiled already"
             raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
         return load(options.file, options.threads)
@@ -246,14 +264,15 @@ def build_text(build: BuildSpec) -> str:
     """The build choices in a line.
 
     For example "optimizer gensor (seed 0), machine zen5 (shipped, sha256 0123456789abcdef), convolutions safe, fusion
-    mcfuser".
+    mcfuser, at most 8 variants".
     """
     seed = "" if build.seed is None else f" (seed {build.seed})"
     m = build.machine
     machine = "" if m is None else f", machine {m.name} ({m.origin}, sha256 {m.sha256[:16]})"
     convolutions = "" if build.convolutions == "direct" else f", convolutions {build.convolutions}"
     fusion = "" if build.fusion == "unfused" else f", fusion {build.fusion}"
-    return f"optimizer {build.optimizer}{seed}{machine}{convolutions}{fusion}"
+    variants = "" if build.variants == 1 else f", at most {build.variants} variants"
+    return f"optimizer {build.optimizer}{seed}{machine}{convolutions}{fusion}{variants}"
 
 
 def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

@@ -39,6 +39,7 @@ LEVELS = (
     "lowered",
     "construction",
     "cost",
+    "variants",
     "llvm",
     "asm",
     "memory",
@@ -77,6 +78,11 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         action="store_true",
         help="what every level and resource takes, by the cost model of gensor and roller",
     )
+    levels.add_argument(
+        "--variants",
+        action="store_true",
+        help="the programs of kernels whose sizes are dynamic, and which sizes get which",
+    )
     levels.add_argument("--lowered", action="store_true", help="the loops that code is generated from")
     levels.add_argument("--llvm", action="store_true", help="LLVM IR")
     levels.add_argument("--asm", action="store_true", help="machine code as assembly")
@@ -84,7 +90,8 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--kernel", metavar="NAME", help="only this function (loops to cost)")
     levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction, cost)")
     levels.add_argument("--svg", type=Path, metavar="FILE", help="draw the states of one kernel's construction")
-    add_compile_options(parser)
+    # --variants shows them here
+    add_compile_options(parser, variants_flag="--max-variants")
     return parser
 
 
@@ -100,7 +107,7 @@ def execute(options: argparse.Namespace) -> Result:
     from tilewright.driver.compile import make_compilation
     from tilewright.frontend.onnx import load_onnx
     from tilewright.graph.layouts.plan_json import to_data
-    from tilewright.report import construction, cost, fusion
+    from tilewright.report import construction, cost, fusion, variants
 
     if options.node is not None:
         # before the work of compiling
@@ -111,7 +118,7 @@ def execute(options: argparse.Namespace) -> Result:
     _check_kernel(compilation, options.kernel)
     constructions = (
         construction.constructions(compilation, options.node, options.kernel)
-        if options.construction or options.cost
+        if options.construction or options.cost or options.variants
         else ()
     )
     costs = tuple(cost.kernel_cost(c) for c in constructions) if options.cost else ()
@@ -128,6 +135,7 @@ def execute(options: argparse.Namespace) -> Result:
         "lowered": lambda: show.lowered_loops(compilation, options.kernel),
         "construction": lambda: construction.text(constructions),
         "cost": lambda: cost.text(costs),
+        "variants": lambda: variants.text(constructions),
         "llvm": compilation.llvm,
         "asm": compilation.assembly,
         "memory": lambda: show.memory(compilation),
@@ -145,6 +153,8 @@ def execute(options: argparse.Namespace) -> Result:
         data["construction"] = [construction.data(c) for c in constructions]
     if options.cost:
         data["cost"] = [cost.data(c) for c in costs]
+    if options.variants:
+        data["variants"] = [variants.data(c) for c in constructions]
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
 
 

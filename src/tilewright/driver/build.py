@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import TypeVar
 
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
@@ -11,6 +12,8 @@ from tilewright.machine.model import Machine
 from tilewright.machine.shipped import generic_machine
 from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.chains.pruning import Variant
+from tilewright.optimize.construct.optimizer import Gensor
+from tilewright.optimize.construct.variants import MAX_VARIANTS
 from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
 from tilewright.runtime.manifest import BuildSpec, MachineSpec
 from tilewright.version import __version__
@@ -71,7 +74,8 @@ class Build:
         seed = self.optimizer.seed if isinstance(self.optimizer, Seeded) else None
         choice = self.machine
         machine = None if choice is None else MachineSpec(choice.machine.name, str(choice.origin), choice.sha256)
-        return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions, self.fusion)
+        variants = self.optimizer.max_variants if isinstance(self.optimizer, Gensor) else 1
+        return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions, self.fusion, variants)
 
 
 def make_build(options: CompileOptions, target: Target, has_layouts: bool) -> Build:
@@ -90,15 +94,35 @@ def make_build(options: CompileOptions, target: Target, has_layouts: bool) -> Bu
     optimizer = optimizer_named(options.optimizer or DEFAULT)
     if isinstance(optimizer, MachineOptimizer):
         machine = choose_machine(options.machine, target)
-        build = Build(optimizer.for_machine(machine.for_target(target)), machine)
+        build = Build(_with_variants(optimizer, options.variants).for_machine(machine.for_target(target)), machine)
     elif options.machine is not None:
         what = f"the optimizer {optimizer.name!r} reads no description of a machine, so this one would have no effect"
         raise OptionError(what, where="machine", hint="leave it out, or choose the optimizer gensor or roller")
     else:
-        build = Build(optimizer, None)
+        build = Build(_with_variants(optimizer, options.variants), None)
     return replace(
         build, convolutions=_conv_algorithm(options, build, has_layouts), fusion=_fusion(options, build, has_layouts)
     )
+
+
+SomeOptimizer = TypeVar("SomeOptimizer", bound=Optimizer)
+
+
+def _with_variants(optimizer: SomeOptimizer, variants: int | None) -> SomeOptimizer:
+    """The optimizer with at most so many programs per kernel.
+
+    Raises:
+        OptionError: it is no number of programs, or the optimizer makes one program of every kernel.
+    """
+    if variants is None:
+        return optimizer
+    if type(variants) is not int or not 1 <= variants <= MAX_VARIANTS:
+        hint = "1 makes one program serve all sizes"
+        raise OptionError(f"expected 1 to {MAX_VARIANTS}, got {variants!r}", where="variants", hint=hint)
+    if not isinstance(optimizer, Gensor):
+        what = f"the optimizer {optimizer.name!r} makes one program of every kernel, so this has no effect"
+        raise OptionError(what, where="variants", hint="leave it out, or choose the optimizer gensor")
+    return replace(optimizer, max_variants=variants)
 
 
 def _fusion(options: CompileOptions, build: Build, has_layouts: bool) -> str:

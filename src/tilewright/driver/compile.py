@@ -77,6 +77,7 @@ def compile_model(
     exact: bool = False,
     winograd: str | None = None,
     fusion: str | None = None,
+    variants: int | None = None,
 ) -> Executable:
     """Compiles a model.
 
@@ -101,6 +102,8 @@ def compile_model(
         fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
             "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
             keeps a kernel for every product.
+        variants: the largest number of programs of a kernel whose sizes are dynamic, 8 by default: the sizes of a call
+            decide which of them runs. 1 makes one program serve all sizes.
 
     Returns:
         An executable; calling it needs a machine with the target's features. On such a machine it is ready for its
@@ -117,7 +120,7 @@ def compile_model(
     """
     options = CompileOptions(
         shapes=shapes, target=target, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact,
-        winograd=winograd, fusion=fusion,
+        winograd=winograd, fusion=fusion, variants=variants,
     )  # fmt: skip
     return compile_with_options(model, options, threads, progress)
 

@@ -31,6 +31,7 @@ class CompileOptions:
         exact: whether convolutions are always computed directly, never by Winograd.
         winograd: "safe" or "fast", the error growth that Winograd may have; None for the default.
         fusion: "mcfuser", "chimera" or "unfused", how chains of contractions are fused; None for the default.
+        variants: the largest number of programs of a kernel whose sizes are dynamic; None for the default.
     """
 
     shapes: "Mapping[str, ShapeOption] | None" = None
@@ -41,3 +42,4 @@ class CompileOptions:
     exact: bool = False
     winograd: str | None = None
     fusion: str | None = None
+    variants: int | None = None

@@ -166,9 +166,9 @@ class InferenceSession:
             sess_options: `SessionOptions`, ONNX Runtime's own or ours; only the number of threads counts.
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
-            kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact`, `winograd` and `fusion` go to
-                `tilewright.compile`, and so does `progress`, which a model that is compiled already never calls; those
-                of ONNX Runtime have no effect.
+            kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact`, `winograd`, `fusion` and `variants`
+                go to `tilewright.compile`, and so does `progress`, which a model that is compiled already never calls;
+                those of ONNX Runtime have no effect.
 
         Raises:
             TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, and for

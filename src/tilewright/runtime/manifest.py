@@ -161,6 +161,7 @@ class BuildSpec:
         machine: description that the optimizer used; None where it uses none.
         convolutions: permitted algorithms: "direct", or "safe" or "fast" minimal filtering.
         fusion: how chains of contractions were fused: "mcfuser", "chimera" or "unfused".
+        variants: the largest number of programs of a kernel.
     """
 
     version: str
@@ -169,6 +170,7 @@ class BuildSpec:
     machine: MachineSpec | None = None
     convolutions: str = "direct"
     fusion: str = "unfused"
+    variants: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,6 +147,8 @@ def _parse_build(value: object, where: str) -> BuildSpec | None:
         convolutions=text(obj, "convolutions", where),
         # artifacts that were made before chains were fused do not say that theirs are not
         fusion=text(obj, "fusion", where) if "fusion" in obj else "unfused",
+        # older kernels have one program
+        variants=integer(obj, "variants", where, lo=1) if "variants" in obj else 1,
     )
 
 

@@ -70,7 +70,7 @@ class ConstructionResult:
 
     Attributes:
         programs: the best programs, best first.
-        nanoseconds: their times by the cost model.
+        nanoseconds: their times by the cost model; the first is that of the variants where there are some.
         paths: greedy growth per sketch.
         walk_batches: walks per sketch.
         searches: local searches from the best recorded states and from the ends of greedy growth.
@@ -280,7 +280,11 @@ class Gensor(_Constructor):
             return result
         states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
         states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
-        return replace(result, variants=choose_variants(problem, states, task, machine, self.max_variants))
+        variants = choose_variants(problem, states, task, machine, self.max_variants)
+        if variants is None:
+            return result
+        first, *others = result.nanoseconds
+        return replace(result, variants=variants, nanoseconds=(first / variants.gain, *others))
 
 
 def problem_for(task: Task) -> Problem | None:

@@ -33,7 +33,10 @@ from tilewright.tile.program import REGISTER, Sizes, Sketch, TileProgram
 from tilewright.tile.shape_samples import value_of
 
 DEFAULT_MAX_VARIANTS = 8
-"""Programs of a kernel at most."""
+"""Programs of a kernel at most, where nothing else is said."""
+
+MAX_VARIANTS = 64
+"""The most programs that may be asked for."""
 
 COARSE_STEP = 3
 """Every so many shapes of the grid all programs are compared, at the others only the best of these."""
@@ -66,6 +69,7 @@ class ProgramVariants:
         shapes: the shapes at which programs were compared.
         choices: the program at each of them.
         regrets: its time there, as a multiple of that of the best program for this shape.
+        single: the same of the one program that is best for all shapes together.
     """
 
     programs: tuple[TileProgram, ...]
@@ -73,6 +77,12 @@ class ProgramVariants:
     shapes: tuple[Mapping[Var, int], ...]
     choices: tuple[int, ...]
     regrets: tuple[float, ...]
+    single: tuple[float, ...]
+
+    @property
+    def gain(self) -> float:
+        """By which factor the variants are faster than the single program, in the geometric mean over the shapes."""
+        return float(np.exp(np.mean(np.log(self.single) - np.log(self.regrets))))
 
 
 def choose_variants(
@@ -110,7 +120,9 @@ def choose_variants(
     selector = _selector(decision, used)
     choices = tuple(value_of(selector, shape) for shape in shapes)
     ratios = (float(regrets[used[v], k]) for k, v in enumerate(choices))
-    return ProgramVariants(tuple(programs), selector, tuple(shapes), choices, tuple(ratios))
+    single = min((g.times / best for g in groups), key=lambda x: float((x**REGRET_POWER).mean(axis=1).min()))
+    single = single[int((single**REGRET_POWER).mean(axis=1).argmin())]
+    return ProgramVariants(tuple(programs), selector, shapes, choices, tuple(ratios), tuple(map(float, single)))
 
 
 @dataclass(frozen=True, slots=True)
