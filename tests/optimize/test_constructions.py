@@ -42,9 +42,11 @@ def test_equal_tasks_are_constructed_once():
     same = constructions.representative(second)
     assert same is first
     named = replace(same, func=replace(same.func, name="k0_conv"))
-    schedule = constructions.schedule(named)
+    programs = constructions.schedule_programs(named)
     assert (constructions.constructed, constructions.reused) == (1, 1)
-    assert schedule is not None
+    assert programs is not None
+    (schedule,) = programs.schedules
+    assert programs.selector is None
     assert schedule.func.name == "k0_conv"
     verify(schedule.func)
     assert schedule.trace == Roller(MACHINE).optimize(named).trace
@@ -53,7 +55,7 @@ def test_equal_tasks_are_constructed_once():
 def test_schedules_without_an_estimate_are_constructions():
     constructions = Constructions(Roller(MACHINE))
     first, _ = tasks()
-    assert constructions.schedule(first) is not None
+    assert constructions.schedule_programs(first) is not None
     assert (constructions.constructed, constructions.reused) == (1, 0)
 
 
@@ -64,6 +66,6 @@ def test_optimizers_that_do_not_estimate_are_asked_for_schedules_only():
     first, _ = tasks()
     assert constructions.estimate(first) is None
     assert constructions.constructed == 0
-    assert constructions.schedule(first) is not None
+    assert constructions.schedule_programs(first) is not None
     assert (constructions.constructed, constructions.reused) == (1, 0)
     assert constructions.representative(first) is first

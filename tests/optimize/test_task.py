@@ -41,7 +41,7 @@ KERNEL = (
     "            block out(v_i0: n0 = i0, v_i1: 8 = i1):\n"
     "                out[v_i0, v_i1] = a0[v_i0, v_i1] * a1[v_i1]\n"
 )
-SAMPLES = {"representative": {"n0": 8}, "shapes": [{"n0": 1}, {"n0": 60}]}
+SAMPLES = {"representative": {"n0": 8}, "shapes": [{"n0": 1}, {"n0": 60}], "grid": [{"n0": 3}]}
 FUSION = {"pattern": "element-wise", "outer_rank": 2, "stages": [["element-wise", None]]}
 STORED: dict[str, Any] = {
     "format": "tilewright-task", "version": 1, "func": KERNEL, "constants": ["a1"], "fusion": FUSION,
@@ -72,7 +72,10 @@ def test_hashes_do_not_depend_on_names(program: Program, rng: random.Random) -> 
     assert one.samples is not None
     renamed = ShapeSamples(
         {symbols[v]: n for v, n in one.samples.representative.items()},
-        tuple({symbols[v]: n for v, n in shape.items()} for shape in one.samples.shapes),
+        *(
+            tuple({symbols[v]: n for v, n in shape.items()} for shape in shapes)
+            for shapes in (one.samples.shapes, one.samples.grid)
+        ),
     )
     other = Task(func, frozenset(), one.target, fusion, renamed, 2)
     assert other.hash == one.hash
@@ -83,10 +86,12 @@ def test_hashes_do_not_depend_on_names(program: Program, rng: random.Random) -> 
 def test_hash_depends_on_everything_but_the_target() -> None:
     task = task_json.decode(STORED)
     (n,) = task.func.symbols
+    assert task.samples is not None
     others = [
         task_json.decode({**STORED, "func": KERNEL.replace("1..64", "1..63")}),
         replace(task, constants=frozenset({"a0"})),
         replace(task, samples=ShapeSamples({n: 8}, ({n: 1},))),
+        replace(task, samples=replace(task.samples, grid=())),
         replace(task, samples=None),
         replace(task, threads=1),
         replace(task, fusion=replace(task.fusion, outer_rank=1)),
@@ -100,7 +105,7 @@ def test_hash_depends_on_everything_but_the_target() -> None:
 
 def test_hash_is_pinned() -> None:
     """Records and caches refer to it; a change of the canonical form needs a new `IDENTITY_VERSION`."""
-    assert task_json.decode(STORED).hash == "c54df2ad68f1a506694888db818a36be003e7dad9e1b92bab8903816c8d8ae17"
+    assert task_json.decode(STORED).hash == "e8f077e222dbcb3311d743038decdc49279cd8da5351a59d3effb6627fd9f6ac"
 
 
 CONSTRUCT = f"""
@@ -152,9 +157,13 @@ def problems_of(data: object) -> list[str]:
         ("constants", "a1", "constants: expected a list of names, got 'a1'"),
         ("constants", ["b"], "constants: there is no parameter 'b'"),
         ("constants", [["b"]], "constants: there is no parameter ['b']"),
-        ("samples", 3, "samples: expected null or an object with `representative` and `shapes`, got 3"),
+        ("samples", 3, "samples: expected null or an object with `representative`, `shapes` and `grid`, got 3"),
         ("samples", {**SAMPLES, "shapes": []}, "samples, shapes: expected a list of shapes, got []"),
-        ("samples", {**SAMPLES, "shapes": [{"n1": 1}]}, "samples, shape 0: expected sizes of n0, got {'n1': 1}"),
+        ("samples", {**SAMPLES, "shapes": [{"n1": 1}]},
+         "samples, shapes, shape 0: expected sizes of n0, got {'n1': 1}"),
+        ("samples", {**SAMPLES, "grid": 5}, "samples, grid: expected a list of shapes, got 5"),
+        ("samples", {**SAMPLES, "grid": [{"n0": 0}]},
+         "samples, grid, shape 0: expected a size within 1..281474976710656 for 'n0', got 0"),
         ("samples", {**SAMPLES, "representative": {"n0": True}},
          "samples, representative: expected a size within 1..281474976710656 for 'n0', got True"),
         ("threads", 0, "threads: expected null or a number within 1..65536, got 0"),

@@ -4,8 +4,8 @@ which sizes.
 One program for all sizes is a compromise: tiles of 8 rows are wasted on a matrix of 3, lanes along a row of pixels on
 a picture of 4x4. The programs that construction has met are compared on a grid of shapes by the cost model. Variants
 are chosen greedily for the smallest regret over the grid, the ratio of their time to that of the best program for each
-shape (Vortex compares the candidates of its library by its analyser in the same way, section 4 of its paper). Which
-shape gets which is a decision tree over the kernel's sizes, which native code evaluates at every call.
+shape. Which one runs is decided in native code at every call, by the cheapest estimate for its sizes
+(`run_time_cost.py`), as Vortex chooses among the candidates of its library.
 
 Variants read a packed constant in one layout, so a model holds every weight once.
 """
@@ -13,24 +13,20 @@ Variants read a packed constant in one layout, so a model holds every weight onc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import isqrt
-from operator import mul
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.analytical import sample_times
 from tilewright.cost.footprint import Numbers
-from tilewright.expr.nodes import Const, Expr, Var, const
-from tilewright.expr.operations import select
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import blocks
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.run_time_cost import run_time_cost, select_cheapest
 from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
 from tilewright.tile.problem import Problem, problems_at
 from tilewright.tile.program import REGISTER, Sizes, Sketch, TileProgram
-from tilewright.tile.shape_samples import value_of
 
 DEFAULT_MAX_VARIANTS = 8
 """Programs of a kernel at most, where nothing else is said."""
@@ -48,10 +44,7 @@ REGRET_POWER = 2
 """Exponent of the power mean of regrets over shapes: between their mean and the worst."""
 
 MIN_GAIN = 0.02
-"""The least part of its regret by which one more variant, or one more comparison, must reduce it."""
-
-MAX_DEPTH = 3
-"""Comparisons in a row that decide which variant runs."""
+"""The least part of the regret by which one more variant must reduce it."""
 
 States = tuple[Sketch, Sizes]
 """A sketch with the sizes [candidate, level, axis] of its programs."""
@@ -110,19 +103,23 @@ def choose_variants(
     chosen_by_group = [_choose(g.times / best, count) for g in groups]
     group, (chosen, _) = min(zip(groups, chosen_by_group, strict=True), key=lambda x: _power_mean(x[1][1]))
     regrets = (group.times / best)[chosen]
-    features = _features(task)
-    values = np.array([[value_of(f, shape) for f in features] for shape in shapes])
-    decision = _split(_Comparisons(features, values, regrets), np.arange(len(shapes)), MAX_DEPTH)
-    used = [k for k in range(len(chosen)) if k in _leaves(decision)]
+    programs = [TileProgram.of(problem, *group.programs[k]) for k in chosen]
+    costs = [run_time_cost(p, problems, machine) for p in programs]
+    extents = np.array([p.extents for p in problems]).T
+    choices = np.argmin([c.values(extents) for c in costs], axis=0)
+    used = [k for k in range(len(chosen)) if k in choices]
     if len(used) < 2:
         return None
-    programs = (TileProgram.of(problem, *group.programs[chosen[k]]) for k in used)
-    selector = _selector(decision, used)
-    choices = tuple(value_of(selector, shape) for shape in shapes)
-    ratios = (float(regrets[used[v], k]) for k, v in enumerate(choices))
-    single = min((g.times / best for g in groups), key=lambda x: float((x**REGRET_POWER).mean(axis=1).min()))
-    single = single[int((single**REGRET_POWER).mean(axis=1).argmin())]
-    return ProgramVariants(tuple(programs), selector, shapes, choices, tuple(ratios), tuple(map(float, single)))
+    axes = _axis_extents(task)
+    selector = select_cheapest([costs[k] for k in used], axes)
+    positions = tuple(used.index(int(k)) for k in choices)
+    regrets = (group.times / best)[chosen][choices, np.arange(len(shapes))]
+    singles = np.concatenate([g.times / best for g in groups])
+    single = singles[(singles**REGRET_POWER).mean(axis=1).argmin()]
+    if _power_mean(regrets) > _power_mean(single) * (1 - MIN_GAIN):
+        return None
+    ratios = (tuple(map(float, x)) for x in (regrets, single))
+    return ProgramVariants(tuple(programs[k] for k in used), selector, shapes, positions, *ratios)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,78 +187,7 @@ def _choose(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
     return chosen, together
 
 
-def _features(task: Task) -> tuple[Expr, ...]:
-    """The sizes that the decision may depend on: extents of the main block that are not static, and their product."""
+def _axis_extents(task: Task) -> tuple[Expr, ...]:
+    """The extents of the axes of the task's problem."""
     main = next((b for b in blocks(task.func.body) if b.init is not None), blocks(task.func.body)[-1])
-    extents = tuple(dict.fromkeys(i.extent for i in main.iters if not isinstance(i.extent, Const)))
-    symbols = tuple(v for v in task.func.symbols if any(v in free_vars(e) for e in extents))
-    product = () if len(extents) < 2 else (reduce(mul, extents),)
-    return tuple(dict.fromkeys((*extents, *symbols, *product)))
-
-
-@dataclass(frozen=True, slots=True)
-class _Comparisons:
-    """What decides between variants.
-
-    Attributes:
-        features: sizes that may be compared.
-        values: of the features [shape, feature].
-        regrets: of the variants [variant, shape].
-    """
-
-    features: tuple[Expr, ...]
-    values: Positions
-    regrets: Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class _Split:
-    """A comparison: sizes up to a limit are decided by one branch, larger ones by the other."""
-
-    feature: Expr
-    limit: int
-    then: "_Decision"
-    otherwise: "_Decision"
-
-
-_Decision = _Split | int
-"""A decision tree; its leaves are positions of variants."""
-
-
-def _split(over: _Comparisons, shapes: Positions, depth: int) -> _Decision:
-    """The decision for some of the shapes, by at most `depth` comparisons in a row."""
-    powers = over.regrets[:, shapes] ** REGRET_POWER
-    leaf = int(powers.sum(axis=1).argmin())
-    best = float(powers[leaf].sum()) * (1 - MIN_GAIN) ** REGRET_POWER
-    place: tuple[int, int] | None = None
-    for f in range(len(over.features)) if depth else ():
-        order = np.argsort(over.values[shapes, f], kind="stable")
-        ordered, below = over.values[shapes[order], f], np.cumsum(powers[:, order], axis=1)
-        for k in np.flatnonzero(ordered[1:] > ordered[:-1]):
-            score = float(below[:, k].min() + (below[:, -1] - below[:, k]).min())
-            if score < best:
-                best, place = score, (f, _limit(int(ordered[k]), int(ordered[k + 1])))
-    if place is None:
-        return leaf
-    f, limit = place
-    is_below = over.values[shapes, f] <= limit
-    then, otherwise = (_split(over, shapes[x], depth - 1) for x in (is_below, ~is_below))
-    return then if then == otherwise else _Split(over.features[f], limit, then, otherwise)
-
-
-def _limit(below: int, above: int) -> int:
-    """The largest size on the lower side of a boundary between two shapes: tiles that fit the lower one are wasted
-    beyond it, so the boundary is close to it, unless the two are far apart."""
-    return below if above <= below + below // 4 + 2 else isqrt(below * above)
-
-
-def _leaves(decision: _Decision) -> set[int]:
-    return {decision} if isinstance(decision, int) else _leaves(decision.then) | _leaves(decision.otherwise)
-
-
-def _selector(decision: _Decision, used: Sequence[int]) -> Expr:
-    """A decision as an expression whose value is a position among the used variants."""
-    if isinstance(decision, int):
-        return const(used.index(decision))
-    then, otherwise = (_selector(x, used) for x in (decision.then, decision.otherwise))
-    return select(decision.feature <= decision.limit, then, otherwise)
+    return tuple(i.extent for i in main.iters)

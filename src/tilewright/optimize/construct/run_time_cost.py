@@ -1,0 +1,146 @@
+"""Estimates of programs that are evaluated at run time: the time of a program as a linear form of counts of its tiles.
+
+The cost model takes milliseconds; a call has none to spare. At given sizes a program executes so many whole register
+tiles, tiles of its remainder and single rows, which are integer arithmetic, and its time is close to linear in them.
+The coefficients are fitted to the cost model's times on one thread at shapes of the kernel's range. Threads share the
+tasks of a program, so its time on all of them is that of the tasks of the busiest one, with fork and join. So the lower
+levels are estimated ahead of time and the upper ones from the actual sizes, as in Vortex' hybrid analyser (section
+4.3).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewright.cost.analytical import sample_times
+from tilewright.cost.footprint import Numbers
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import ceildiv, minimum
+from tilewright.machine.model import Machine
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import L2, REGISTER, TileProgram, remainder_tile_heights
+
+COEFFICIENT_BITS = 14
+"""Bits of the largest coefficient: products with counts of tiles stay far below the limits of int64 for all sizes whose
+buffers fit an address space."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimeCost:
+    """The time of a program as a linear form on one thread, and from it the time on all.
+
+    Attributes:
+        program: the program.
+        coefficients: nanoseconds of a call, then per count of `tile_counts`.
+        cores: threads that share its tasks.
+        fork_join: nanoseconds of fork and join.
+    """
+
+    program: TileProgram
+    coefficients: tuple[float, ...]
+    cores: int
+    fork_join: float
+
+    def values(self, extents: npt.NDArray[np.int64]) -> Numbers:
+        """Nanoseconds at extents [axis, shape]."""
+        serial = _design(self.program, extents) @ np.array(self.coefficients)
+        tasks = np.asarray(task_count(self.program, list(extents)), np.float64)
+        parallel = serial / tasks * np.ceil(tasks / self.cores) + self.fork_join
+        return np.minimum(serial, parallel) if self.cores > 1 else serial
+
+    def expression(self, extents: Sequence[Expr], scale: float) -> Expr:
+        """The time in units of 1 / `scale` nanoseconds over the kernel's symbols."""
+        terms = zip((const(1), *tile_counts(self.program, extents)), self.coefficients, strict=True)
+        serial = reduce(lambda a, b: a + b, [count * round(c * scale) for count, c in terms])
+        if self.cores == 1:
+            return serial
+        tasks = task_count(self.program, extents)
+        return minimum(serial, serial // tasks * ceildiv(tasks, self.cores) + round(self.fork_join * scale))
+
+
+def run_time_cost(program: TileProgram, problems: Sequence[Problem], machine: Machine) -> RunTimeCost:
+    """The linear form that is closest to the cost model, relative to its times.
+
+    Args:
+        program: the program.
+        problems: its problem at the shapes to fit at.
+        machine: the machine.
+    """
+    at_shapes = replace(problems[0], samples=tuple(problems))
+    one_core = replace(machine, cores=1)
+    times = sample_times(at_shapes, program.sketch, program.array[None], one_core)[:, 0] + machine.cost.call_ns
+    design = _design(program, np.array([p.extents for p in problems]).T) / times[:, None]
+    kept = np.arange(design.shape[1])
+    while True:
+        fitted = np.linalg.lstsq(design[:, kept], np.ones(len(times)), rcond=None)[0]
+        if (fitted >= 0).all():
+            break
+        # a negative coefficient stands for another one that is too large
+        kept = np.delete(kept, int(fitted.argmin()))
+    coefficients = np.zeros(design.shape[1])
+    coefficients[kept] = fitted
+    return RunTimeCost(program, tuple(map(float, coefficients)), machine.cores, machine.sync_us * 1e3)
+
+
+def select_cheapest(costs: Sequence[RunTimeCost], extents: Sequence[Expr]) -> Expr:
+    """The index of the cheapest program, an int64 expression.
+
+    Args:
+        costs: of the programs.
+        extents: the axes' extents over the kernel's symbols.
+    """
+    scale = (1 << COEFFICIENT_BITS) / max(c for x in costs for c in x.coefficients)
+    # the position in the lowest digit: the minimum names the program
+    ranked = [x.expression(extents, scale) * len(costs) + k for k, x in enumerate(costs)]
+    return reduce(minimum, ranked) % len(costs)
+
+
+def tile_counts(program: TileProgram, extents: Sequence[Any]) -> list[Any]:
+    """Whole register tiles, tiles of the remainder and single rows that a program executes, and how often the loop over
+    them starts, apart from factors that do not depend on the sizes.
+
+    Args:
+        program: the program.
+        extents: per axis an expression, or an array over shapes.
+    """
+    outer: Any = 1
+    rows: tuple[Any, int] | None = None
+    register = program.sizes[REGISTER]
+    for k, axis in enumerate(program.problem.axes):
+        if axis.is_static:
+            continue
+        if axis.is_reduction or (register[k] == 1 and k != program.sketch.lane):
+            outer = extents[k] * outer
+        elif k == program.sketch.lane:
+            outer = (extents[k] + (register[k] - 1)) // register[k] * outer
+        else:
+            rows = extents[k], register[k]
+    if rows is None:
+        return [outer]
+    extent, height = rows
+    below = remainder_tile_heights(height)[0]
+    rest = extent % height
+    counts = [extent // height, rest // below, rest % below] if below > 1 else [extent // height, rest]
+    return [outer, *(count * outer for count in counts)]
+
+
+def task_count(program: TileProgram, extents: Sequence[Any]) -> Any:
+    """Tiles that threads share.
+
+    Args:
+        program: the program.
+        extents: per axis an expression, or an array over shapes.
+    """
+    tiles = program.sizes[L2]
+    spatial = program.problem.spatial
+    return reduce(lambda a, b: a * b, [(extents[k] + (tiles[k] - 1)) // tiles[k] for k in spatial])
+
+
+def _design(program: TileProgram, extents: npt.NDArray[np.int64]) -> Numbers:
+    """1 and the counts of a program at extents [axis, shape], as [shape, count]."""
+    counts = tile_counts(program, list(extents.astype(np.float64)))
+    return np.stack([np.broadcast_to(np.asarray(c, np.float64), extents.shape[1:]) for c in (1.0, *counts)], axis=1)
