@@ -16,6 +16,7 @@ from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.lower.kernel_variants import KernelVariants
+from tilewright.machine.shipped import machine_named
 from tilewright.tile.shape_samples import value_of
 
 K, N = 512, 512
@@ -84,7 +85,7 @@ def test_weights_are_stored_once() -> None:
 
 def test_programs_share_their_workspace() -> None:
     """The workspace is as large as that of the program that needs most, not as all together."""
-    options = CompileOptions(machine="sapphire-rapids", target="x86-64-v4")
+    options = CompileOptions(machine=machine_named("sapphire-rapids").with_cores(2), target="x86-64-v4")
     compilation = make_compilation(pointwise(), options)
     kernel = next(k for k in compilation.kernels if sum(map(bool, k.scratch)) > 1)
     sizes: dict[Var, int] = dict.fromkeys(kernel.func.symbols, 64)

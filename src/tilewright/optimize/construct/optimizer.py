@@ -276,11 +276,12 @@ class Gensor(_Constructor):
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         result = _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
-        if result is None or not isinstance(result.programs[0], TileProgram):
+        single = None if result is None else result.programs[0]
+        if result is None or not isinstance(single, TileProgram):
             return result
         states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
         states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
-        variants = choose_variants(problem, states, task, machine, self.max_variants)
+        variants = choose_variants(single, states, task, machine, self.max_variants)
         if variants is None:
             return result
         first, *others = result.nanoseconds

@@ -46,6 +46,9 @@ REGRET_POWER = 2
 MIN_GAIN = 0.02
 """The least part of the regret by which one more variant must reduce it."""
 
+MIN_LAYOUT_GAIN = 0.05
+"""The least part by which another layout of constants than that of the single program must reduce the regret."""
+
 States = tuple[Sketch, Sizes]
 """A sketch with the sizes [candidate, level, axis] of its programs."""
 
@@ -75,51 +78,55 @@ class ProgramVariants:
     @property
     def gain(self) -> float:
         """By which factor the variants are faster than the single program, in the geometric mean over the shapes."""
-        return float(np.exp(np.mean(np.log(self.single) - np.log(self.regrets))))
+        return _geomean(np.array(self.single)) / _geomean(np.array(self.regrets))
 
 
 def choose_variants(
-    problem: Problem, states: Sequence[States], task: Task, machine: Machine, count: int
+    single: TileProgram, states: Sequence[States], task: Task, machine: Machine, count: int
 ) -> ProgramVariants | None:
     """The variants of a kernel; None where one program serves all shapes as well, or its sizes are static.
 
     Args:
-        problem: the kernel's problem at its representative shape, with those at sampled shapes.
+        single: the program that is best for the samples of shapes together.
         states: the programs that construction has met.
         task: the kernel.
         machine: the machine.
         count: the largest number of programs.
     """
-    if task.samples is None or not problem.samples or count < 2:
+    if task.samples is None or not single.problem.samples or count < 2:
         return None
     on_grid = zip(task.samples.grid, problems_at(task.func, task.constants, task.samples.grid), strict=True)
     # shapes of equal extents are one
     distinct = {p.extents.tobytes(): (shape, p) for shape, p in on_grid if p is not None}
-    shapes, problems = (tuple(x) for x in zip(*distinct.values(), strict=True)) if distinct else ((), ())
-    if len(shapes) < 2:
+    if len(distinct) < 2:
         return None
-    groups = [_candidates(problems, x, machine) for x in _by_layout(states, problem).values()]
-    best = reduce(np.minimum, [g.times.min(axis=0) for g in groups])
-    chosen_by_group = [_choose(g.times / best, count) for g in groups]
-    group, (chosen, _) = min(zip(groups, chosen_by_group, strict=True), key=lambda x: _power_mean(x[1][1]))
-    regrets = (group.times / best)[chosen]
-    programs = [TileProgram.of(problem, *group.programs[k]) for k in chosen]
+    shapes, problems = (tuple(x) for x in zip(*distinct.values(), strict=True))
+    own_layout = _constant_layout(single)
+    groups = {k: _candidates(problems, x, machine) for k, x in _by_layout(states, single.problem).items()}
+    groups[own_layout] = groups[own_layout].joined(
+        _candidates(problems, [(single.sketch, single.array[None])], machine)
+    )
+    best = reduce(np.minimum, [g.times.min(axis=0) for g in groups.values()])
+    chosen = {k: _choose(g.times / best, count) for k, g in groups.items()}
+    handicaps = {k: 1.0 if k == own_layout else 1 + MIN_LAYOUT_GAIN for k in groups}
+    scores = {k: _geomean(regrets) * handicaps[k] for k, (_, regrets) in chosen.items()}
+    layout = min(scores, key=lambda k: scores[k])
+    programs = [TileProgram.of(single.problem, *groups[layout].programs[k]) for k in chosen[layout][0]]
     costs = [run_time_cost(p, problems, machine) for p in programs]
-    extents = np.array([p.extents for p in problems]).T
-    choices = np.argmin([c.values(extents) for c in costs], axis=0)
-    used = [k for k in range(len(chosen)) if k in choices]
-    if len(used) < 2:
+    choices = np.argmin([c.values(np.array([p.extents for p in problems]).T) for c in costs], axis=0)
+    regrets = (groups[layout].times / best)[chosen[layout][0]][choices, np.arange(len(shapes))]
+    single_regrets = groups[own_layout].times[-1] / best
+    used = sorted(set(choices.tolist()))
+    if len(used) < 2 or _power_mean(regrets) > _power_mean(single_regrets) * (1 - MIN_GAIN):
         return None
-    axes = _axis_extents(task)
-    selector = select_cheapest([costs[k] for k in used], axes)
-    positions = tuple(used.index(int(k)) for k in choices)
-    regrets = (group.times / best)[chosen][choices, np.arange(len(shapes))]
-    singles = np.concatenate([g.times / best for g in groups])
-    single = singles[(singles**REGRET_POWER).mean(axis=1).argmin()]
-    if _power_mean(regrets) > _power_mean(single) * (1 - MIN_GAIN):
-        return None
-    ratios = (tuple(map(float, x)) for x in (regrets, single))
-    return ProgramVariants(tuple(programs[k] for k in used), selector, shapes, positions, *ratios)
+    return ProgramVariants(
+        tuple(programs[k] for k in used),
+        select_cheapest([costs[k] for k in used], _axis_extents(task)),
+        shapes,
+        tuple(used.index(k) for k in choices.tolist()),
+        tuple(map(float, regrets)),
+        tuple(map(float, single_regrets)),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +141,10 @@ class _Candidates:
     programs: tuple[tuple[Sketch, Sizes], ...]
     times: Numbers
 
+    def joined(self, others: "_Candidates") -> "_Candidates":
+        """These and others, at the same shapes."""
+        return _Candidates((*self.programs, *others.programs), np.concatenate((self.times, others.times)))
+
 
 def _by_layout(states: Sequence[States], problem: Problem) -> dict[object, list[States]]:
     """Distinct states by the layouts in which their programs read constants."""
@@ -143,14 +154,18 @@ def _by_layout(states: Sequence[States], problem: Problem) -> dict[object, list[
     groups: dict[object, list[States]] = {}
     for sketch, parts in distinct.items():
         sizes = np.unique(np.concatenate(parts), axis=0)
-        packed = [(o, a) for o, a in sketch.packed if problem.operands[o].constant]
-        widths, group = np.unique(sizes[:, REGISTER, [a for _, a in packed]], axis=0, return_inverse=True)
+        axes = [a for o, a in sketch.packed if problem.operands[o].constant]
+        widths, group = np.unique(sizes[:, REGISTER, axes], axis=0, return_inverse=True)
         for k in range(len(widths)):
             own = sizes[group.reshape(-1) == k]
-            program = TileProgram.of(problem, sketch, own[0])
-            layout = tuple((o, a, panel_width(program, o, a)) for o, a in packed)
-            groups.setdefault(layout, []).append((sketch, own))
+            groups.setdefault(_constant_layout(TileProgram.of(problem, sketch, own[0])), []).append((sketch, own))
     return groups
+
+
+def _constant_layout(program: TileProgram) -> object:
+    """The layouts in which a program reads constants: operand, axis and panel width of the packed ones."""
+    constants = [(o, a) for o, a in program.sketch.packed if program.problem.operands[o].constant]
+    return tuple((o, a, panel_width(program, o, a)) for o, a in constants)
 
 
 def _candidates(problems: Sequence[Problem], states: Sequence[States], machine: Machine) -> _Candidates:
@@ -170,6 +185,10 @@ def _candidates(problems: Sequence[Problem], states: Sequence[States], machine: 
 
 def _power_mean(regrets: Numbers) -> float:
     return float((regrets**REGRET_POWER).mean() ** (1 / REGRET_POWER))
+
+
+def _geomean(regrets: Numbers) -> float:
+    return float(np.exp(np.log(regrets).mean()))
 
 
 def _choose(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
