@@ -20,7 +20,7 @@ import mmap
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 import numpy as np
@@ -36,6 +36,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.private_memory import workspace_of
+from tilewright.lower.kernel_variants import programs_of
 from tilewright.machine import Target
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 from tilewright.measure.native_functions import NativeFunctions
@@ -161,10 +162,16 @@ def measure_model(subject: Subject, slower: float) -> Iterator[Slowdown]:
     """The findings of all kernels of a model; alike kernels once."""
     compilation = make_compilation(subject.model, CompileOptions(shapes=subject.ranges))
     bound = {u.compiled.name: u for u in compilation.units if isinstance(u, BoundKernel)}
-    native = NativeFunctions([u.compiled.func for u in bound.values()], compilation.target)
-    for name, unit in bound.items():
+    programs = {
+        f"{name}.v{k}": (replace(func, name=f"{name}.v{k}"), unit)
+        for name, unit in bound.items()
+        for k, func in enumerate(programs_of(unit.compiled.func))
+    }
+    native = NativeFunctions([func for func, _ in programs.values()], compilation.target)
+    for name, (func, unit) in programs.items():
         known: Mapping[Var, Expr] = {v: const(subject.sizes.get(v.name, 8)) for e in unit.symbols for v in free_vars(e)}
-        numbers = [literal_value(substitute(e, known)) for e in unit.symbols]
+        sizes = dict(zip(unit.compiled.func.symbols, unit.symbols, strict=True))
+        numbers = [literal_value(substitute(sizes[v], known)) for v in func.symbols]
         ratios = measure(native, name, numbers, ROUNDS_FIRST)
         if max(ratios[1:]) > slower:
             ratios = measure(native, name, numbers, ROUNDS_RETRY)

@@ -49,7 +49,7 @@ def feeds_of(proto: onnx.ModelProto, size: int) -> dict[str, np.ndarray]:
 def slices_of(executable_model: onnx.ModelProto, optimizer: str) -> list[str]:
     compilation = make_compilation(executable_model, CompileOptions(optimizer=optimizer))
     kernels = [u.compiled for u in compilation.units if isinstance(u, BoundKernel)]
-    return [b.name for k in kernels for b in k.scratch if is_private(b)]
+    return [b.name for k in kernels for own in k.scratch for b in own if is_private(b)]
 
 
 @pytest.mark.parametrize("optimizer", ["gensor", "rule"])
@@ -109,7 +109,9 @@ def test_the_workspace_has_a_slice_per_thread(threads: int, monkeypatch: pytest.
     sizes = {"rows": 600}
     alone_bytes, team_bytes = (e._single_call.plan(sizes).workspace_bytes for e in (alone, team))
     kernels = make_compilation(normalised(), CompileOptions()).kernels
-    largest = max(sum(int(str(private_memory.slice_bytes(b))) for b in k.scratch if is_private(b)) for k in kernels)
+    largest = max(
+        sum(int(str(private_memory.slice_bytes(b))) for b in own if is_private(b)) for k in kernels for own in k.scratch
+    )
     assert team_bytes - alone_bytes >= (threads - 1) * largest > 0 or threads == 1
 
 
@@ -131,7 +133,7 @@ def test_long_rows_of_a_softmax_are_private(monkeypatch: pytest.MonkeyPatch) -> 
     nodes = [helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=-1)]
     proto = model(nodes, [value("x", [9, 100_003])], [value("y", [9, 100_003])])
     (kernel,) = make_compilation(proto, CompileOptions()).kernels
-    assert [str(b) for b in kernel.scratch if is_private(b)]
+    assert [str(b) for own in kernel.scratch for b in own if is_private(b)]
     x = np.random.default_rng(0).standard_normal((9, 100_003)).astype(np.float32)
     results = [tilewright.compile(proto, threads=n)(x) for n in (1, 2)]
     np.testing.assert_array_equal(results[0], results[1])
@@ -146,7 +148,7 @@ def test_rows_of_symbolic_length_are_private(shapes: dict[str, str], monkeypatch
     nodes = [helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=-1)]
     proto = model(nodes, [value("x", ["heads", "keys"])], [value("y", ["heads", "keys"])])
     (kernel,) = make_compilation(proto, CompileOptions(shapes=shapes)).kernels
-    (row,) = [b for b in kernel.scratch if is_private(b)]
+    (row,) = [b for own in kernel.scratch for b in own if is_private(b)]
     assert len(row.shape) == 1
     executables = [tilewright.compile(proto, shapes=shapes, threads=n) for n in (1, 2)]
     for heads, keys in ((8, 1), (9, 17), (64, 300), (40, 4999)):

@@ -186,8 +186,8 @@ def test_keyword_arguments(file: Path) -> None:
         InferenceSession(file, provider=["CPUExecutionProvider"])
     assert str(error.value) == (
         "[option] argument 'provider': no such keyword argument; those that exist are shapes, target, "
-        "optimizer, machine, layouts, exact, winograd, fusion, progress, disabled_optimizers, enable_fallback, "
-        "read_config_from_model"
+        "optimizer, machine, layouts, exact, winograd, fusion, variants, progress, disabled_optimizers, "
+        "enable_fallback, read_config_from_model"
     )
 
 

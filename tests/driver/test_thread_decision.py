@@ -35,7 +35,7 @@ def only_kernel(model: onnx.ModelProto, optimizer: str) -> CompiledKernel:
 
 
 def has_parallel_loops(kernel: CompiledKernel) -> bool:
-    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(kernel.scheduled.body))
+    return any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(kernel.programs[0].scheduled.body))
 
 
 @pytest.mark.parametrize("optimizer", ["rule", "gensor", "roller"])

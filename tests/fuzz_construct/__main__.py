@@ -21,7 +21,8 @@ def describe(case: Case) -> None:
     print(way)
     for kernel in way.compiled(model).kernels:
         print(show(kernel.origin))
-        print(to_python(kernel.trace))
+        for program in kernel.programs:
+            print(to_python(program.trace))
 
 
 def worker() -> Worker:

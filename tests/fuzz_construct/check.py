@@ -137,7 +137,7 @@ def check_kernel(unit: BoundKernel, compilation: Compilation, samples: list[Samp
     schedule = guarded("construct", lambda: way.constructor().optimize(Task(origin, fixed, target, unit.kernel.fusion)))
     if schedule is not None:
         guarded("verify", lambda: verify(schedule.func))
-    func = unit.compiled.scheduled if schedule is None else schedule.func
+    func = unit.compiled.programs[0].scheduled if schedule is None else schedule.func
     split: PrepackedKernel = guarded("split", lambda: prepack_constants(func, fixed))
     native: Native = guarded(f"code {way.target}", lambda: Native(split.func, target=way.target))
     for number, sample in enumerate(samples):

@@ -88,6 +88,11 @@ def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "-
         help="minimal filtering where roller or gensor estimate that it is faster: tiles that round about as much as"
         " the direct sum (safe, default), or larger ones with some times the error (fast)",
     )
+    _add_kernel_options(group, variants_flag)
+
+
+def _add_kernel_options(group: Any, variants_flag: str) -> None:
+    """Adds the options of what becomes one kernel, and of how many programs it has."""
     group.add_argument(
         "--fuse",
         default=None,

@@ -149,12 +149,9 @@ def execute(options: argparse.Namespace) -> Result:
             "text": texts["layouts"].splitlines(),
             "plan": to_data(compilation.layout_plan, compilation.lowered),
         }
-    if options.construction:
-        data["construction"] = [construction.data(c) for c in constructions]
-    if options.cost:
-        data["cost"] = [cost.data(c) for c in costs]
-    if options.variants:
-        data["variants"] = [variants.data(c) for c in constructions]
+    reports = (("construction", construction.data, constructions), ("cost", cost.data, costs),
+               ("variants", variants.data, constructions))  # fmt: skip
+    data |= {level: [make(x) for x in of] for level, make, of in reports if level in data}
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
 
 

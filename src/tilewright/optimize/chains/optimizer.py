@@ -115,9 +115,9 @@ class ChainOptimizer:
 
     def schedule_programs(self, construction: ChainConstruction | None, task: Task) -> ScheduledPrograms | None:
         """The schedule of the best program; None where there is none."""
-        return scheduled(self._schedule(construction, task))
+        return scheduled(self._best_schedule(construction, task))
 
-    def _schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
+    def _best_schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
         if construction is None or not construction.programs:
             return None
         best = construction.programs[0]
@@ -128,7 +128,7 @@ class ChainOptimizer:
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
-        return self._schedule(self.construct(task), task)
+        return self._best_schedule(self.construct(task), task)
 
 
 def _check_types(task: Task) -> None:

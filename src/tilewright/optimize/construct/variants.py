@@ -107,7 +107,7 @@ def choose_variants(
         _candidates(problems, [(single.sketch, single.array[None])], machine)
     )
     best = reduce(np.minimum, [g.times.min(axis=0) for g in groups.values()])
-    chosen = {k: _choose(g.times / best, count) for k, g in groups.items()}
+    chosen = {k: _choose_greedily(g.times / best, count) for k, g in groups.items()}
     handicaps = {k: 1.0 if k == own_layout else 1 + MIN_LAYOUT_GAIN for k in groups}
     scores = {k: _geomean(regrets) * handicaps[k] for k, (_, regrets) in chosen.items()}
     layout = min(scores, key=lambda k: scores[k])
@@ -117,7 +117,7 @@ def choose_variants(
     regrets = (groups[layout].times / best)[chosen[layout][0]][choices, np.arange(len(shapes))]
     single_regrets = groups[own_layout].times[-1] / best
     used = sorted(set(choices.tolist()))
-    if len(used) < 2 or _power_mean(regrets) > _power_mean(single_regrets) * (1 - MIN_GAIN):
+    if len(used) < 2 or _mean_of_powers(regrets) > _mean_of_powers(single_regrets) * (1 - MIN_GAIN):
         return None
     return ProgramVariants(
         tuple(programs[k] for k in used),
@@ -183,7 +183,7 @@ def _candidates(problems: Sequence[Problem], states: Sequence[States], machine: 
     return _Candidates(tuple(programs), np.concatenate(on_shapes) + machine.cost.call_ns)
 
 
-def _power_mean(regrets: Numbers) -> float:
+def _mean_of_powers(regrets: Numbers) -> float:
     return float((regrets**REGRET_POWER).mean() ** (1 / REGRET_POWER))
 
 
@@ -191,7 +191,7 @@ def _geomean(regrets: Numbers) -> float:
     return float(np.exp(np.log(regrets).mean()))
 
 
-def _choose(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
+def _choose_greedily(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
     """Some of the candidates, the best single one first, and their regrets together [shape]."""
     chosen: list[int] = []
     together = np.full(regrets.shape[1], np.inf)
@@ -199,7 +199,7 @@ def _choose(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
         joined = np.minimum(together, regrets)
         scores = (joined**REGRET_POWER).mean(axis=1) ** (1 / REGRET_POWER)
         best = int(scores.argmin())
-        if chosen and scores[best] > _power_mean(together) * (1 - MIN_GAIN):
+        if chosen and scores[best] > _mean_of_powers(together) * (1 - MIN_GAIN):
             break
         chosen.append(best)
         together = joined[best]
