@@ -59,9 +59,11 @@ def test_artifacts_say_how_they_were_made(model, tmp_path, capsys):
     code, out, _ = run(capsys, "compile", model, "-o", artifact, *V3, "--machine", "zen5")
     digest = choose_machine("zen5", Target.parse("x86-64-v3")).sha256
     line = f"optimizer gensor (seed 0), machine zen5 (shipped, sha256 {digest[:16]}), convolutions safe, fusion mcfuser"
+    line += ", at most 8 variants"
     assert code == 0
     assert out.splitlines()[1] == line
-    expected = BuildSpec(tilewright.__version__, "gensor", 0, MachineSpec("zen5", "shipped", digest), "safe", "mcfuser")
+    machine = MachineSpec("zen5", "shipped", digest)
+    expected = BuildSpec(tilewright.__version__, "gensor", 0, machine, "safe", "mcfuser", 8)
     assert load_artifact(artifact).manifest.build == expected
     assert f"build    tilewright {tilewright.__version__}, {line}" in run(capsys, "inspect", artifact)[1]
     data = json.loads(run(capsys, "inspect", artifact, "--json")[1])
@@ -77,6 +79,7 @@ def test_a_calibration_is_recorded(model, tmp_path, capsys):
         "machine": {"name": "mine", "origin": "stored", "sha256": choose_machine(mine, Target.host()).sha256},
         "convolutions": "safe",
         "fusion": "mcfuser",
+        "variants": 1,
     }  # fmt: skip
     assert f"description mine (stored, sha256 {data['build']['machine']['sha256'][:16]})" in run(capsys, "doctor")[1]
 

@@ -46,7 +46,7 @@ def test_choices_are_those_of_the_selector_and_no_worse_together_than_one_progra
     assert variants.gain > 1.02
     single = Gensor(MACHINE, max_variants=1).construct(task)
     assert single is not None
-    assert single.nanoseconds[0] == pytest.approx(result.nanoseconds[0] * variants.gain)
+    assert single.estimate == pytest.approx(result.estimate * variants.gain)
     assert task.samples is not None
     assert set(map(str, variants.shapes)) <= set(map(str, task.samples.grid))
 

@@ -194,7 +194,7 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
                 {
                     "name": k.name,
                     "optimizer": k.optimizer,
-                    "steps": [[str(step) for step in program.trace] for program in k.programs],
+                    "steps": [str(step) for program in k.programs for step in program.trace],
                     "text": show.schedules(compilation, k.name),
                 }
                 for k in chosen

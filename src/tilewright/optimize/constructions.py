@@ -19,6 +19,11 @@ class Construction(Protocol):
         """Times of the programs by the cost model, best first."""
         ...
 
+    @property
+    def estimate(self) -> float | None:
+        """Nanoseconds of the kernel by the cost model; None where there is no program."""
+        ...
+
     def without_search(self) -> Self:
         """The same without the states of the search, which take megabytes."""
         ...
@@ -93,7 +98,7 @@ class Constructions:
         if not isinstance(optimizer, ConstructingOptimizer):
             return None
         construction = self._construct(optimizer, task)
-        return construction.nanoseconds[0] if construction is not None and construction.nanoseconds else None
+        return None if construction is None else construction.estimate
 
     def schedule_programs(self, task: Task) -> ScheduledPrograms | None:
         """The programs of a task, named as the task is; None where the optimizer does not apply.

@@ -72,6 +72,11 @@ class ChainConstruction:
         """Times of the programs by the model of trees, in their order."""
         return tuple(x.nanoseconds for x in self.programs)
 
+    @property
+    def estimate(self) -> float | None:
+        """Nanoseconds of the best program; None where there is none."""
+        return self.programs[0].nanoseconds if self.programs else None
+
     def without_search(self) -> "ChainConstruction":
         """The same; nothing of the search is kept."""
         return self

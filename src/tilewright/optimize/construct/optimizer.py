@@ -70,7 +70,7 @@ class ConstructionResult:
 
     Attributes:
         programs: the best programs, best first.
-        nanoseconds: their times by the cost model; the first is that of the variants where there are some.
+        nanoseconds: their times by the cost model.
         paths: greedy growth per sketch.
         walk_batches: walks per sketch.
         searches: local searches from the best recorded states and from the ends of greedy growth.
@@ -83,6 +83,11 @@ class ConstructionResult:
     walk_batches: tuple[WalkBatch, ...] = ()
     searches: tuple[LocalSearch, ...] = ()
     variants: ProgramVariants | None = None
+
+    @property
+    def estimate(self) -> float:
+        """Nanoseconds of the best program, or of the variants together, by the cost model."""
+        return self.nanoseconds[0] / (1.0 if self.variants is None else self.variants.gain)
 
     def without_search(self) -> "ConstructionResult":
         """The programs and their times alone."""
@@ -282,10 +287,7 @@ class Gensor(_Constructor):
         states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
         states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
         variants = choose_variants(single, states, task, machine, self.max_variants)
-        if variants is None:
-            return result
-        first, *others = result.nanoseconds
-        return replace(result, variants=variants, nanoseconds=(first / variants.gain, *others))
+        return replace(result, variants=variants)
 
 
 def problem_for(task: Task) -> Problem | None:
