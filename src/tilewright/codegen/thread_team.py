@@ -16,6 +16,7 @@ next calls run serially (exponential backoff).
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum, auto
 from functools import cached_property
 
 from llvmlite import ir
@@ -75,16 +76,36 @@ _WAIT, _WAKE = 0 | 128, 1 | 128
 """FUTEX_WAIT, FUTEX_WAKE, both FUTEX_PRIVATE_FLAG."""
 
 
+STAGE_SYMBOL = "team.stage"
+"""Symbol of `stage` where kernels and the entries that run them are modules of their own."""
+
+
+class StageLinkage(Enum):
+    """What a module has of the function `stage`.
+
+    Attributes:
+        OWN: one for its own kernels.
+        USED: that of another module.
+        DEFINED: the one that kernels of other modules use.
+    """
+
+    OWN = auto()
+    USED = auto()
+    DEFINED = auto()
+
+
 class TeamEmitter:
     """Emits those functions of teams that a module uses.
 
     Args:
         module: its triple names the processor.
+        stage_linkage: whether the module has a `stage` of its own, defines the one of all modules, or uses that.
     """
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, stage_linkage: StageLinkage = StageLinkage.OWN) -> None:
         self.module = module
         self._arch = str(module.triple).partition("-")[0]
+        self._stage_linkage = stage_linkage
 
     def emit_start(self, b: ir.IRBuilder, primary: ir.Function, values: Sequence[ir.Value], threads: ir.Value) -> None:
         """Starts a team whose thread 0 calls `primary` with these values and the team.
@@ -147,10 +168,22 @@ class TeamEmitter:
         counter.linkage, counter.initializer = "internal", I64(0)
         return as_opaque_pointer(counter)
 
+    def define_stage(self) -> None:
+        """Defines `stage` for kernels of other modules."""
+        _ = self.stage
+
     @cached_property
     def stage(self) -> ir.Function:
         """`void stage(ptr team, ptr run, ptr context, i64 extent)`: returns when all iterations are done."""
-        function, b = self._define_function("team.stage", VOID, [PTR, PTR, PTR, I64])
+        if self._stage_linkage is StageLinkage.USED:
+            function = declare(self.module, STAGE_SYMBOL, VOID, [PTR, PTR, PTR, I64])
+            # visible to the other modules of the artifact only
+            function.linkage = "hidden"
+            function.attributes.add("nounwind")
+            return function
+        function, b = self._define_function(STAGE_SYMBOL, VOID, [PTR, PTR, PTR, I64])
+        if self._stage_linkage is StageLinkage.DEFINED:
+            function.linkage = "hidden"
         team, run, context, extent = function.args
         number = b.add(_load_field(b, team, "stage"), I64(1))
         shares = _load_field(b, team, "shares")
