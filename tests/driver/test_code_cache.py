@@ -48,10 +48,12 @@ def test_entries_come_back(cache):
 
 def test_a_second_compilation_constructs_nothing(cache):
     first, expected = compiled(cache)
-    second, found = compiled(cache)
-    assert found.code == expected.code == make_compilation(models.convnet()).artifact().code
-    assert found.manifest == expected.manifest
-    assert {n: w.tobytes() for n, w in found.weights.items()} == {n: w.tobytes() for n, w in expected.weights.items()}
+    second, artifact = compiled(cache)
+    assert artifact.code == expected.code == make_compilation(models.convnet()).artifact().code
+    assert artifact.manifest == expected.manifest
+    assert {n: w.tobytes() for n, w in artifact.weights.items()} == {
+        n: w.tobytes() for n, w in expected.weights.items()
+    }
     assert (second.constructions.constructed, second.constructions.cached) == (0, len(second.kernels))
     assert first.constructions.cached == 0
     for a, b in zip(first.kernels, second.kernels, strict=True):
@@ -78,8 +80,8 @@ def test_damaged_entries_are_written_again(cache):
     for k, path in enumerate(entries):
         data = path.read_bytes()
         path.write_bytes([data[: len(data) // 2], b"", data[:-1] + b"?", b"\0" * len(data)][k % 4])
-    again, found = compiled(cache)
-    assert found.code == expected.code
+    again, artifact = compiled(cache)
+    assert artifact.code == expected.code
     assert again.constructions.cached == 0
     assert compiled(cache)[0].constructions.constructed == 0
 
@@ -184,7 +186,7 @@ def test_compilations_prune(cache, monkeypatch):
     assert cache.usage().bytes <= 1
 
 
-_COMPILING = """
+_COMPILATION = """
 import sys
 from pathlib import Path
 from tests.driver import models
@@ -197,7 +199,7 @@ print(artifact.code.hex())
 
 
 def _start(cache):
-    command = [sys.executable, "-c", _COMPILING, str(cache.folder)]
+    command = [sys.executable, "-c", _COMPILATION, str(cache.folder)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -219,9 +221,9 @@ def test_compilations_at_once_and_killed_ones(cache):
 
 def test_settings(tmp_path):
     environ = {"TILEWRIGHT_CACHE_DIR": str(tmp_path)}
-    found = code_cache.code_cache(environ=environ)
-    assert found is not None
-    assert found.folder == tmp_path / "code"
+    default = code_cache.code_cache(environ=environ)
+    assert default is not None
+    assert default.folder == tmp_path / "code"
     assert code_cache.code_cache(environ={"XDG_CACHE_HOME": "/x"}).folder.as_posix() == "/x/tilewright/code"
     assert code_cache.code_cache(environ={**environ, "TILEWRIGHT_CACHE": "off"}) is None
     assert code_cache.code_cache(False, environ) is None

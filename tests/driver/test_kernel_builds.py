@@ -144,13 +144,13 @@ while True:
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
 def test_signals_leave_no_process_behind(name):
     command = [sys.executable, "-c", _INTERRUPTED]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "compiled\n"
-    time.sleep(0.4)
-    children = _children(process.pid)
-    process.send_signal(getattr(signal, name))
-    process.wait(60)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "compiled\n"
+        time.sleep(0.4)
+        children = _children(process.pid)
+        process.send_signal(getattr(signal, name))
+        process.wait(60)
     end = time.monotonic() + 60
     while any(_is_worker(pid) for pid in children):
         assert time.monotonic() < end, "a worker is left over"
@@ -184,6 +184,6 @@ def test_number_of_processes():
     ],
 )
 def test_wrong_numbers_of_processes(jobs, variable, message):
-    with pytest.raises(OptionError) as caught:
+    with pytest.raises(OptionError) as refusal:
         build_resources(jobs, False, {"TILEWRIGHT_JOBS": variable})
-    assert str(caught.value) == f"[option] {message}; give a number of processes, or nothing for one per core"
+    assert str(refusal.value) == f"[option] {message}; give a number of processes, or nothing for one per core"

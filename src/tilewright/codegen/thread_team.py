@@ -16,12 +16,13 @@ next calls run serially (exponential backoff).
 """
 
 from collections.abc import Callable, Sequence
-from enum import Enum, auto
 from functools import cached_property
 
 from llvmlite import ir
 
+from tilewright.codegen.backoff import next_backoff
 from tilewright.codegen.llvm_types import I1, I8, I32, I64, PTR, VOID, as_opaque_pointer, call_intrinsic, declare
+from tilewright.codegen.stage_linkage import STAGE_SYMBOL, StageLinkage
 from tilewright.codegen.work_stealing import (
     COUNTS_TYPE,
     MAX_PIECES,
@@ -37,10 +38,6 @@ SPIN_TICKS = 1 << 17
 
 _SPINS_PER_SECOND = 20_000
 """The same on AArch64, whose frequency can be read: 50 us."""
-
-MAX_SERIAL_CALLS = 63
-"""Limit of the backoff: after a region whose start and end took longer than its work, the next call runs serially; if
-the region after it is no better, the next 3 calls, then 7, up to this number."""
 
 _SLICE_SPINS = 16
 """A region with an overhead of more than this many spinning times (0.5 to 1 ms) waited for a core."""
@@ -74,24 +71,6 @@ _FUTEX_SYSCALL = {"x86_64": 202, "aarch64": 98}
 """Numbers of the system call."""
 _WAIT, _WAKE = 0 | 128, 1 | 128
 """FUTEX_WAIT, FUTEX_WAKE, both FUTEX_PRIVATE_FLAG."""
-
-
-STAGE_SYMBOL = "team.stage"
-"""Symbol of `stage` where kernels and the entries that run them are modules of their own."""
-
-
-class StageLinkage(Enum):
-    """What a module has of the function `stage`.
-
-    Attributes:
-        OWN: one for its own kernels.
-        USED: that of another module.
-        DEFINED: the one that kernels of other modules use.
-    """
-
-    OWN = auto()
-    USED = auto()
-    DEFINED = auto()
 
 
 class TeamEmitter:
@@ -375,29 +354,6 @@ class TeamEmitter:
         for attribute in ("nounwind", "noinline"):
             function.attributes.add(attribute)
         return function, ir.IRBuilder(function.append_basic_block("entry"))
-
-
-def next_backoff(
-    b: ir.IRBuilder, backoff: tuple[ir.Value, ir.Value], overhead: ir.Value, work: ir.Value, slice_ticks: ir.Value
-) -> tuple[ir.Value, ir.Value]:
-    """The number of next calls to run serially, after a region.
-
-    Args:
-        b: where the code goes.
-        backoff: two i64: serial calls that remain (0, or -1 when the last one has run), and their number the last time.
-        overhead: ticks of the start and the end of the region.
-        work: ticks between them.
-        slice_ticks: a region with a larger overhead waited for a core, not for sleeping threads to wake.
-
-    Returns:
-        `backoff` for the next call.
-    """
-    remaining, previous = backoff
-    # the first region after serial calls wakes threads: its overhead says nothing about regions in quick succession
-    wakes = b.and_(b.icmp_signed("<", remaining, I64(0)), b.icmp_signed("<", overhead, slice_ticks))
-    longer = call_intrinsic(b, "smin.i64", I64, [b.add(b.shl(previous, I64(1)), I64(1)), I64(MAX_SERIAL_CALLS)])
-    next_calls = b.select(b.icmp_signed(">", overhead, work), longer, I64(0))
-    return b.select(wakes, I64(0), next_calls), b.select(wakes, previous, next_calls)
 
 
 def load_fields(b: ir.IRBuilder, context: ir.Value, kind: ir.LiteralStructType) -> list[ir.Value]:

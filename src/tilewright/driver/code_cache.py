@@ -108,9 +108,9 @@ class CodeCache:
         """Removes the entries that have not been used for longest until it has at most so many bytes; returns what was
         removed."""
         entries = sorted(self._entries())
-        excess, removed, freed = sum(size for _, size, _ in entries) - max_bytes, 0, 0
+        surplus, removed, freed = sum(size for _, size, _ in entries) - max_bytes, 0, 0
         for _, size, path in entries:
-            if freed >= excess and max_bytes:
+            if freed >= surplus and max_bytes:
                 break
             with contextlib.suppress(OSError):  # another process has removed it
                 path.unlink()

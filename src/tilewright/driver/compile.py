@@ -60,7 +60,8 @@ Attention of 8 heads of 754 x 873 scores (2.6 MB per head, two intermediates) on
 0.60, 0.65, 0.76 and 0.92 ms per head with 1, 2, 4 and 8 heads at once."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage's name, the number of its finished parts, and the number of all its parts."""
+"""Called with a stage's name, the number of its finished parts, and the number of all its parts. The stage of kernels
+says whose turn it is: "kernels: conv1 (Conv) + relu1 (Relu)"."""
 
 
 _DEFAULTS = CompileOptions()
@@ -91,8 +92,7 @@ def compile_model(
         optimizer: how loops are scheduled: "gensor" (default) and "roller" construct tile programs for a machine,
             "rule" applies one fixed rule, which also schedules the kernels that the others cannot construct.
         progress: called as the compilation proceeds.
-        layouts: storage layouts of the tensors of convolutions and matrix products, by node or value
-            (`graph.layouts.plan`).
+        layouts: storage layouts of tensors of convolutions and products, by node or value (`graph.layouts.plan`).
         machine: the machine that `gensor` and `roller` construct programs for: a `Machine`, the name of one in the
             package ("zen5"), or a JSON file. By default this machine's calibration or description; for another
             target, a typical machine of its instruction set. The artifact records it.

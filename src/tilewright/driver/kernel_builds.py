@@ -57,11 +57,13 @@ class KernelBuilds:
         """Args: the options that decide the code, its target, and what the compilation may use."""
         self.constructions = Constructions(build.optimizer, build.chain_optimizer(target))
         self._cached_functions = 0
-        self._machine = build.machine_for(target)
+        self._build_machine = build.machine_for(target)
         self._resources = resources
-        self._program = f"{build.spec().optimizer}, seed {build.spec().seed}, {build.fusion}"
-        self._setup = _worker_setup(build, self._machine, target, resources.with_code) if resources.jobs > 1 else None
-        self._workers: list[WorkerThread] = []
+        self._optimizer_text = f"{build.spec().optimizer}, seed {build.spec().seed}, {build.fusion}"
+        self._setup = (
+            _worker_setup(build, self._build_machine, target, resources.with_code) if resources.jobs > 1 else None
+        )
+        self._worker_threads: list[WorkerThread] = []
 
     def __enter__(self) -> "KernelBuilds":
         return self
@@ -69,7 +71,7 @@ class KernelBuilds:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        for worker in self._workers:
+        for worker in self._worker_threads:
             worker.close()
         cache = self._resources.cache
         if cache is not None and cache.has_added:
@@ -98,7 +100,7 @@ class KernelBuilds:
             if answer is not None:
                 self.constructions.learn(task, Estimate(tuple(answer[0]), answer[1]))
             estimate = self.constructions.estimate(task)
-            self._keep("estimate", task, {"nanoseconds": list(estimate.nanoseconds), "refusal": estimate.refusal})
+            self._add_entry("estimate", task, {"nanoseconds": list(estimate.nanoseconds), "refusal": estimate.refusal})
 
         # the longest ones first, so that no process waits for another at the end
         unknown = sorted(waiting.values(), key=lambda t: t.fusion.pattern is not FusionPattern.CHAIN)
@@ -129,11 +131,13 @@ class KernelBuilds:
             k = missing[number]
             if answer is None:
                 where = f"kernel of {labels[k]}" if labels[k] else "a kernel"
-                built[k] = build_kernel(tasks[k], self.constructions, self._machine, self._resources.with_code, where)
+                built[k] = build_kernel(
+                    tasks[k], self.constructions, self._build_machine, self._resources.with_code, where
+                )
                 answer = encode_built(built[k]) if self._resources.cache is not None else None
             else:
                 built[k] = decode_built(answer, tasks[k])
-            self._keep("build", tasks[k], answer)
+            self._add_entry("build", tasks[k], answer)
 
         self._run(
             "build",
@@ -149,10 +153,10 @@ class KernelBuilds:
         """Calls `finish` for every task in this process: with a worker's answer, or with None for it to do the work."""
         keys = [construction_key(t) for t in tasks]
         if len(tasks) >= MIN_TASKS and self._setup is not None:
-            self._workers = start_workers(self._resources.jobs - 1, self._setup)
+            self._worker_threads = start_workers(self._resources.jobs - 1, self._setup)
             self._setup = None
-        workers = [w for w in self._workers if w.is_alive]
-        queue = TaskQueue([self._owner(k, workers) for k in keys])
+        workers = [w for w in self._worker_threads if w.is_alive]
+        queue = TaskQueue([self._owner_of(k, workers) for k in keys])
         job = Job(queue, lambda k: {"do": what, "task": task_json.encode(tasks[k])}, keys)
         for worker in workers:
             worker.begin(job)
@@ -162,7 +166,7 @@ class KernelBuilds:
         for worker in workers:
             worker.finish()
 
-    def _owner(self, key: str, workers: Sequence[WorkerThread]) -> WorkerThread | ThisProcess | None:
+    def _owner_of(self, key: str, workers: Sequence[WorkerThread]) -> WorkerThread | ThisProcess | None:
         """Who has constructed a task; None where nobody has."""
         if self.constructions.has_constructed(key):
             return ThisProcess.OWNER
@@ -172,12 +176,12 @@ class KernelBuilds:
         cache = self._resources.cache
         return None if cache is None else cache.get(self._key(what, task))
 
-    def _keep(self, what: str, task: Task, value: Mapping[str, Any] | None) -> None:
+    def _add_entry(self, what: str, task: Task, value: Mapping[str, Any] | None) -> None:
         if self._resources.cache is not None and value is not None:
             self._resources.cache.put(self._key(what, task), value)
 
     def _key(self, what: str, task: Task) -> str:
-        return machine_code_key(task, self._machine, f"{what}: {self._program}")
+        return machine_code_key(task, self._build_machine, f"{what}: {self._optimizer_text}")
 
 
 def _worker_setup(build: Build, machine: Machine, target: Target, with_code: bool) -> Request | None:

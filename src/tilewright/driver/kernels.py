@@ -30,6 +30,7 @@ class CompiledKernel:
     Attributes:
         name: a C identifier.
         task: the kernel in canonical form.
+        symbol_names: names of its symbols in the model, by their names in the task.
         origin: the untransformed loops.
         trace: the schedule steps of the optimizer.
         optimizer: name of the optimizer that scheduled it.
@@ -43,6 +44,7 @@ class CompiledKernel:
 
     name: str
     task: Task
+    symbol_names: Mapping[str, str]
     origin: Func
     trace: Trace
     optimizer: str
@@ -139,7 +141,7 @@ def compile_kernels(
     tasks = {key: kernel.task.with_samples(largest[key]).canonical() for key, kernel in first.items()}
     built = builds.build(list(tasks.values()), list(labels.values()), progress)
     compiled = {
-        key: _compiled_kernel(_function_name(k, labels[key]), task, built[k], machine)
+        key: _compiled_kernel(_function_name(k, labels[key]), task, first[key].task.form.symbols, built[k], machine)
         for k, (key, task) in enumerate(tasks.items())
     }
     return tuple(
@@ -166,12 +168,15 @@ def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
     return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
 
 
-def _compiled_kernel(name: str, task: Task, built: BuiltKernel, machine: Machine) -> CompiledKernel:
-    """The function of a task, called `name`."""
+def _compiled_kernel(
+    name: str, task: Task, symbols: Sequence[Var], built: BuiltKernel, machine: Machine
+) -> CompiledKernel:
+    """The function of a task, called `name`, whose symbols are these in the model."""
     origin, scheduled, func = (replace(f, name=name) for f in (task.func, built.scheduled, built.prepacked.func))
     grains = _parallel_grains(origin, func, machine)
+    symbol_names = {v.name: old.name for v, old in zip(task.func.symbols, symbols, strict=True)}
     return CompiledKernel(
-        name, task, origin, built.trace, built.optimizer, scheduled, func, built.prepacked.prepacked,
+        name, task, symbol_names, origin, built.trace, built.optimizer, scheduled, func, built.prepacked.prepacked,
         built.prepacked.scratch, grains, built.code,
     )  # fmt: skip
 

@@ -28,7 +28,7 @@ MIN_WAITING = 3
 """Where fewer tasks than this are waiting, no worker takes one ahead."""
 
 Request = dict[str, Any]
-Answer = tuple[int, Any]
+NumberedAnswer = tuple[int, Any]
 """The number of a task and a worker's answer; None where this process is to do the task."""
 
 
@@ -53,7 +53,7 @@ class TaskQueue:
         for k, owner in enumerate(owners):
             if owner is not None:
                 self._owned.setdefault(owner, deque()).append(k)
-        self._answers: deque[Answer] = deque()
+        self._answers: deque[NumberedAnswer] = deque()
 
     def take(self, worker: "WorkerThread", ahead: bool) -> int | None:
         """A task for a worker; None where none is left. `ahead` of the end of another one only while many wait."""
@@ -75,7 +75,7 @@ class TaskQueue:
             self._answers.append((number, value))
             self._changed.notify()
 
-    def next_for_this_process(self) -> Answer:
+    def next_for_this_process(self) -> NumberedAnswer:
         """An answer, or a task that this process is to do; waits where workers have all that is left."""
         own = self._owned[ThisProcess.OWNER]
         with self._changed:

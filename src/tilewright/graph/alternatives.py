@@ -122,13 +122,13 @@ def choose(
     """
     evaluations: list[Evaluation] = []
     for rewrite in rewrites:
-        proposed_for, proposed = program, list(rewrite(program, max_error_growth))
-        changes = [_changed_kernels(program, a) for a in proposed]
+        unchanged, candidates = program, list(rewrite(program, max_error_growth))
+        changes = [_changed_kernels(program, a) for a in candidates]
         if prepare is not None:
             prepare(k for x in changes for k in x.all)
-        for _, group in groupby(zip(proposed, changes, strict=True), key=lambda x: x[0].before[-1].output):
+        for _, group in groupby(zip(candidates, changes, strict=True), key=lambda x: x[0].before[-1].output):
             group = list(group)
-            if program is not proposed_for:
+            if program is not unchanged:
                 group = [(a, _changed_kernels(program, a)) for a, _ in group]
             rivals = _evaluate(group, cost)
             program = apply_alternatives(program, [e.alternative for e in rivals if e.chosen])

@@ -54,7 +54,10 @@ class CostOracle:
         ranges = self.context.ranges
         if not any(s.is_reduction for s in kernel.stages):
             return KernelEstimate(data_movement_time(kernel, self.machine, ranges))
-        estimate = self.constructions.estimate(self.task(kernel, constants))
+        task = self.task(kernel, constants)
+        if self.estimate_tasks is not None:
+            self.estimate_tasks([task])
+        estimate = self.constructions.estimate(task)
         if not estimate.nanoseconds:
             return KernelEstimate(None, estimate.refusal)
         read = sum(_bytes(b, ranges) for b in kernel.reads if b.name in constants)

@@ -39,7 +39,7 @@ def read_archive(code: bytes, where: str) -> tuple[bytes, ...]:
         ArtifactError: it is no such archive.
     """
     if not is_archive(code):
-        raise _error("the code is no archive of object files", where)
+        raise _damage("the code is no archive of object files", where)
     files: list[bytes] = []
     at = len(MAGIC)
     while at < len(code):
@@ -48,13 +48,13 @@ def read_archive(code: bytes, where: str) -> tuple[bytes, ...]:
         size = header[48:58].rstrip()
         at += _HEADER_BYTES
         if len(header) < _HEADER_BYTES or not header.endswith(_HEADER_END) or not size.isdigit():
-            raise _error(f"the header of object file {k} is damaged", where)
+            raise _damage(f"the header of object file {k} is damaged", where)
         if at + int(size) > len(code):
-            raise _error(f"object file {k} is truncated", where)
+            raise _damage(f"object file {k} is truncated", where)
         files.append(code[at : at + int(size)])
         at = min(at + int(size) + int(size) % 2, len(code))
     return tuple(files)
 
 
-def _error(what: str, where: str) -> ArtifactError:
+def _damage(what: str, where: str) -> ArtifactError:
     return ArtifactError(what, where=where, hint="compile the model again")

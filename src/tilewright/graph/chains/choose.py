@@ -155,7 +155,7 @@ class _Rating:
         self._estimate = _Estimates(estimate, self._constants)
         self._as_sliced = slice_units(partition.units)
         self._known: dict[Hashable, KernelEstimate] = {}
-        self._fused: dict[KernelChain, Kernel | None] = {}
+        self._fused_kernels: dict[KernelChain, Kernel | None] = {}
 
     def candidates(self) -> list[tuple[KernelChain, tuple[LinkIntensity, ...]]]:
         """Chains whose links may all gain, and single links that may not, which are not fused."""
@@ -184,9 +184,9 @@ class _Rating:
         return self._estimate.distinct([k for k in units if isinstance(k, Kernel)])
 
     def _fused_kernel(self, chain: KernelChain) -> Kernel | None:
-        if chain not in self._fused:
-            self._fused[chain] = fused_kernel(chain, self.flow, self.partition.program)
-        return self._fused[chain]
+        if chain not in self._fused_kernels:
+            self._fused_kernels[chain] = fused_kernel(chain, self.flow, self.partition.program)
+        return self._fused_kernels[chain]
 
     def rate(self, candidate: tuple[KernelChain, tuple[LinkIntensity, ...]]) -> _Rated:
         """The times of a chain: with the transposes around it, or beside them where those make it slow."""
