@@ -4,7 +4,7 @@ What a task becomes does not depend on where that happens, so the same model giv
 jobs and with any cache. A worker keeps the constructions that it made for estimates, and builds these tasks later.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -15,6 +15,7 @@ from tilewright.driver.build_resources import BuildResources
 from tilewright.driver.worker_threads import Job, Request, TaskQueue, ThisProcess, WorkerThread, start_workers
 from tilewright.errors import TilewrightError
 from tilewright.graph.fusion import FusionPattern
+from tilewright.loops.ir import blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
 from tilewright.measure.machine_code_key import machine_code_key
@@ -60,9 +61,8 @@ class KernelBuilds:
         self._build_machine = build.machine_for(target)
         self._resources = resources
         self._optimizer_text = f"{build.spec().optimizer}, seed {build.spec().seed}, {build.fusion}"
-        self._setup = (
-            _worker_setup(build, self._build_machine, target, resources.with_code) if resources.jobs > 1 else None
-        )
+        self._build, self._target = build, target
+        self._has_started = False
         self._worker_threads: list[WorkerThread] = []
 
     def __enter__(self) -> "KernelBuilds":
@@ -86,14 +86,19 @@ class KernelBuilds:
         """How many kernels were worked on."""
         return ConstructionCounts(self.constructions.constructed, self.constructions.reused, self._cached_functions)
 
-    def estimate(self, tasks: Sequence[Task], progress: KernelProgress | None = None) -> None:
+    def estimate(self, tasks: Iterable[Task], progress: KernelProgress | None = None) -> None:
         """Lets `constructions` know the estimates of tasks in canonical form."""
-        waiting = {construction_key(t): t for t in tasks if not self.constructions.has_estimate(t)}
-        for key, task in list(waiting.items()):
-            found = self._cached("estimate", task)
-            if found is not None:
-                self.constructions.learn(task, Estimate(tuple(found["nanoseconds"]), found["refusal"]))
-                del waiting[key]
+        waiting: dict[str, Task] = {}
+        for task in tasks:
+            if self.constructions.has_estimate(task):
+                continue
+            entry = self._cached("estimate", task)
+            if entry is not None:
+                self.constructions.learn(task, Estimate(tuple(entry["nanoseconds"]), entry["refusal"]))
+                continue
+            waiting[construction_key(task)] = task
+            # they start while the other tasks are made
+            self._start_workers(len(waiting))
 
         def finish(number: int, answer: Any) -> None:
             task = unknown[number]
@@ -125,7 +130,8 @@ class KernelBuilds:
             if found is not None:
                 built[k] = decode_built(found, task)
         self._cached_functions += len(built)
-        missing = [k for k in range(len(tasks)) if k not in built]
+        # reductions, which take longest, first: no process waits for another one for long at the end
+        missing = sorted((k for k in range(len(tasks)) if k not in built), key=lambda k: not _has_reduction(tasks[k]))
 
         def finish(number: int, answer: Any) -> None:
             k = missing[number]
@@ -152,9 +158,7 @@ class KernelBuilds:
     ) -> None:
         """Calls `finish` for every task in this process: with a worker's answer, or with None for it to do the work."""
         keys = [construction_key(t) for t in tasks]
-        if len(tasks) >= MIN_TASKS and self._setup is not None:
-            self._worker_threads = start_workers(self._resources.jobs - 1, self._setup)
-            self._setup = None
+        self._start_workers(len(tasks))
         workers = [w for w in self._worker_threads if w.is_alive]
         queue = TaskQueue([self._owner_of(k, workers) for k in keys])
         job = Job(queue, lambda k: {"do": what, "task": task_json.encode(tasks[k])}, keys)
@@ -165,6 +169,14 @@ class KernelBuilds:
             finish(*queue.next_for_this_process())
         for worker in workers:
             worker.finish()
+
+    def _start_workers(self, tasks: int) -> None:
+        """Starts workers, once, where there are enough tasks for them."""
+        if tasks < MIN_TASKS or self._has_started or self._resources.jobs == 1:
+            return
+        self._has_started = True
+        setup = _worker_setup(self._build, self._build_machine, self._target, self._resources.with_code)
+        self._worker_threads = [] if setup is None else start_workers(self._resources.jobs - 1, setup)
 
     def _owner_of(self, key: str, workers: Sequence[WorkerThread]) -> WorkerThread | ThisProcess | None:
         """Who has constructed a task; None where nobody has."""
@@ -182,6 +194,10 @@ class KernelBuilds:
 
     def _key(self, what: str, task: Task) -> str:
         return machine_code_key(task, self._build_machine, f"{what}: {self._optimizer_text}")
+
+
+def _has_reduction(task: Task) -> bool:
+    return any(b.init is not None for b in blocks(task.func.body))
 
 
 def _worker_setup(build: Build, machine: Machine, target: Target, with_code: bool) -> Request | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import groupby
+from itertools import groupby, repeat
 from math import prod
 from operator import mul
 from typing import Any
@@ -91,8 +91,8 @@ def plan_segment(
 
     kernels = [(u, buffers) for u, buffers in zip(region.units, scratch, strict=True) if isinstance(u, BoundKernel)]
     # numpy works without the interpreter's lock most of the time
-    with ThreadPoolExecutor(min(available_cores(), MAX_PREPACKING_THREADS)) as pool:
-        prepacked = list(pool.map(lambda k: _prepack(k[0], program), kernels))
+    with ThreadPoolExecutor(min(available_cores(), MAX_PREPACKING_THREADS)) as executor:
+        prepacked = list(executor.map(_prepack, [u for u, _ in kernels], repeat(program)))
     # parameters of a kernel that are no buffers of the program
     own_params = {
         id(u): {n: weights.add(hint, array) for n, (hint, array) in arrays.items()}

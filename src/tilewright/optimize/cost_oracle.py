@@ -40,7 +40,7 @@ class CostOracle:
     machine: Machine
     context: TaskContext
     constructions: Constructions
-    estimate_tasks: Callable[[Sequence[Task]], None] | None = None
+    estimate_tasks: Callable[[Iterable[Task]], None] | None = None
     _tasks: dict[tuple[int, frozenset[str]], tuple[Kernel, Task]] = field(
         default_factory=dict[tuple[int, frozenset[str]], tuple[Kernel, Task]], init=False, repr=False, compare=False
     )
@@ -67,7 +67,7 @@ class CostOracle:
         """Estimates kernels, given with the names of the program's constants, that will probably be asked for: several
         at once, where there are processes for it."""
         if self.estimate_tasks is not None:
-            self.estimate_tasks([self.task(k, c) for k, c in kernels if any(s.is_reduction for s in k.stages)])
+            self.estimate_tasks(self.task(k, c) for k, c in kernels if any(s.is_reduction for s in k.stages))
 
     def task(self, kernel: Kernel, constants: frozenset[str]) -> Task:
         """The task by which a kernel is estimated."""
