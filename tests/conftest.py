@@ -1,10 +1,14 @@
 """Shared by all tests: Hypothesis profiles and golden files."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# tests that are not about them compile in one process, and never read what another revision has left
+os.environ |= {"TILEWRIGHT_JOBS": "1", "TILEWRIGHT_CACHE": "off"}
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"

@@ -8,6 +8,7 @@ import struct
 from dataclasses import dataclass
 from hashlib import sha256
 
+_ARCHIVE = b"!<arch>\n"
 _SYMTAB, _STRTAB, _RELA, _NOBITS = 2, 3, 4, 8
 _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
@@ -26,6 +27,23 @@ class _Section:
     entry: int
     size: int
     data: bytes
+
+
+def neutral_code(code: bytes) -> list[str]:
+    """The lines of an object file, or of all object files of an archive (Unix `ar`), one after the other.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if not code.startswith(_ARCHIVE):
+        return neutral_object(code)
+    lines: list[str] = []
+    at = len(_ARCHIVE)
+    while at < len(code):
+        size = int(code[at + 48 : at + 58])
+        lines += neutral_object(code[at + 60 : at + 60 + size])
+        at += 60 + size + size % 2
+    return lines
 
 
 def neutral_object(code: bytes) -> list[str]:

@@ -29,7 +29,7 @@ import onnx
 from benchmarks.replay import artifact, record
 from benchmarks.replay.cases import Case, cases
 from benchmarks.replay.normalise import neutral_manifest, weight_names
-from benchmarks.replay.objects import neutral_object
+from benchmarks.replay.objects import neutral_code
 from benchmarks.replay.record import Kernel, Record
 
 FAULT = "internal"
@@ -68,7 +68,7 @@ def compiled(case: Case, folder: Path) -> Record:
         found,
         manifest=tuple(json.dumps(neutral_manifest(parts.manifest), indent=1, sort_keys=True).splitlines()),
         weights=tuple(f"{new}: {parts.weights[old]}" for old, new in weight_names(parts.manifest).items()),
-        object=tuple(neutral_object(parts.code)),
+        object=tuple(neutral_code(parts.code)),
         seconds=round(time.perf_counter() - start, 3),
     )
 
@@ -138,7 +138,8 @@ def _fixed_environment() -> None:
         del os.environ[name]
     # no calibration of this machine
     os.environ["TILEWRIGHT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "tilewright-replay-no-calibration")
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    # every case has a process, and compiles everything
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "TILEWRIGHT_JOBS": "1", "TILEWRIGHT_CACHE": "off"}
 
 
 def _check_source(source: Path) -> None:

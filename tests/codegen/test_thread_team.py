@@ -15,7 +15,7 @@ from llvmlite import ir
 from tests.codegen.native import Native
 
 from tilewright.codegen import KernelCall, Segment, compile_object, emit_llvm
-from tilewright.codegen.thread_team import MAX_SERIAL_CALLS, next_backoff
+from tilewright.codegen.backoff import MAX_SERIAL_CALLS, next_backoff
 from tilewright.codegen.work_stealing import MAX_PIECES
 from tilewright.expr.nodes import Expr, Symbol, const
 from tilewright.graph.buffer_location import InputLocation, OutputLocation

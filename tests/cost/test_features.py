@@ -111,7 +111,7 @@ def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) ->
     shipped = machine_named("x86-64-v3")
     # with lines of one element all bytes are asked for
     machine = replace(shipped, levels=tuple(replace(x, line=4) for x in shipped.levels))
-    space = SearchSpace(problem, SKETCH, machine, ())
+    space = SearchSpace(problem, SKETCH, machine, (), ())
     extents = [a.extent for a in problem.axes]
     for level in (REGISTER, L1, L2):
         box, at = tuple(int(x) for x in sizes[0, level]), np.array([level])

@@ -11,6 +11,7 @@ import pytest
 from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
 
 from tilewright.driver import session as module
+from tilewright.driver.build_resources import BuildResources
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.session import (
     ExecutionMode,
@@ -145,9 +146,13 @@ def test_session_passes_its_options_to_the_compiler(
     import tilewright.driver.compile as compiler
 
     calls: list[tuple[Any, CompileOptions, int | None, Any]] = []
+    resources: list[tuple[int, bool]] = []
 
-    def compile_with_options(model: Any, options: CompileOptions, threads: int | None, progress: Any) -> Any:
+    def compile_with_options(
+        model: Any, options: CompileOptions, threads: int | None, progress: Any, given: BuildResources
+    ) -> Any:
         calls.append((model, options, threads, progress))
+        resources.append((given.jobs, given.cache is not None))
         return module.load(file)
 
     monkeypatch.setattr(compiler, "compile_with_options", compile_with_options)
@@ -158,7 +163,12 @@ def test_session_passes_its_options_to_the_compiler(
     InferenceSession(b"onnx", shapes={"n": "1..8"}, target="x86-64-v3")
     InferenceSession(path, optimizer="gensor", machine="zen5", winograd="fast")
     InferenceSession(path, exact=True, layouts={}, progress=print)
-    assert calls == [
+    monkeypatch.setenv("TILEWRIGHT_JOBS", "2")
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "on")
+    InferenceSession(path)
+    InferenceSession(path, jobs=3, cache=False)
+    assert resources[-3:] == [(1, False), (2, True), (3, False)]
+    assert calls[:-2] == [
         (path, CompileOptions(shapes={"batch": 4}), None, None),
         (b"onnx", CompileOptions(shapes={"n": "1..8"}, target="x86-64-v3"), None, None),
         (path, CompileOptions(optimizer="gensor", machine="zen5", winograd="fast"), None, None),
@@ -186,7 +196,7 @@ def test_keyword_arguments(file: Path) -> None:
         InferenceSession(file, provider=["CPUExecutionProvider"])
     assert str(error.value) == (
         "[option] argument 'provider': no such keyword argument; those that exist are shapes, target, "
-        "optimizer, machine, layouts, exact, winograd, fusion, variants, progress, disabled_optimizers, "
+        "optimizer, machine, layouts, exact, winograd, fusion, variants, jobs, cache, progress, disabled_optimizers, "
         "enable_fallback, read_config_from_model"
     )
 

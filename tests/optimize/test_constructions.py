@@ -1,7 +1,6 @@
 """Constructions that are kept: one per task, whatever its names are."""
 
 import random
-from dataclasses import replace
 
 from tests.driver.models import array
 from tests.graph.convolutions import convolution
@@ -13,7 +12,7 @@ from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import Roller
-from tilewright.optimize.constructions import ConstructingOptimizer, Constructions
+from tilewright.optimize.constructions import ConstructingOptimizer, Constructions, Estimate, construction_key
 from tilewright.optimize.interface import optimizer_named
 from tilewright.optimize.task import Task
 from tilewright.verify.verifier import verify
@@ -31,25 +30,37 @@ def tasks():
 
 
 def test_equal_tasks_are_constructed_once():
-    first, second = tasks()
-    assert first.func != second.func
+    first, second = (t.canonical() for t in tasks())
+    assert first.func == second.func
     constructions = Constructions(Roller(MACHINE))
-    assert constructions.representative(second) is second
-    time = constructions.estimate(first)
-    assert time is not None
-    assert constructions.estimate(second) == time
+    assert not constructions.has_estimate(second)
+    estimate = constructions.estimate(first)
+    assert estimate.nanoseconds
+    assert constructions.has_estimate(second)
+    assert constructions.estimate(second) == estimate
     assert (constructions.constructed, constructions.reused) == (1, 0)
-    same = constructions.representative(second)
-    assert same is first
-    named = replace(same, func=replace(same.func, name="k0_conv"))
-    programs = constructions.schedule_programs(named)
+    programs = constructions.schedule_programs(second)
     assert (constructions.constructed, constructions.reused) == (1, 1)
     assert programs is not None
     (schedule,) = programs.schedules
     assert programs.selector is None
-    assert schedule.func.name == "k0_conv"
     verify(schedule.func)
-    assert schedule.trace == Roller(MACHINE).optimize(named).trace
+    assert schedule.trace == Roller(MACHINE).optimize(first).trace
+
+
+def test_learned_estimates_are_not_constructed():
+    task = tasks()[0].canonical()
+    here, elsewhere = Constructions(Roller(MACHINE)), Constructions(Roller(MACHINE))
+    here.learn(task, elsewhere.estimate(task))
+    assert here.has_estimate(task)
+    assert not here.has_constructed(construction_key(task))
+    assert here.estimate(task) == elsewhere.estimate(task)
+    assert here.constructed == 0
+    # a schedule needs the program
+    programs, expected = here.schedule_programs(task), elsewhere.schedule_programs(task)
+    assert programs is not None
+    assert expected is not None
+    assert (here.constructed, programs.schedules[0].trace) == (1, expected.schedules[0].trace)
 
 
 def test_schedules_without_an_estimate_are_constructions():
@@ -64,8 +75,7 @@ def test_optimizers_that_do_not_estimate_are_asked_for_schedules_only():
     assert not isinstance(rule, ConstructingOptimizer)
     constructions = Constructions(rule)
     first, _ = tasks()
-    assert constructions.estimate(first) is None
+    assert constructions.estimate(first) == Estimate((), "rule constructs no program for it")
     assert constructions.constructed == 0
     assert constructions.schedule_programs(first) is not None
     assert (constructions.constructed, constructions.reused) == (1, 0)
-    assert constructions.representative(first) is first

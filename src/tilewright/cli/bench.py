@@ -16,6 +16,7 @@ from tilewright.cli.common import (
     Progress,
     Result,
     Verbs,
+    add_build_options,
     add_compile_options,
     add_threads_option,
     executable_of,
@@ -50,6 +51,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("--pause", type=float, default=0.2, metavar="S", help="pause before each block (default: 0.2)")
     add_input_options(parser, random_default=True)
     add_compile_options(parser)
+    add_build_options(parser)
     add_threads_option(parser)
     return parser
 

@@ -1,6 +1,7 @@
 """Shared parts of the verbs: results, compile options, progress on standard error."""
 
 import argparse
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tilewright.driver.build_resources import BuildResources, build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load, load_artifact
@@ -23,6 +25,9 @@ Verbs = Any
 
 _PROGRESS_INTERVAL = 5.0
 """Seconds between progress lines on a standard error that is no terminal."""
+
+_MIN_ELAPSED = 1.0
+"""Seconds of a stage from which on the rest is estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +116,28 @@ def _add_kernel_options(group: Any, variants_flag: str) -> None:
     )
 
 
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of every verb that generates code."""
+    group = parser.add_argument_group("how to compile, without an effect on the code")
+    group.add_argument(
+        "--jobs",
+        type=int,
+        default=None,
+        metavar="N",
+        help="processes that compile; by default TILEWRIGHT_JOBS, or one per core that this process may use",
+    )
+    group.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="neither use nor keep machine code in the cache folder (`tilewright cache`)",
+    )
+
+
+def build_options(options: argparse.Namespace) -> BuildResources:
+    """The values of the flags of `add_build_options`."""
+    return build_resources(options.jobs, False if options.no_cache else None)
+
+
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
     """Adds the option for the number of threads."""
     parser.add_argument(
@@ -158,27 +185,40 @@ def shapes_of(options: argparse.Namespace) -> Mapping[str, Any] | None:
 
 
 class Progress:
-    """Progress of a compilation on standard error: one line that changes on a terminal, else a line now and then."""
+    """Progress of a compilation on standard error: one line that changes on a terminal, else a line now and then.
+
+    A stage "kernels: conv1 (Conv)" is the stage "kernels" and what it works on.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._terminal = quiet, sys.stderr.isatty()
-        self._start = self._last_report = time.monotonic()
+        self._start = self._last_report = self._stage_start = time.monotonic()
         self._stage = ""
+        self._done_before = 0
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Reports that `done` of `total` parts of a stage are done."""
         if self._quiet:
             return
         now = time.monotonic()
+        stage = what.partition(": ")[0]
+        is_new = stage != self._stage
+        if is_new:
+            self._stage, self._stage_start, self._done_before = stage, now, done
+        text = f"{stage} {done}/{total}{self._remaining(now, done, total)}{what[len(stage) :]}"
         if self._terminal:
-            sys.stderr.write(f"\r\x1b[K{what} {done}/{total}")
-        elif now - self._start > _PROGRESS_INTERVAL and (
-            what != self._stage or now - self._last_report > _PROGRESS_INTERVAL
-        ):
+            sys.stderr.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+        elif now - self._start > _PROGRESS_INTERVAL and (is_new or now - self._last_report > _PROGRESS_INTERVAL):
             self._last_report = now
-            sys.stderr.write(f"{now - self._start:.0f} s: {what} {done}/{total}\n")
-        self._stage = what
+            sys.stderr.write(f"{now - self._start:.0f} s: {text}\n")
         sys.stderr.flush()
+
+    def _remaining(self, now: float, done: int, total: int) -> str:
+        """How long the stage will still take, if its parts take as long as those before; empty at first."""
+        finished, elapsed = done - self._done_before, now - self._stage_start
+        if finished < 2 or elapsed < _MIN_ELAPSED:
+            return ""
+        return f", about {elapsed / finished * (total - done):.0f} s left"
 
     def end(self) -> None:
         """Clears the line."""
@@ -241,7 +281,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
     return with_progress(
         options,
         lambda report_progress: compile_with_options(
-            options.file, compile_options(options), options.threads, report_progress
+            options.file, compile_options(options), options.threads, report_progress, build_options(options)
         ),
     )
 

@@ -11,8 +11,10 @@ from tilewright.cli.common import (
     Progress,
     Result,
     Verbs,
+    add_build_options,
     add_compile_options,
     add_threads_option,
+    build_options,
     build_text,
     compile_options,
     reject_compiled,
@@ -33,6 +35,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("file", metavar="MODEL", help="an ONNX file")
     parser.add_argument("-o", "--output", metavar="OUT.tw", help="the file to write (default: MODEL with .tw)")
     add_compile_options(parser)
+    add_build_options(parser)
     add_threads_option(parser)
     return parser
 
@@ -48,7 +51,9 @@ def execute(options: argparse.Namespace) -> Result:
     start = time.monotonic()
 
     def work(report_progress: Progress) -> "tuple[Compilation, Artifact]":
-        compilation = make_compilation(options.file, compile_options(options), report_progress)
+        compilation = make_compilation(
+            options.file, compile_options(options), report_progress, resources=build_options(options)
+        )
         report_progress("machine code", 0, 1)
         return compilation, compilation.artifact()
 
@@ -64,6 +69,7 @@ def execute(options: argparse.Namespace) -> Result:
         "functions": len(compilation.kernels),
         "constructed_kernels": compilation.constructions.constructed,
         "reused_kernels": compilation.constructions.reused,
+        "cached_kernels": compilation.constructions.cached,
         "target": str(compilation.target),
         "build": dataclasses.asdict(compilation.build.spec()),
         "inputs": {s.name: str(s) for s in artifact.manifest.inputs},

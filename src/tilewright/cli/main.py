@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
-from tilewright.cli import bench, compile, doctor, inspect, profile, run, verify
+from tilewright.cli import bench, cache, compile, doctor, inspect, profile, run, verify
 from tilewright.cli.common import Result
 from tilewright.errors import FallbackWarning, InternalError, ModelError, ShapeWarning, TilewrightError
 from tilewright.version import __version__
@@ -34,7 +34,7 @@ examples:
   tilewright verify model.onnx --size batch=4
 """
 
-_VERBS = (compile, run, bench, profile, verify, inspect, doctor)
+_VERBS = (compile, run, bench, profile, verify, inspect, cache, doctor)
 
 
 class _UsageError(Exception):

@@ -14,8 +14,10 @@ from tilewright.cli.arrays import add_input_options, feeds_of
 from tilewright.cli.common import (
     Result,
     Verbs,
+    add_build_options,
     add_compile_options,
     add_threads_option,
+    build_options,
     compile_options,
     reject_compiled,
     table,
@@ -39,6 +41,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("--overhead", action="store_true", help="also measure what the clock readings cost")
     add_input_options(parser, random_default=True)
     add_compile_options(parser)
+    add_build_options(parser)
     add_threads_option(parser)
     return parser
 
@@ -56,7 +59,10 @@ def execute(options: argparse.Namespace) -> Result:
     if options.top is not None and options.top < 1:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
     compilation = with_progress(
-        options, lambda report_progress: make_compilation(options.file, compile_options(options), report_progress)
+        options,
+        lambda report_progress: make_compilation(
+            options.file, compile_options(options), report_progress, resources=build_options(options)
+        ),
     )
     feeds = feeds_of(options, compilation.manifest, random_default=True)
     profile = profile_compilation(compilation, feeds, options.threads, options.seconds, options.overhead, options.file)

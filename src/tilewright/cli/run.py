@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from tilewright.cli.arrays import add_input_options, feeds_of, write_npz
-from tilewright.cli.common import Result, Verbs, add_compile_options, add_threads_option, executable_of, report_written
+from tilewright.cli.common import (
+    Result,
+    Verbs,
+    add_build_options,
+    add_compile_options,
+    add_threads_option,
+    executable_of,
+    report_written,
+)
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -17,6 +25,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("--outputs", metavar="Y.npz", help="write the outputs into this file")
     add_input_options(parser, random_default=False)
     add_compile_options(parser)
+    add_build_options(parser)
     add_threads_option(parser)
     return parser
 

@@ -12,8 +12,10 @@ from tilewright.cli.arrays import add_input_options, feeds_of
 from tilewright.cli.common import (
     Result,
     Verbs,
+    add_build_options,
     add_compile_options,
     add_threads_option,
+    build_options,
     compile_options,
     reject_compiled,
     table,
@@ -40,6 +42,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("--no-onnxruntime", action="store_true", help="do not run ONNX Runtime")
     add_input_options(parser, random_default=True)
     add_compile_options(parser)
+    add_build_options(parser)
     add_threads_option(parser)
     return parser
 
@@ -58,7 +61,7 @@ def execute(options: argparse.Namespace) -> Result:
         return with_progress(
             options,
             lambda report_progress: make_compilation(
-                options.file, compile_options(options), report_progress, expose_intermediates
+                options.file, compile_options(options), report_progress, expose_intermediates, build_options(options)
             ),
         )
 

@@ -1,10 +1,15 @@
 """LLVM modules: kernels and segments as LLVM IR text, and the text compiled to an object file or to assembly.
 
+A compiled model is several modules, so that equal kernels of different models are equal object files: one per kernel
+(`emit_kernel_module`), and one with the segments' entries and the thread team (`emit_entry_module`). One module of all
+(`emit_llvm`) is for functions that are run alone, for instrumented models, and for reading.
+
 The text depends on its arguments alone, and so does the object code: the target machine is built from the target's
 description, never from the machine that compiles.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import llvmlite.binding as llvm
@@ -13,9 +18,9 @@ from llvmlite import ir
 from tilewright.codegen.emit_kernel import emit_kernel
 from tilewright.codegen.emit_segment import emit_segment
 from tilewright.codegen.emit_variants import emit_variants
-from tilewright.codegen.llvm_types import I64, PTR, VOID
+from tilewright.codegen.llvm_types import I64, PTR, VOID, declare
 from tilewright.codegen.segment import Segment
-from tilewright.codegen.thread_team import TeamEmitter
+from tilewright.codegen.thread_team import StageLinkage, TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.lower.kernel_variants import KernelCode, KernelVariants, programs_of
@@ -45,16 +50,93 @@ def emit_llvm(kernels: Sequence[KernelCode], segments: Sequence[Segment], target
         if kernel.name in functions:
             raise InternalError(f"two kernels have the name {kernel.name!r}")
         name = kernel.name if segments else f"{kernel.name}.kernel"
-        if isinstance(kernel, KernelVariants):
-            functions[kernel.name] = emit_variants(teams, kernel, target, name, stamped)
-        else:
-            functions[kernel.name] = emit_kernel(teams, lower_kernel(kernel, target), target, name, stamped)
+        functions[kernel.name] = _emit_code(teams, kernel, target, name, stamped)
         if not segments:
             _emit_exported_kernel(teams, functions[kernel.name], kernel)
     shared = frozenset(kernel.name for kernel in kernels if has_parallel_loop(kernel))
     for segment in segments:
         emit_segment(teams, segment, functions, shared, target)
     return str(module)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSymbol:
+    """A kernel of another module, as the entries that call it see it.
+
+    Attributes:
+        symbol: of its function, `void symbol(void *params..., int64 symbols..., void *team)`.
+        pointers: number of its parameters.
+        sizes: number of its symbols.
+        is_parallel: whether it has parallel loops.
+    """
+
+    symbol: str
+    pointers: int
+    sizes: int
+    is_parallel: bool
+
+    @staticmethod
+    def of(kernel: KernelCode, symbol: str) -> "KernelSymbol":
+        """The symbol of a kernel."""
+        return KernelSymbol(symbol, len(kernel.params), len(kernel.symbols), has_parallel_loop(kernel))
+
+
+def emit_kernel_module(kernel: KernelCode, symbol: str, target: Target) -> str:
+    """The LLVM IR text of a module with one kernel, for `emit_entry_module` of any model that has it.
+
+    Args:
+        kernel: the loop-IR function, or several.
+        symbol: of the function in object code.
+        target: what the code runs on.
+
+    Raises:
+        InternalError: the kernel cannot be expressed.
+        TargetError: a loop is bound to a GPU axis.
+    """
+    module = ir.Module(name="tilewright")
+    module.triple = target.triple
+    teams = TeamEmitter(module, StageLinkage.USED)
+    _emit_code(teams, kernel, target, symbol).linkage = "hidden"
+    return str(module)
+
+
+def emit_entry_module(kernels: Mapping[str, KernelSymbol], segments: Sequence[Segment], target: Target) -> str:
+    """The LLVM IR text of a module with the entries of segments, whose kernels are modules of their own.
+
+    Args:
+        kernels: the kernels by the names that calls use.
+        segments: native segments without timestamps.
+        target: what the code runs on.
+
+    Raises:
+        InternalError: two kernels have one symbol, or a call is wrong.
+    """
+    if len({k.symbol for k in kernels.values()}) < len(kernels):
+        raise InternalError("two kernels have one symbol")
+    module = ir.Module(name="tilewright")
+    module.triple = target.triple
+    teams = TeamEmitter(module, StageLinkage.DEFINED)
+    functions = {name: _declare_kernel(module, kernel) for name, kernel in kernels.items()}
+    parallel = frozenset(name for name, kernel in kernels.items() if kernel.is_parallel)
+    for segment in segments:
+        emit_segment(teams, segment, functions, parallel, target)
+    if parallel:
+        teams.define_stage()
+    return str(module)
+
+
+def _emit_code(teams: TeamEmitter, kernel: KernelCode, target: Target, name: str, stamped: bool = False) -> ir.Function:
+    if isinstance(kernel, KernelVariants):
+        return emit_variants(teams, kernel, target, name, stamped)
+    return emit_kernel(teams, lower_kernel(kernel, target), target, name, stamped)
+
+
+def _declare_kernel(module: ir.Module, kernel: KernelSymbol) -> ir.Function:
+    kinds = [*[PTR] * kernel.pointers, *[I64] * kernel.sizes, PTR]
+    function = declare(module, kernel.symbol, VOID, kinds)
+    function.linkage = "hidden"
+    function.attributes.add("nounwind")
+    return function
 
 
 def has_parallel_loop(kernel: KernelCode) -> bool:

@@ -20,7 +20,9 @@ from functools import cached_property
 
 from llvmlite import ir
 
+from tilewright.codegen.backoff import next_backoff
 from tilewright.codegen.llvm_types import I1, I8, I32, I64, PTR, VOID, as_opaque_pointer, call_intrinsic, declare
+from tilewright.codegen.stage_linkage import STAGE_SYMBOL, StageLinkage
 from tilewright.codegen.work_stealing import (
     COUNTS_TYPE,
     MAX_PIECES,
@@ -36,10 +38,6 @@ SPIN_TICKS = 1 << 17
 
 _SPINS_PER_SECOND = 20_000
 """The same on AArch64, whose frequency can be read: 50 us."""
-
-MAX_SERIAL_CALLS = 63
-"""Limit of the backoff: after a region whose start and end took longer than its work, the next call runs serially; if
-the region after it is no better, the next 3 calls, then 7, up to this number."""
 
 _SLICE_SPINS = 16
 """A region with an overhead of more than this many spinning times (0.5 to 1 ms) waited for a core."""
@@ -80,11 +78,13 @@ class TeamEmitter:
 
     Args:
         module: its triple names the processor.
+        stage_linkage: whether the module has a `stage` of its own, defines the one of all modules, or uses that.
     """
 
-    def __init__(self, module: ir.Module) -> None:
+    def __init__(self, module: ir.Module, stage_linkage: StageLinkage = StageLinkage.OWN) -> None:
         self.module = module
         self._arch = str(module.triple).partition("-")[0]
+        self._stage_linkage = stage_linkage
 
     def emit_start(self, b: ir.IRBuilder, primary: ir.Function, values: Sequence[ir.Value], threads: ir.Value) -> None:
         """Starts a team whose thread 0 calls `primary` with these values and the team.
@@ -147,10 +147,22 @@ class TeamEmitter:
         counter.linkage, counter.initializer = "internal", I64(0)
         return as_opaque_pointer(counter)
 
+    def define_stage(self) -> None:
+        """Defines `stage` for kernels of other modules."""
+        _ = self.stage
+
     @cached_property
     def stage(self) -> ir.Function:
         """`void stage(ptr team, ptr run, ptr context, i64 extent)`: returns when all iterations are done."""
-        function, b = self._define_function("team.stage", VOID, [PTR, PTR, PTR, I64])
+        if self._stage_linkage is StageLinkage.USED:
+            function = declare(self.module, STAGE_SYMBOL, VOID, [PTR, PTR, PTR, I64])
+            # visible to the other modules of the artifact only
+            function.linkage = "hidden"
+            function.attributes.add("nounwind")
+            return function
+        function, b = self._define_function(STAGE_SYMBOL, VOID, [PTR, PTR, PTR, I64])
+        if self._stage_linkage is StageLinkage.DEFINED:
+            function.linkage = "hidden"
         team, run, context, extent = function.args
         number = b.add(_load_field(b, team, "stage"), I64(1))
         shares = _load_field(b, team, "shares")
@@ -342,29 +354,6 @@ class TeamEmitter:
         for attribute in ("nounwind", "noinline"):
             function.attributes.add(attribute)
         return function, ir.IRBuilder(function.append_basic_block("entry"))
-
-
-def next_backoff(
-    b: ir.IRBuilder, backoff: tuple[ir.Value, ir.Value], overhead: ir.Value, work: ir.Value, slice_ticks: ir.Value
-) -> tuple[ir.Value, ir.Value]:
-    """The number of next calls to run serially, after a region.
-
-    Args:
-        b: where the code goes.
-        backoff: two i64: serial calls that remain (0, or -1 when the last one has run), and their number the last time.
-        overhead: ticks of the start and the end of the region.
-        work: ticks between them.
-        slice_ticks: a region with a larger overhead waited for a core, not for sleeping threads to wake.
-
-    Returns:
-        `backoff` for the next call.
-    """
-    remaining, previous = backoff
-    # the first region after serial calls wakes threads: its overhead says nothing about regions in quick succession
-    wakes = b.and_(b.icmp_signed("<", remaining, I64(0)), b.icmp_signed("<", overhead, slice_ticks))
-    longer = call_intrinsic(b, "smin.i64", I64, [b.add(b.shl(previous, I64(1)), I64(1)), I64(MAX_SERIAL_CALLS)])
-    next_calls = b.select(b.icmp_signed(">", overhead, work), longer, I64(0))
-    return b.select(wakes, I64(0), next_calls), b.select(wakes, previous, next_calls)
 
 
 def load_fields(b: ir.IRBuilder, context: ir.Value, kind: ir.LiteralStructType) -> list[ir.Value]:

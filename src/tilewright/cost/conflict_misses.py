@@ -20,7 +20,11 @@ from tilewright.tile.program import Mask
 
 def can_conflict(operand: OperandView, sets: int, line: int) -> bool:
     """Whether rows of an operand can alias in a cache at all."""
-    return any(any_true(starts < sets) for starts in _start_set_counts(operand, sets, line)[:-1])
+    return _is_below(_start_set_counts(operand, sets, line), sets)
+
+
+def _is_below(start_sets: Sequence[FloatPerCandidate], sets: int) -> bool:
+    return any(any_true(starts < sets) for starts in start_sets[:-1])
 
 
 def conflict_factors(
@@ -37,11 +41,8 @@ def conflict_factors(
     Returns:
         The factors by the cache's position; caches without possible conflicts are omitted.
     """
-    start_sets = {
-        k: _start_set_counts(operand, sets, line)
-        for k, sets in enumerate(set_counts)
-        if can_conflict(operand, sets, line)
-    }
+    counts = [_start_set_counts(operand, sets, line) for sets in set_counts]
+    start_sets = {k: x for k, x in enumerate(counts) if _is_below(x, set_counts[k])}
     if not start_sets:
         return {}
     factors: dict[int, Numbers] = {k: np.ones_like(box[0]) for k in start_sets}

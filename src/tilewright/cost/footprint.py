@@ -6,11 +6,13 @@ last dimensions where rows are shorter than a cache line.
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.shape_family import IntPerCandidate, OperandView
+from tilewright.tile.operand import Operand
 from tilewright.tile.program import Mask
 
 Numbers = npt.NDArray[np.float64]
@@ -59,6 +61,8 @@ def contiguous_dims(operand: OperandView, line: int) -> list[bool | Mask]:
     The last dimension does, and others as long as rows are shorter than a cache line, as adjacent rows then share
     lines.
     """
+    if isinstance(operand, Operand):
+        return list(_contiguous_dims_of_shape(operand.element_bytes, operand.shape, line))
     dims: list[bool | Mask] = [True]
     row_bytes = operand.element_bytes * operand.shape[-1]
     for length in operand.shape[-2::-1]:
@@ -69,15 +73,26 @@ def contiguous_dims(operand: OperandView, line: int) -> list[bool | Mask]:
     return dims
 
 
+@lru_cache(maxsize=4096)
+def _contiguous_dims_of_shape(element_bytes: int, shape: tuple[int, ...], line: int) -> tuple[bool, ...]:
+    """`contiguous_dims` of an array of fixed size."""
+    dims, row_bytes = [True], element_bytes * shape[-1]
+    for length in shape[-2::-1]:
+        dims.insert(0, dims[0] and row_bytes < line)
+        row_bytes = row_bytes * length
+    return tuple(dims)
+
+
 def segment_count(operand: OperandView, box: Sequence[Numbers], line: int) -> Numbers:
     """Number of segments that the points of a box touch."""
-    total: Numbers = np.ones_like(box[0])
+    total: Numbers | None = None
     dims = zip(operand.index_terms, operand.dim_sizes, contiguous_dims(operand, line), strict=True)
     for terms, size, is_contiguous in dims:
         if terms and not all_true(is_contiguous):
             count = np.minimum(index_count_and_span(terms, box)[0], size)
-            total = total * (np.where(is_contiguous, 1.0, count) if any_true(is_contiguous) else count)
-    return total
+            factor = np.where(is_contiguous, 1.0, count) if any_true(is_contiguous) else count
+            total = factor if total is None else total * factor
+    return np.ones_like(box[0]) if total is None else total
 
 
 def moved_bytes(

@@ -123,6 +123,7 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
     """
     line, cost = caches.line, caches.cost
     one, tile_box, row_box = np.ones(len(batch.covered[0])), _k_block_box(batch), _tile_row_box(sketch, batch)
+    both_boxes = [np.stack(sizes) for sizes in zip(tile_box, row_box, strict=True)]
     factors: list[RampFactors] = []
     for k, o in enumerate(batch.family.accesses):
         if is_packed(sketch, k):
@@ -131,7 +132,8 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
         distance, max_streams = (line, cost.max_write_streams) if o.written else (PAGE_BYTES, cost.max_prefetch_pages)
         streams = distant_segments(o, tile_box, line, distance, False)
         untracked = 1.0 - np.minimum(1.0, max_streams / streams) ** SMOOTH_MAX_POWER
-        short, long = (page_ramp(o, box, line, cost) for box in (tile_box, row_box))
+        # both in one array: formulas cost as much for few numbers as for many
+        short, long = page_ramp(o, both_boxes, line, cost)
         tracked = long + untracked * np.maximum(short - long, 0.0)
         factors.append(RampFactors(one, tracked, tracked))
     return factors

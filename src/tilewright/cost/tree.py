@@ -35,7 +35,7 @@ from tilewright.machine.model import Machine
 from tilewright.tile.program import Sizes
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.tile.tree import TileTree
-from tilewright.tile.tree_sizes import LoopStep, PartRange, StatementPath, statement_paths, tree_sizes
+from tilewright.tile.tree_sizes import LoopStep, PartRange, StatementPath, statement_paths, tree_sizes, with_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,13 +210,30 @@ def tree_time(
         tree, func, machine, constants: as for `TreeModel.of`.
         samples: shapes of the kernel's symbols; by default drawn from their ranges.
     """
-    shapes = samples or ShapeSamples.of(func.symbols)
-    models = [TreeModel.of(tree, func, machine, constants, x) for x in shapes.shapes or ({},)]
-    sizes = np.array([tree_sizes(tree)], np.int64)
-    times = [x.times(sizes) for x in models if x is not None]
-    if len(times) < len(models):
-        return None
-    return float(times[0][0] if not func.symbols else geomean_over_samples(np.array(times), machine.cost)[0])
+    return tree_times([tree], func, machine, constants, samples)[0]
+
+
+def tree_times(
+    trees: Sequence[TileTree], func: Func, machine: Machine, constants: frozenset[str] = frozenset(),
+    samples: ShapeSamples | None = None,
+) -> list[float | None]:  # fmt: skip
+    """The times of several trees of a kernel, as `tree_time` gives them: those that differ in their sizes only are
+    scored at once."""
+    shapes = (samples or ShapeSamples.of(func.symbols)).shapes or ({},)
+    sizes = [tree_sizes(tree) for tree in trees]
+    by_sketch: dict[TileTree, list[int]] = {}
+    for k, tree in enumerate(trees):
+        by_sketch.setdefault(with_sizes(tree, (1,) * len(sizes[k])), []).append(k)
+    times: list[float | None] = [None] * len(trees)
+    for same in by_sketch.values():
+        models = [TreeModel.of(trees[same[0]], func, machine, constants, x) for x in shapes]
+        candidates = np.array([sizes[k] for k in same], np.int64)
+        each = [x.times(candidates) for x in models if x is not None]
+        if len(each) == len(models):
+            mean = geomean_over_samples(np.array(each), machine.cost) if func.symbols else each[0]
+            for k, time in zip(same, mean, strict=True):
+                times[k] = float(time)
+    return times
 
 
 def _nests(

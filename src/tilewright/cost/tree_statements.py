@@ -7,6 +7,7 @@ are statements of their own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from tilewright.expr.dtype import boolean, int64
 from tilewright.expr.nodes import Const, Expr, Load, MemoryScope, Var
@@ -182,12 +183,7 @@ class _Extraction:
 
     def problem(self, of: Sequence[Block]) -> Problem | None:
         """The problem of a block, or of a reduction and its epilogue."""
-        names = {b.name for b in of}
-        nests: list[Stmt] = [x for x in top_statements(self.func) if blocks(x)[0].name in names]
-        body = nests[0] if len(nests) == 1 else Seq(tuple(nests))
-        shapes = ShapeSamples(self.shape, (self.shape,))
-        problem = extract_problem(replace(self.func, body=body), self.constants, shapes)
-        return None if problem is None else replace(problem, samples=())
+        return _problem_of(self.func, frozenset(b.name for b in of), self.constants, tuple(self.shape.items()))
 
     def stored(self, block: Block) -> tuple[str | None, ...]:
         """Per dimension of a block's buffer the axis that indexes it alone."""
@@ -272,6 +268,17 @@ class _Extraction:
             packed=((0, -1), (1, -1), (2, -1)),
             is_sum=True,
         )
+
+
+@lru_cache(maxsize=256)
+def _problem_of(
+    func: Func, names: frozenset[str], constants: frozenset[str], shape: tuple[tuple[Var, int], ...]
+) -> Problem | None:
+    """The problem of some blocks of a function at a shape: the same for all trees of a kernel."""
+    nests: list[Stmt] = [x for x in top_statements(func) if blocks(x)[0].name in names]
+    body = nests[0] if len(nests) == 1 else Seq(tuple(nests))
+    problem = extract_problem(replace(func, body=body), constants, ShapeSamples(dict(shape), ()))
+    return None if problem is None else replace(problem, samples=())
 
 
 def common_depth(path: StatementPath, other: StatementPath) -> int:

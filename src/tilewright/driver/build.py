@@ -94,12 +94,12 @@ def make_build(options: CompileOptions, target: Target, has_layouts: bool) -> Bu
     optimizer = optimizer_named(options.optimizer or DEFAULT)
     if isinstance(optimizer, MachineOptimizer):
         machine = choose_machine(options.machine, target)
-        build = Build(_with_variants(optimizer, options.variants).for_machine(machine.for_target(target)), machine)
+        build = Build(with_variants(optimizer, options.variants).for_machine(machine.for_target(target)), machine)
     elif options.machine is not None:
         what = f"the optimizer {optimizer.name!r} reads no description of a machine, so this one would have no effect"
         raise OptionError(what, where="machine", hint="leave it out, or choose the optimizer gensor or roller")
     else:
-        build = Build(_with_variants(optimizer, options.variants), None)
+        build = Build(with_variants(optimizer, options.variants), None)
     return replace(
         build, convolutions=_conv_algorithm(options, build, has_layouts), fusion=_fusion(options, build, has_layouts)
     )
@@ -108,7 +108,7 @@ def make_build(options: CompileOptions, target: Target, has_layouts: bool) -> Bu
 SomeOptimizer = TypeVar("SomeOptimizer", bound=Optimizer)
 
 
-def _with_variants(optimizer: SomeOptimizer, variants: int | None) -> SomeOptimizer:
+def with_variants(optimizer: SomeOptimizer, variants: int | None) -> SomeOptimizer:
     """The optimizer with at most so many programs per kernel.
 
     Raises:

@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen import assembly, compile_object, emit_llvm
+from tilewright.codegen import KernelSymbol, assembly, compile_object, emit_entry_module, emit_llvm
 from tilewright.driver.build import Build
+from tilewright.driver.build_kernel import kernel_code, kernel_symbol
 from tilewright.driver.gc_policy import raised_gc_threshold
+from tilewright.driver.kernel_builds import ConstructionCounts
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.alternatives import Evaluation
@@ -23,21 +25,9 @@ from tilewright.optimize.chains.optimizer import ChainConstruction
 from tilewright.optimize.task import Task
 from tilewright.runtime import Artifact
 from tilewright.runtime.manifest import Manifest
+from tilewright.runtime.object_archive import make_archive
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class ConstructionCounts:
-    """How many kernels an optimizer worked on.
-
-    Attributes:
-        constructed: tasks, each once: those of the model's functions and of alternatives that were estimated.
-        reused: functions of the model whose program had been constructed for an estimate.
-    """
-
-    constructed: int
-    reused: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +89,7 @@ class Compilation:
         return distinct_kernels(self.units)
 
     def llvm(self) -> str:
-        """The LLVM IR text of all functions and entries."""
+        """The LLVM IR text of all functions and entries, for reading, as one module."""
         return emit_llvm([k.func for k in self.kernels], [s.segment for s in self.segments], self.target)
 
     def assembly(self) -> str:
@@ -108,6 +98,15 @@ class Compilation:
 
     @raised_gc_threshold()
     def artifact(self) -> Artifact:
-        """The compiled model as data; generates the object code."""
-        code = compile_object(self.llvm(), self.target) if self.segments else b""
-        return Artifact(self.manifest, code, self.weights)
+        """The compiled model as data; generates the object code that there is not yet."""
+        return Artifact(self.manifest, self._code() if self.segments else b"", self.weights)
+
+    def _code(self) -> bytes:
+        """The archive of object files: the entries', then those of kernels in the order of first use."""
+        segments = [s.segment for s in self.segments]
+        if any(s.timestamps is not None for s in segments):
+            # its kernels take one more argument, and it is run only once
+            return compile_object(self.llvm(), self.target)
+        symbols = {k.name: KernelSymbol.of(k.func, kernel_symbol(k.task)) for k in self.kernels}
+        entries = compile_object(emit_entry_module(symbols, segments, self.target), self.target)
+        return make_archive([entries, *(k.code or kernel_code(k.func, k.task) for k in self.kernels)])

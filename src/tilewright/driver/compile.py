@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from tilewright.cost.caches import caches
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names, unused_name
 from tilewright.driver.build import Build, make_build
-from tilewright.driver.compilation import Compilation, ConsideredChain, ConstructionCounts
+from tilewright.driver.build_resources import IN_PROCESS, BuildResources, build_resources
+from tilewright.driver.compilation import Compilation, ConsideredChain
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.gc_policy import raised_gc_threshold
+from tilewright.driver.kernel_builds import KernelBuilds
 from tilewright.driver.kernels import BoundUnit, compile_kernels
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.regions import NativeRegion, make_regions
@@ -36,9 +38,8 @@ from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.chains.optimizer import ChainConstruction
-from tilewright.optimize.constructions import Constructions
 from tilewright.optimize.cost_oracle import CostOracle
-from tilewright.optimize.kernel_task import TaskContext, lower_kernel
+from tilewright.optimize.kernel_task import TaskContext
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import (
     Manifest,
@@ -59,7 +60,8 @@ Attention of 8 heads of 754 x 873 scores (2.6 MB per head, two intermediates) on
 0.60, 0.65, 0.76 and 0.92 ms per head with 1, 2, 4 and 8 heads at once."""
 
 Progress = Callable[[str, int, int], None]
-"""Called with a stage's name, the number of its finished parts, and the number of all its parts."""
+"""Called with a stage's name, the number of its finished parts, and the number of all its parts. The stage of kernels
+says whose turn it is: "kernels: conv1 (Conv) + relu1 (Relu)"."""
 
 
 _DEFAULTS = CompileOptions()
@@ -78,6 +80,8 @@ def compile_model(
     winograd: str | None = None,
     fusion: str | None = None,
     variants: int | None = None,
+    jobs: int | None = None,
+    cache: bool | None = None,
 ) -> Executable:
     """Compiles a model.
 
@@ -89,8 +93,7 @@ def compile_model(
         optimizer: how loops are scheduled: "gensor" (default) and "roller" construct tile programs for a machine,
             "rule" applies one fixed rule, which also schedules the kernels that the others cannot construct.
         progress: called as the compilation proceeds.
-        layouts: storage layouts of the tensors of convolutions and matrix products, by node or value
-            (`graph.layouts.plan`).
+        layouts: storage layouts of tensors of convolutions and products, by node or value (`graph.layouts.plan`).
         machine: the machine that `gensor` and `roller` construct programs for: a `Machine`, the name of one in the
             package ("zen5"), or a JSON file. By default this machine's calibration or description; for another
             target, a typical machine of its instruction set. The artifact records it.
@@ -104,6 +107,10 @@ def compile_model(
             keeps a kernel for every product.
         variants: the largest number of programs of a kernel whose sizes are dynamic, 8 by default: the sizes of a call
             decide which of them runs. 1 makes one program serve all sizes.
+        jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core that this
+            process may use. Neither this nor the cache changes the code.
+        cache: whether to keep machine code in the user's cache folder, and to use what earlier compilations left there;
+            None asks TILEWRIGHT_CACHE ("on" or "off"), then it is used.
 
     Returns:
         An executable; calling it needs a machine with the target's features. On such a machine it is ready for its
@@ -122,7 +129,7 @@ def compile_model(
         shapes=shapes, target=target, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact,
         winograd=winograd, fusion=fusion, variants=variants,
     )  # fmt: skip
-    return compile_with_options(model, options, threads, progress)
+    return compile_with_options(model, options, threads, progress, build_resources(jobs, cache))
 
 
 def compile_with_options(
@@ -130,9 +137,15 @@ def compile_with_options(
     options: CompileOptions,
     threads: int | None = None,
     progress: Progress | None = None,
+    resources: BuildResources | None = None,
 ) -> Executable:
-    """Compiles a model; arguments and errors as for `compile_model`."""
-    compilation = make_compilation(model, options, progress)
+    """Compiles a model; arguments and errors as for `compile_model`.
+
+    Args:
+        model, options, threads, progress: as for `compile_model`.
+        resources: what it may use; by default what `compile_model` uses.
+    """
+    compilation = make_compilation(model, options, progress, resources=resources or build_resources())
     if progress is not None:
         progress("machine code", 0, 1)
     executable = Executable(compilation.artifact(), threads)
@@ -147,15 +160,17 @@ def make_compilation(
     options: CompileOptions = _DEFAULTS,
     progress: Progress | None = None,
     expose_intermediates: bool = False,
+    resources: BuildResources = IN_PROCESS,
 ) -> Compilation:
-    """Compiles a model up to scheduled loops and memory plans, without object code, and returns every
-    intermediate form; errors as for `compile_model`.
+    """Compiles a model up to scheduled loops and memory plans and returns every intermediate form; errors as for
+    `compile_model`.
 
     Args:
         model: a path, the bytes of a file, or a ModelProto.
         options: which code to generate.
         progress: called as the compilation proceeds.
         expose_intermediates: make the result of every kernel an output of the model; the kernels stay the same.
+        resources: what it may use; by default this process only, which generates no code before it is asked for.
     """
     report = progress or _ignore_progress
     shapes = options.shapes
@@ -175,30 +190,30 @@ def make_compilation(
     check_tensor_sizes(lowered)
     report("model", 3, 4)
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    constructions = Constructions(build.optimizer, build.chain_optimizer(target))
-    if laid_out is None:
-        canonical = canonicalize_attention(lowered)
-        chosen, evaluations = _choose_alternatives(canonical, build, _task_context(canonical, target), constructions)
-    else:
-        # a plan names values that alternatives replace
-        chosen, evaluations = laid_out.program, ()
-    fused, chains = _fuse_chains(partition(chosen), build, _task_context(chosen, target), constructions)
-    program = _expose_intermediates(fused) if expose_intermediates else fused.program
-    fused = replace(fused, units=_slice_units(fused.units, program, build, target))
-    units = compile_kernels(
-        fused.units,
-        frozenset(program.constants),
-        _task_context(program, target),
-        build.machine_for(target),
-        constructions,
-        lambda done, total: report("kernels", done, total),
-    )
+    with KernelBuilds(build, target, resources) as builds:
+        if laid_out is None:
+            canonical = canonicalize_attention(lowered)
+            chosen, evaluations = _choose_alternatives(canonical, build, _task_context(canonical, target), builds)
+        else:
+            # a plan names values that alternatives replace
+            chosen, evaluations = laid_out.program, ()
+        fused, chains = _fuse_chains(partition(chosen), build, _task_context(chosen, target), builds)
+        program = _expose_intermediates(fused) if expose_intermediates else fused.program
+        fused = replace(fused, units=_slice_units(fused.units, program, build, target))
+        units = compile_kernels(
+            fused.units,
+            frozenset(program.constants),
+            _task_context(program, target),
+            build.machine_for(target),
+            builds,
+            lambda done, total, label: report(f"kernels: {label}" if label else "kernels", done, total),
+        )
     names, pool = make_names(program), WeightPool()
     segments, steps = _plan_steps(program, units, names, pool, report)
     manifest = _manifest(program, names, steps, target, build)
     return Compilation(
         graph, lowered, plan, laid_out, evaluations, chains, program, fused, target, build, units,
-        ConstructionCounts(constructions.constructed, constructions.reused), segments, manifest, pool.arrays,
+        builds.counts(), segments, manifest, pool.arrays,
     )  # fmt: skip
 
 
@@ -224,33 +239,35 @@ def _task_context(program: Program, target: Target) -> TaskContext:
 
 
 def _choose_alternatives(
-    program: Program, build: Build, context: TaskContext, constructions: Constructions
+    program: Program, build: Build, context: TaskContext, builds: KernelBuilds
 ) -> tuple[Program, tuple[Evaluation, ...]]:
     """The program with the alternatives that are estimated to be faster, and all that were considered; none without
     a machine, as nothing estimates times then."""
     if build.machine is None:
         return program, ()
-    oracle = CostOracle(build.machine_for(context.target), context, constructions)
-    return choose(program, REWRITES, oracle, build.max_error_growth)
+    oracle = CostOracle(build.machine_for(context.target), context, builds.constructions, builds.estimate)
+    return choose(program, REWRITES, oracle, build.max_error_growth, oracle.prepare if builds.is_shared else None)
 
 
 def _fuse_chains(
-    fused: Partition, build: Build, context: TaskContext, constructions: Constructions
+    fused: Partition, build: Build, context: TaskContext, builds: KernelBuilds
 ) -> tuple[Partition, tuple[ConsideredChain, ...]]:
     """The partition with the chains of contractions fused that are estimated to be faster, and all that were
     considered; none without an optimizer of chains."""
+    constructions = builds.constructions
     if constructions.chains is None:
         return fused, ()
     machine, constants = build.machine_for(context.target), frozenset(fused.program.constants)
-    oracle = CostOracle(machine, context, constructions)
+    oracle = CostOracle(machine, context, constructions, builds.estimate)
 
     def slice_units(units: Sequence[Unit]) -> tuple[Unit, ...]:
         return _slice_units(units, fused.program, build, context.target)
 
-    result, evaluations = choose_chains(fused, machine, oracle.estimate, slice_units)
+    prepare = oracle.prepare if builds.is_shared else None
+    result, evaluations = choose_chains(fused, machine, oracle.estimate, slice_units, prepare)
 
     def considered(x: ChainEvaluation) -> ConsideredChain:
-        task = None if x.fused is None else lower_kernel(x.fused, constants, context).sampled_task
+        task = None if x.fused is None else oracle.task(x.fused, constants)
         construction = None if task is None else constructions.known(task)
         return ConsideredChain(x, task, construction if isinstance(construction, ChainConstruction) else None)
 

@@ -1,12 +1,13 @@
-"""Compilation of a partition's kernels: lower, optimize, verify, prepack. Equal kernels share one function."""
+"""The functions of a partition's kernels. Equal kernels share one."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from tilewright.cost.parallel_grains import parallel_grains, threads_may_pay
-from tilewright.errors import InternalError, ScheduleError, VerifyError
+from tilewright.cost.parallel_grains import parallel_grains
+from tilewright.driver.build_kernel import BuiltKernel, BuiltProgram
+from tilewright.driver.kernel_builds import KernelBuilds, KernelProgress
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Var
@@ -15,29 +16,11 @@ from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
 from tilewright.graph.program import Fallback
 from tilewright.loops.ir import For, Func, LoopKind, walk
-from tilewright.lower.kernel_variants import KernelCode, merge_programs, programs_of
-from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
+from tilewright.lower.kernel_variants import KernelCode, programs_of
 from tilewright.machine.model import Machine
-from tilewright.optimize.constructions import Constructions
-from tilewright.optimize.interface import FALLBACK, ScheduledPrograms, optimizer_named, scheduled
 from tilewright.optimize.kernel_task import LoweredKernel, TaskContext, lower_kernel
 from tilewright.optimize.task import Task, renamed_samples
-from tilewright.schedule.step import Trace
 from tilewright.tile.shape_samples import ShapeSamples
-from tilewright.verify.verifier import verify
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CompiledProgram:
-    """One program of a kernel.
-
-    Attributes:
-        trace: the schedule steps of the optimizer.
-        scheduled: the scheduled loops, with the packing of constants.
-    """
-
-    trace: Trace
-    scheduled: Func
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,29 +29,44 @@ class CompiledKernel:
 
     Attributes:
         name: a C identifier.
+        task: the kernel in canonical form.
+        symbol_names: names of its symbols in the model, by their names in the task.
         origin: the untransformed loops.
         optimizer: name of the optimizer that scheduled it.
         programs: one, or several, of which one runs at every call.
         func: the loops that become native code.
         prepacked: the computations of compile time; their outputs are parameters of `func` by name.
         scratch: per program the parameters of `func` that are workspace.
-        constants: parameters of `origin` whose data is known at compile time.
-        fusion: how the computations of `origin` are fused.
         parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
-        samples: sizes of its symbols that the optimizer scheduled for.
+        code: its object file; empty where it has not been generated.
     """
 
     name: str
+    task: Task
+    symbol_names: Mapping[str, str]
     origin: Func
     optimizer: str
-    programs: tuple[CompiledProgram, ...]
+    programs: tuple[BuiltProgram, ...]
     func: KernelCode
     prepacked: tuple[Computation, ...]
     scratch: tuple[tuple[Buffer, ...], ...]
-    constants: frozenset[str]
-    fusion: Fusion
     parallel_grains: Expr | None
-    samples: ShapeSamples | None = None
+    code: bytes = b""
+
+    @property
+    def constants(self) -> frozenset[str]:
+        """Parameters of `origin` whose data is known at compile time."""
+        return self.task.constants
+
+    @property
+    def fusion(self) -> Fusion:
+        """How the computations of `origin` are fused."""
+        return self.task.fusion
+
+    @property
+    def samples(self) -> ShapeSamples | None:
+        """Sizes of its symbols that the optimizer scheduled for."""
+        return self.task.samples
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,8 +110,8 @@ def compile_kernels(
     constants: frozenset[str],
     context: TaskContext,
     machine: Machine,
-    constructions: Constructions,
-    progress: Callable[[int, int], None] | None = None,
+    builds: KernelBuilds,
+    progress: KernelProgress | None = None,
 ) -> tuple[BoundUnit, ...]:
     """Binds every kernel to a function.
 
@@ -124,47 +122,39 @@ def compile_kernels(
         constants: names of the program's buffers whose data is known at compile time.
         context: what the tasks of the program have in common.
         machine: the machine whose fork/join cost decides which loops run in parallel.
-        constructions: those of the preferred optimizer; kernels that it cannot schedule go to the rule.
-        progress: called with (done, total) before every kernel.
+        builds: builds the functions.
+        progress: is told how many of them are built.
 
     Raises:
         InternalError: an optimizer's schedule is not legal.
     """
-    lowered = {k: lower_kernel(u, constants, context) for k, u in _kernels(units)}
+    kernels = {k: u for k, u in enumerate(units) if isinstance(u, Kernel)}
+    lowered = {k: lower_kernel(u, constants, context) for k, u in kernels.items()}
     # the first of equal kernels gives the loops, the largest one the sizes
     first: dict[str, LoweredKernel] = {}
     largest: dict[str, ShapeSamples] = {}
-    for kernel in lowered.values():
+    labels: dict[str, str] = {}
+    for k, kernel in lowered.items():
         task = first.setdefault(kernel.key, kernel).task
+        labels.setdefault(kernel.key, kernels[k].label)
         if kernel.key not in largest or _sample_volume(kernel.samples) > _sample_volume(largest[kernel.key]):
             largest[kernel.key] = renamed_samples(kernel.samples, kernel.task, task)
-    compiled: dict[str, CompiledKernel] = {}
-    tasks: dict[str, Task] = {}
-    bound: list[BoundUnit] = []
-    for k, unit in enumerate(units):
-        if not isinstance(unit, Kernel):
-            bound.append(unit)
-            continue
-        if progress is not None:
-            progress(sum(isinstance(u, BoundKernel) for u in bound), len(lowered))
-        key = lowered[k].key
-        if key not in compiled:
-            task = constructions.representative(replace(first[key].task, samples=largest[key]))
-            named = replace(task, func=replace(task.func, name=_function_name(len(compiled), unit.label)))
-            tasks[key], compiled[key] = task, _compile_kernel(named, machine, constructions, unit.label)
-        bound.append(_bind(unit, lowered[k], compiled[key], tasks[key]))
-    return tuple(bound)
+    tasks = {key: kernel.task.with_samples(largest[key]).canonical() for key, kernel in first.items()}
+    built = builds.build(list(tasks.values()), list(labels.values()), progress)
+    compiled = {
+        key: _compiled_kernel(_function_name(k, labels[key]), task, first[key].task.form.symbols, built[k], machine)
+        for k, (key, task) in enumerate(tasks.items())
+    }
+    return tuple(
+        _bind(u, lowered[k], compiled[lowered[k].key]) if isinstance(u, Kernel) else u for k, u in enumerate(units)
+    )
 
 
-def _kernels(units: Sequence[Unit]) -> Iterator[tuple[int, Kernel]]:
-    return ((k, u) for k, u in enumerate(units) if isinstance(u, Kernel))
-
-
-def _bind(unit: Kernel, lowered: LoweredKernel, compiled: CompiledKernel, task: Task) -> BoundKernel:
+def _bind(unit: Kernel, lowered: LoweredKernel, compiled: CompiledKernel) -> BoundKernel:
     """A kernel with the function of an equal task, whose parameters and symbols may have other names."""
-    form = lowered.task.form
-    params = dict(zip(form.params, task.form.params, strict=True))
-    symbols = zip(task.form.symbols, form.symbols, strict=True)
+    form, func = lowered.task.form, compiled.task.func
+    params = dict(zip(form.params, (p.name for p in func.params), strict=True))
+    symbols = zip(func.symbols, form.symbols, strict=True)
     sizes = {new: lowered.sizes.get(old, old) for new, old in symbols if new is not old or old in lowered.sizes}
     return BoundKernel(with_renamed_params(unit, params), compiled, sizes)
 
@@ -179,70 +169,17 @@ def distinct_kernels(units: Sequence[BoundUnit]) -> tuple[CompiledKernel, ...]:
     return tuple({id(u.compiled): u.compiled for u in units if isinstance(u, BoundKernel)}.values())
 
 
-def _compile_kernel(task: Task, machine: Machine, constructions: Constructions, label: str) -> CompiledKernel:
-    origin, constants = task.func, task.constants
-    preferred, fallback = constructions.optimizer_of(task).name, optimizer_named(FALLBACK)
-    attempts: dict[str, Callable[[Task], ScheduledPrograms | None]] = {preferred: constructions.schedule_programs}
-    if preferred != FALLBACK:
-        attempts[FALLBACK] = lambda t: scheduled(fallback.optimize(t))
-    where = f"kernel {origin.name!r} of {label}" if label else f"kernel {origin.name!r}"
-    for optimizer, make_programs in attempts.items():
-        try:
-            programs = schedule_for_threads(make_programs, task, machine)
-            if programs is None:
-                continue
-            prepacked = [_verified_program(s.func, constants) for s in programs.schedules]
-        except (ScheduleError, VerifyError) as error:
-            raise InternalError(f"optimizer {optimizer!r} made an illegal program: {error}", where=where) from error
-        merged = merge_programs(origin.name, prepacked, programs.selector, origin.symbols)
-        return CompiledKernel(
-            origin.name,
-            origin,
-            optimizer,
-            tuple(CompiledProgram(s.trace, s.func) for s in programs.schedules),
-            merged.code,
-            merged.prepacked,
-            merged.scratch,
-            constants,
-            task.fusion,
-            _parallel_grains(origin, merged.code, machine),
-            task.samples,
-        )
-    raise InternalError("no optimizer applies", where=where)
-
-
-def _verified_program(func: Func, constants: frozenset[str]) -> PrepackedKernel:
-    """A scheduled function with its constants prepacked, verified before and after.
-
-    Raises:
-        VerifyError: it is not safe.
-    """
-    verify(func)
-    prepacked = prepack_constants(func, constants)
-    if prepacked.func != func:
-        verify(prepacked.func)
-    return prepacked
-
-
-def schedule_for_threads(
-    make_programs: Callable[[Task], ScheduledPrograms | None], task: Task, machine: Machine
-) -> ScheduledPrograms | None:
-    """The programs for a task, without parallel loops where threads pay at no size (`cost.parallel_grains`).
-
-    Loops that turn out scalar take longer than vectorised ones, so they may pay for threads where those do not.
-    """
-    serial = replace(task, threads=1)
-    if not threads_may_pay(task.func, machine, vectorized=False):
-        return make_programs(serial)
-    if not threads_may_pay(task.func, machine, vectorized=True):
-        programs = make_programs(serial)
-        if programs is None or all(_is_vectorized(s.func) for s in programs.schedules):
-            return programs
-    return make_programs(task)
-
-
-def _is_vectorized(func: Func) -> bool:
-    return any(isinstance(s, For) and s.kind is LoopKind.VECTORIZED for s, _ in walk(func.body))
+def _compiled_kernel(
+    name: str, task: Task, symbols: Sequence[Var], built: BuiltKernel, machine: Machine
+) -> CompiledKernel:
+    """The function of a task, called `name`, whose symbols are these in the model."""
+    origin, merged = replace(task.func, name=name), built.merged
+    programs = tuple(replace(p, scheduled=replace(p.scheduled, name=name)) for p in built.programs)
+    symbol_names = {v.name: old.name for v, old in zip(task.func.symbols, symbols, strict=True)}
+    return CompiledKernel(
+        name, task, symbol_names, origin, built.optimizer, programs, replace(merged.code, name=name), merged.prepacked,
+        merged.scratch, _parallel_grains(origin, merged.code, machine), built.code,
+    )  # fmt: skip
 
 
 def _parallel_grains(origin: Func, code: KernelCode, machine: Machine) -> Expr | None:

@@ -1,9 +1,10 @@
 """Native entries of a model: the memory plan, calls and weights of every native region."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import groupby, zip_longest
+from itertools import groupby, repeat, zip_longest
 from math import prod
 from operator import mul
 from typing import Any
@@ -35,10 +36,15 @@ from tilewright.graph.program import Program
 from tilewright.loops.private_memory import THREADS, workspace_of
 from tilewright.lower.kernel_variants import programs_of
 from tilewright.lower.prepack_constants import evaluate_prepacked
+from tilewright.machine.threads import available_cores
 from tilewright.runtime import manifest as m
 from tilewright.verify.index_overflow import overflow_candidates
 
 Array = np.ndarray[Any, Any]
+
+MAX_PREPACKING_THREADS = 4
+"""Threads that prepack constants; each needs memory for one of them, and together they soon have all of its bandwidth.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,9 +92,16 @@ def plan_segment(
             return weights.add(location.name, program.constants[location.name])
         return location
 
+    kernels = [(u, buffers) for u, buffers in zip(region.units, scratch, strict=True) if isinstance(u, BoundKernel)]
+    # numpy works without the interpreter's lock most of the time
+    with ThreadPoolExecutor(min(available_cores(), MAX_PREPACKING_THREADS)) as executor:
+        prepacked = list(executor.map(_prepack, [u for u, _ in kernels], repeat(program)))
     # parameters of a kernel that are no buffers of the program
-    own_params = {id(u): _prepacked_weights(u, program, weights) | {n: locate(b) for n, b in buffers.items()}
-                  for u, buffers in zip(region.units, scratch, strict=True) if isinstance(u, BoundKernel)}  # fmt: skip
+    own_params = {
+        id(u): {n: weights.add(hint, array) for n, (hint, array) in arrays.items()}
+        | {n: locate(b) for n, b in buffers.items()}
+        for (u, buffers), arrays in zip(kernels, prepacked, strict=True)
+    }
     calls: list[KernelCall | BufferCopy] = []
     for unit, slice_index in calls_in_order(region.units):
         own, arguments = own_params[id(unit)], unit.arguments
@@ -270,21 +283,21 @@ def _raw_constants(region: NativeRegion, program: Program) -> dict[str, Buffer]:
     return {name: b for name, b in buffers.items() if name in program.constants}
 
 
-def _prepacked_weights(unit: BoundKernel, program: Program, weights: _SegmentWeights) -> dict[str, BufferLocation]:
-    """The locations of a kernel's prepacked constants, by the name of its parameter."""
+def _prepack(unit: BoundKernel, program: Program) -> dict[str, tuple[str, Array]]:
+    """A kernel's prepacked constants with hints for their names, by the name of its parameter."""
     needed = {p.name for p in unit.compiled.func.params}
     if not any(c.output.name in needed for c in unit.compiled.prepacked):
         return {}
     pairs = zip(unit.kernel.params, unit.kernel.arguments, strict=True)
     constants = {p.name: (p, b.name) for p, b in pairs if b.name in program.constants}
     data = {name: program.constants[b].reshape(_literal_shape(p)) for name, (p, b) in constants.items()}
-    locations: dict[str, BufferLocation] = {}
+    found: dict[str, tuple[str, Array]] = {}
     for name, array in evaluate_prepacked(unit.compiled.prepacked, data).items():
         if name in needed:
             computation = next(c for c in unit.compiled.prepacked if c.output.name == name)
             sources = (constants[b.name][1] for b in computation.inputs if b.name in constants)
-            locations[name] = weights.add(f"{next(sources, unit.compiled.name)}.packed", array)
-    return locations
+            found[name] = f"{next(sources, unit.compiled.name)}.packed", array
+    return found
 
 
 def _literal_shape(b: Buffer) -> tuple[int, ...]:

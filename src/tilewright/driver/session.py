@@ -13,6 +13,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any
 
+from tilewright.driver.build_resources import build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
 from tilewright.runtime import Executable, is_artifact, load
@@ -25,7 +26,8 @@ _log = logging.getLogger("tilewright.session")
 _IGNORED_KEYWORDS = frozenset(["disabled_optimizers", "enable_fallback", "read_config_from_model"])
 """Keyword arguments of ONNX Runtime's class that have no meaning here."""
 
-_COMPILE_KEYWORDS = tuple(f.name for f in fields(CompileOptions))
+_OPTION_KEYWORDS = tuple(f.name for f in fields(CompileOptions))
+_COMPILE_KEYWORDS = (*_OPTION_KEYWORDS, "jobs", "cache")
 """Keyword arguments of `tilewright.compile`."""
 
 _ONNX_TYPES = {"float32": "float", "float64": "double", "any": "unknown"}
@@ -166,9 +168,9 @@ class InferenceSession:
             sess_options: `SessionOptions`, ONNX Runtime's own or ours; only the number of threads counts.
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
-            kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact`, `winograd`, `fusion` and `variants`
-                go to `tilewright.compile`, and so does `progress`, which a model that is compiled already never calls;
-                those of ONNX Runtime have no effect.
+            kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact`, `winograd`, `fusion`, `variants`,
+                `jobs` and `cache` go to `tilewright.compile`, and so does `progress`, which a model that is compiled
+                already never calls; those of ONNX Runtime have no effect.
 
         Raises:
             TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, and for
@@ -283,7 +285,8 @@ def _make_executable(
     shapes = options.get("shapes")
     if overrides and (shapes is None or isinstance(shapes, Mapping)):
         options["shapes"] = {**overrides, **(shapes or {})}
-    return compile_with_options(source, CompileOptions(**options), threads, kwargs.get("progress"))
+    resources = build_resources(options.pop("jobs", None), options.pop("cache", None))
+    return compile_with_options(source, CompileOptions(**options), threads, kwargs.get("progress"), resources)
 
 
 def _is_artifact_source(source: str | os.PathLike[str] | bytes) -> bool:

@@ -14,6 +14,7 @@ from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
+from tilewright.machine.alignment import aligned_empty
 
 Array = np.ndarray[Any, Any]
 
@@ -99,7 +100,7 @@ def evaluate(c: Stage, buffers: Mapping[str, Array], symbols: Mapping[Var, int])
     shape = tuple(_extent_value(s, env) for s in c.output.shape)
     if isinstance(c, View):
         return np.ascontiguousarray(buffers[c.source.name]).reshape(shape)
-    result = np.empty(shape, c.output.dtype.numpy)
+    result = aligned_empty(shape, c.output.dtype.numpy)
     reduce_shape = tuple(_extent_value(a.extent, env) for a in c.reduce_axes)
     rows = shape[0] if shape else 1
     per_row = max(1, int(np.prod(shape[1:], dtype=np.int64)) * int(np.prod(reduce_shape, dtype=np.int64)))

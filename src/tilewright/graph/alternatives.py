@@ -6,7 +6,7 @@ steps with the element-wise computations that follow, which may be fused with th
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -96,8 +96,16 @@ def times_text(before: float | None, after: float | None) -> str:
     return " -> ".join("unknown" if t is None else f"{t / 1e3:.1f} us" for t in (before, after))
 
 
+PrepareCosts = Callable[[Iterable[tuple[Kernel, frozenset[str]]]], None]
+"""Is told the kernels, with the names of the program's constants, whose cost will probably be asked for."""
+
+
 def choose(
-    program: Program, rewrites: Sequence[Rewrite], cost: KernelCost, max_error_growth: float
+    program: Program,
+    rewrites: Sequence[Rewrite],
+    cost: KernelCost,
+    max_error_growth: float,
+    prepare: PrepareCosts | None = None,
 ) -> tuple[Program, tuple[Evaluation, ...]]:
     """The program with the alternatives that are estimated to be faster, and every alternative that was considered.
 
@@ -110,11 +118,19 @@ def choose(
         rewrites: propose the alternatives, each for the program that the ones before it left.
         cost: estimates a kernel.
         max_error_growth: rounding errors grow by less than this factor; 1 for alternatives that round alike only.
+        prepare: is told the kernels of every rewrite before `cost` is asked for them.
     """
     evaluations: list[Evaluation] = []
     for rewrite in rewrites:
-        for _, group in groupby(rewrite(program, max_error_growth), key=lambda a: a.before[-1].output):
-            rivals = _evaluate(program, tuple(group), cost)
+        unchanged, candidates = program, list(rewrite(program, max_error_growth))
+        changes = [_changed_kernels(program, a) for a in candidates]
+        if prepare is not None:
+            prepare(k for x in changes for k in x.all)
+        for _, group in groupby(zip(candidates, changes, strict=True), key=lambda x: x[0].before[-1].output):
+            group = list(group)
+            if program is not unchanged:
+                group = [(a, _changed_kernels(program, a)) for a, _ in group]
+            rivals = _evaluate(group, cost)
             program = apply_alternatives(program, [e.alternative for e in rivals if e.chosen])
             evaluations += rivals
     for evaluation in evaluations:
@@ -122,9 +138,10 @@ def choose(
     return program, tuple(evaluations)
 
 
-def _evaluate(program: Program, rivals: Sequence[Alternative], cost: KernelCost) -> list[Evaluation]:
+def _evaluate(changes: Sequence[tuple[Alternative, "_ChangedKernels"]], cost: KernelCost) -> list[Evaluation]:
     """Evaluates alternatives of which at most one can be chosen."""
-    times = [_changed_times(program, a, cost) for a in rivals]
+    rivals = [a for a, _ in changes]
+    times = [_changed_times(changed, cost) for _, changed in changes]
     objections = [_objection(a, *t) for a, t in zip(rivals, times, strict=True)]
     best = max((k for k, text in enumerate(objections) if not text), key=lambda k: _gain(*times[k]), default=-1)
     evaluations: list[Evaluation] = []
@@ -202,15 +219,32 @@ def _replace_steps(steps: Sequence[Step], a: Alternative) -> tuple[Step, ...]:
     return tuple(result)
 
 
-def _changed_times(program: Program, a: Alternative, cost: KernelCost) -> tuple[float | None, float | None]:
-    """Nanoseconds of the kernels that an alternative changes, as they are and with it."""
+@dataclass(frozen=True, slots=True)
+class _ChangedKernels:
+    """The kernels that an alternative changes, as they are and with it, and the names of constants."""
+
+    removed: tuple[Kernel, ...]
+    added: tuple[Kernel, ...]
+    constants: frozenset[str]
+
+    @property
+    def all(self) -> Iterator[tuple[Kernel, frozenset[str]]]:
+        return ((k, self.constants) for k in (*self.removed, *self.added))
+
+
+def _changed_kernels(program: Program, a: Alternative) -> _ChangedKernels:
     before = _surroundings(program, a.before)
     new_inputs = (*before.inputs, *a.constants)
     after = replace(before, inputs=new_inputs, steps=_replace_steps(before.steps, a))
     constants = frozenset(program.constants) | {b.name for b in a.constants}
     old, new = (dict.fromkeys(u for u in partition(p).units if isinstance(u, Kernel)) for p in (before, after))
-    removed, added = [k for k in old if k not in new], [k for k in new if k not in old]
-    return _total([cost(k, constants) for k in removed]), _total([cost(k, constants) for k in added])
+    return _ChangedKernels(tuple(k for k in old if k not in new), tuple(k for k in new if k not in old), constants)
+
+
+def _changed_times(changed: _ChangedKernels, cost: KernelCost) -> tuple[float | None, float | None]:
+    """Nanoseconds of the kernels that an alternative changes, as they are and with it."""
+    removed, added = ([cost(k, changed.constants) for k in kernels] for kernels in (changed.removed, changed.added))
+    return _total(removed), _total(added)
 
 
 def _total(times: Sequence[float | None]) -> float | None:

@@ -2,9 +2,12 @@
 
 import json
 from dataclasses import asdict
+from functools import lru_cache
 from hashlib import sha256
+from typing import Any
 
 from tilewright.codegen.generator_version import generator_version
+from tilewright.machine import Target
 from tilewright.machine.model import Machine, to_json
 from tilewright.optimize.task import Task
 
@@ -20,6 +23,16 @@ def machine_code_key(task: Task, machine: Machine | None, program: str, generato
             with its parameters ("gensor, seed 0").
         generator: version of the code generator, by default this one's.
     """
-    described = None if machine is None else to_json(machine)
-    fields = [task.hash, asdict(task.target), described, program, generator or generator_version()]
+    described = None if machine is None else _machine_text(machine)
+    fields = [task.hash, _target_fields(task.target), described, program, generator or generator_version()]
     return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _machine_text(machine: Machine) -> str:
+    return to_json(machine)
+
+
+@lru_cache(maxsize=8)
+def _target_fields(target: Target) -> dict[str, Any]:
+    return asdict(target)

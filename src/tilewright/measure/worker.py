@@ -89,21 +89,29 @@ ANSWERS: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
 }
 
 
-def serve(source: TextIO, answer: Callable[[Reply], None]) -> None:
+Answers = Mapping[str, Callable[[Mapping[str, Any]], Reply]]
+"""What answers requests, by what they ask to do."""
+
+
+def serve(source: TextIO, answer: Callable[[Reply], None], answers: Answers) -> None:
     """Answers the requests in the lines of `source`, which end with the parent."""
     answer({"ready": __version__})
     for line in source:
         request = json.loads(line)
-        answer(ANSWERS[request["do"]](request))
+        answer(answers[request["do"]](request))
 
 
-def main() -> None:
-    """Entry point of the process."""
+def main(answers: Answers = ANSWERS) -> None:
+    """Entry point of the process.
+
+    Args:
+        answers: what it can do.
+    """
     # what is measured may print: standard output becomes standard error, and only answers go to the parent
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:
-        serve(sys.stdin, lambda data: print(json.dumps(data), file=answers, flush=True))
+        serve(sys.stdin, lambda data: print(json.dumps(data), file=pipe, flush=True), answers)
     except Exception:
         traceback.print_exc()
         raise

@@ -40,31 +40,42 @@ class WorkerProcess:
 
     Args:
         memory_bytes: memory of what it does itself; None without a limit.
+        module: the program, which serves requests as `measure.worker` does.
+        wait: whether to wait until it is ready; otherwise `await_ready` has to be called first.
 
     Raises:
         MeasureError: it cannot be started.
     """
 
-    def __init__(self, memory_bytes: int | None = None) -> None:
+    def __init__(self, memory_bytes: int | None = None, module: str = MODULE, wait: bool = True) -> None:
         if not sys.executable:
             raise _start_error("the path of the interpreter is not known")
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
         self._received = b""
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                [sys.executable, "-P", "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=self._errors, env=_environment(), start_new_session=True,
             )  # fmt: skip
         except (OSError, ValueError) as error:
             self._errors.close()
             raise _start_error(str(error)) from error
+        if wait:
+            self.await_ready()
+        if memory_bytes is not None:
+            self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
+
+    def await_ready(self) -> None:
+        """Waits until it can be asked.
+
+        Raises:
+            MeasureError: it does not start.
+        """
         ready = self._answer(time.monotonic() + START_SECONDS)
         if ready is None or "ready" not in ready:
             reason = self._last_output() or "it gave no answer"
             self.close()
             raise _start_error(reason)
-        if memory_bytes is not None:
-            self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
 
     @property
     def is_alive(self) -> bool:
@@ -76,13 +87,14 @@ class WorkerProcess:
         self.send(request)
         return self.receive(time.monotonic() + seconds, seconds)
 
-    def send(self, request: Mapping[str, Any]) -> None:
-        """Sends a request, which `receive` answers."""
-        stdin = self._process.stdin
+    def send(self, request: Mapping[str, Any]) -> int:
+        """Sends a request, which `receive` answers, and returns its number of bytes."""
+        stdin, line = self._process.stdin, json.dumps(request).encode() + b"\n"
         if stdin is not None:
             with suppress(OSError):  # of a worker that died: its answer says so
-                stdin.write(json.dumps(request).encode() + b"\n")
+                stdin.write(line)
                 stdin.flush()
+        return len(line)
 
     def receive(self, end: float, seconds: float) -> Reply:
         """The answer, or a failure at the time `end` of the monotonic clock, `seconds` after the request."""
@@ -124,10 +136,14 @@ class WorkerProcess:
         self._errors.seek(max(0, size - MESSAGE_BYTES))
         return " ".join(self._errors.read().decode(errors="replace").split())
 
-    def close(self) -> None:
-        """Ends the worker and what it started."""
+    def kill(self) -> None:
+        """Ends the worker and what it started; another thread that waits for it gets a failure."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Ends the worker and what it started, and frees what this process has of it."""
+        self.kill()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(OSError):

@@ -1,9 +1,10 @@
 """Constructions of one compilation: what an optimizer has made of a task is kept, so that no task is constructed twice.
 
-Estimates (`cost_oracle.py`) and the compilation of kernels share them.
+Estimates (`cost_oracle.py`) and the compilation of kernels share them. Tasks are in canonical form, so that a task of
+one hash is the same everywhere.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from tilewright.graph.fusion import FusionPattern
@@ -39,6 +40,19 @@ class Refusal(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What is known of a task's programs without them.
+
+    Attributes:
+        nanoseconds: times of the programs by the cost model, best first.
+        refusal: why there is none; empty where there is one, or where the optimizer gives no reason.
+    """
+
+    nanoseconds: tuple[float, ...]
+    refusal: str = ""
+
+
 C = TypeVar("C", bound=Construction)
 
 
@@ -56,7 +70,7 @@ class ConstructingOptimizer(Optimizer, Protocol[C]):
 
 
 class Constructions:
-    """The constructions of an optimizer, by the hash of their task.
+    """The constructions of an optimizer, by the hash of their task, and estimates that others made.
 
     Attributes:
         optimizer: the optimizer.
@@ -69,7 +83,8 @@ class Constructions:
         self.optimizer, self.chains = optimizer, chains
         self.constructed = 0
         self.reused = 0
-        self._known: dict[str, tuple[Task, Construction | None]] = {}
+        self._known: dict[str, Construction | None] = {}
+        self._estimates: dict[str, Estimate] = {}
 
     def optimizer_of(self, task: Task) -> Optimizer:
         """The optimizer of a task: that of fused chains for one that is."""
@@ -78,50 +93,55 @@ class Constructions:
 
     def known(self, task: Task) -> Construction | None:
         """What was constructed for a task of this hash; None where nothing was."""
-        return self._known.get(_key(task), (task, None))[1]
+        return self._known.get(construction_key(task))
 
-    def refusal(self, task: Task) -> str:
-        """Why there is no estimate of a task."""
-        construction = self.known(task)
-        name = self.optimizer_of(task).name
-        reason = construction.refusal if isinstance(construction, Refusal) else ""
-        return reason or f"{name} constructs no program for it"
+    def has_constructed(self, key: str) -> bool:
+        """Whether a task of this `construction_key` has been constructed here."""
+        return key in self._known
 
-    def representative(self, task: Task) -> Task:
-        """The first task of the same hash that was constructed, whose names may differ; the task itself where there
-        is none."""
-        return self._known.get(_key(task), (task, None))[0]
+    def has_estimate(self, task: Task) -> bool:
+        """Whether `estimate` constructs nothing any more."""
+        key = construction_key(task)
+        return key in self._known or key in self._estimates
 
-    def estimate(self, task: Task) -> float | None:
-        """Nanoseconds of the best program; None where the optimizer constructs or estimates none."""
+    def learn(self, task: Task, estimate: Estimate) -> None:
+        """Takes over the estimate of a task that was made elsewhere, by an equal optimizer."""
+        self._estimates.setdefault(construction_key(task), estimate)
+
+    def estimate(self, task: Task) -> Estimate:
+        """The times of the best programs of a task in canonical form; constructs them where nothing is known."""
+        key = construction_key(task)
+        if key not in self._known and key in self._estimates:
+            return self._estimates[key]
         optimizer = self.optimizer_of(task)
         if not isinstance(optimizer, ConstructingOptimizer):
-            return None
+            return Estimate((), f"{optimizer.name} constructs no program for it")
         construction = self._construct(optimizer, task)
-        return None if construction is None else construction.estimate
+        if construction is not None and construction.nanoseconds:
+            first = construction.estimate
+            return Estimate((construction.nanoseconds[0] if first is None else first, *construction.nanoseconds[1:]))
+        reason = construction.refusal if isinstance(construction, Refusal) else ""
+        return Estimate((), reason or f"{optimizer.name} constructs no program for it")
 
     def schedule_programs(self, task: Task) -> ScheduledPrograms | None:
-        """The programs of a task, named as the task is; None where the optimizer does not apply.
-
-        Args:
-            task: one with the names of its `representative`.
-        """
+        """The programs of a task in canonical form; None where the optimizer does not apply."""
         optimizer = self.optimizer_of(task)
         if not isinstance(optimizer, ConstructingOptimizer):
             self.constructed += 1
             return scheduled(optimizer.optimize(task))
-        self.reused += _key(task) in self._known
+        self.reused += construction_key(task) in self._known
         return optimizer.schedule_programs(self._construct(optimizer, task), task)
 
     def _construct(self, optimizer: ConstructingOptimizer[C], task: Task) -> C | None:
-        if _key(task) not in self._known:
+        key = construction_key(task)
+        if key not in self._known:
             self.constructed += 1
             construction = optimizer.construct(task)
-            self._known[_key(task)] = (task, None if construction is None else construction.without_search())
-        return self._known[_key(task)][1]  # pyright: ignore[reportReturnType] - of the same optimizer
+            self._known[key] = None if construction is None else construction.without_search()
+        return self._known[key]  # pyright: ignore[reportReturnType] - of the same optimizer
 
 
-def _key(task: Task) -> str:
+def construction_key(task: Task) -> str:
     """The hash of a task for any number of threads: programs are constructed before it is decided whether threads run
     them."""
-    return (task if task.threads is None else replace(task, threads=None)).hash
+    return task.with_threads(None).hash

@@ -5,8 +5,8 @@ and the construction is kept: a kernel of the program that is chosen is not cons
 data movement: their operands and results travel to and from the shared cache, or memory where they do not fit it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Buffer, Expr, Var
@@ -16,6 +16,7 @@ from tilewright.graph.kernel import Kernel
 from tilewright.machine.model import Machine
 from tilewright.optimize.constructions import Constructions
 from tilewright.optimize.kernel_task import TaskContext, lower_kernel
+from tilewright.optimize.task import Task
 from tilewright.tile.shape_samples import Ranges, representative_size, value_of
 
 SHARED_CACHE_LEVEL = 2
@@ -33,11 +34,16 @@ class CostOracle:
         machine: the machine that the kernels run on.
         context: what all tasks of the program have in common.
         constructions: those of the compilation's optimizer.
+        estimate_tasks: lets processes estimate tasks, which `constructions` learns; None where there are none.
     """
 
     machine: Machine
     context: TaskContext
     constructions: Constructions
+    estimate_tasks: Callable[[Iterable[Task]], None] | None = None
+    _tasks: dict[tuple[int, frozenset[str]], tuple[Kernel, Task]] = field(
+        default_factory=dict[tuple[int, frozenset[str]], tuple[Kernel, Task]], init=False, repr=False, compare=False
+    )
 
     def __call__(self, kernel: Kernel, constants: frozenset[str]) -> float | None:
         """Nanoseconds of a kernel on all cores, weights read from memory."""
@@ -48,12 +54,29 @@ class CostOracle:
         ranges = self.context.ranges
         if not any(s.is_reduction for s in kernel.stages):
             return KernelEstimate(data_movement_time(kernel, self.machine, ranges))
-        task = lower_kernel(kernel, constants, self.context).sampled_task
-        time = self.constructions.estimate(task)
-        if time is None:
-            return KernelEstimate(None, self.constructions.refusal(task))
+        task = self.task(kernel, constants)
+        if self.estimate_tasks is not None:
+            self.estimate_tasks([task])
+        estimate = self.constructions.estimate(task)
+        if not estimate.nanoseconds:
+            return KernelEstimate(None, estimate.refusal)
         read = sum(_bytes(b, ranges) for b in kernel.reads if b.name in constants)
-        return KernelEstimate(time + read / self.machine.levels[-1].gbs(self.machine.cores))
+        return KernelEstimate(estimate.nanoseconds[0] + read / self.machine.levels[-1].gbs(self.machine.cores))
+
+    def prepare(self, kernels: Iterable[tuple[Kernel, frozenset[str]]]) -> None:
+        """Estimates kernels, given with the names of the program's constants, that will probably be asked for: several
+        at once, where there are processes for it."""
+        if self.estimate_tasks is not None:
+            self.estimate_tasks(self.task(k, c) for k, c in kernels if any(s.is_reduction for s in k.stages))
+
+    def task(self, kernel: Kernel, constants: frozenset[str]) -> Task:
+        """The task by which a kernel is estimated."""
+        key = id(kernel), constants
+        if key not in self._tasks:
+            task = lower_kernel(kernel, constants, self.context).sampled_task.canonical()
+            # the kernel is kept, so that its identity stays its own
+            self._tasks[key] = kernel, task
+        return self._tasks[key][1]
 
 
 def data_movement_time(kernel: Kernel, machine: Machine, ranges: Ranges | None = None) -> float:

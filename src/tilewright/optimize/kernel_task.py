@@ -1,7 +1,7 @@
 """Kernels of a partition as tasks: untransformed loops over abstract sizes, with shape samples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tilewright.errors import UnsupportedError, VerifyError
 from tilewright.expr.nodes import Expr, Var
@@ -53,7 +53,7 @@ class LoweredKernel:
     @property
     def sampled_task(self) -> Task:
         """The task with the kernel's own samples."""
-        return replace(self.task, samples=self.samples)
+        return self.task.with_samples(self.samples)
 
 
 def lower_kernel(kernel: Kernel, constants: frozenset[str], context: TaskContext) -> LoweredKernel:

@@ -72,13 +72,29 @@ class Task:
         text = json.dumps([IDENTITY_VERSION, self.identity], sort_keys=True, separators=(",", ":"))
         return sha256(text.encode()).hexdigest()
 
+    def with_samples(self, samples: ShapeSamples | None) -> "Task":
+        """The same loops with other shape samples."""
+        return _with_form(replace(self, samples=samples), self.form)
+
+    def with_threads(self, threads: int | None) -> "Task":
+        """The same loops for another number of threads."""
+        return self if threads == self.threads else _with_form(replace(self, threads=threads), self.form)
+
     def canonical(self) -> "Task":
         """The same task over its canonical function: tasks of one hash and target have equal ones."""
         names = dict(zip(self.form.params, (p.name for p in self.form.func.params), strict=True))
         renamed = dict(zip(self.form.symbols, self.form.func.symbols, strict=True))
         samples = None if self.samples is None else _rename(self.samples, renamed)
         constants = frozenset(names[c] for c in self.constants if c in names)
-        return replace(self, func=self.form.func, constants=constants, samples=samples)
+        func = self.form.func
+        form = CanonicalForm(func, self.form.text, tuple(p.name for p in func.params), func.symbols)
+        return _with_form(replace(self, func=func, constants=constants, samples=samples), form)
+
+
+def _with_form(task: Task, form: CanonicalForm) -> Task:
+    """A task whose canonical form is known; making it takes longer than all else that tasks are asked for."""
+    task.__dict__["form"] = form
+    return task
 
 
 def _encode_fusion(fusion: Fusion) -> dict[str, Any]:

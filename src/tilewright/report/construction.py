@@ -30,7 +30,7 @@ from tilewright.report.state_graph_svg import draw
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import LEVELS, Sketch
 from tilewright.tile.rowwise import RowwiseProgram
-from tilewright.tile.shape_samples import MIN_UNDECLARED_BOUND, ShapeSamples
+from tilewright.tile.shape_samples import MIN_UNDECLARED_BOUND
 
 MAX_LISTED_NAMES = 5
 """Limit of the node names in an error message."""
@@ -196,16 +196,17 @@ def _reconstruct(
     )
     recorded = sum(len(h.recorded_sizes()) for h in constructed.walk_batches) or len(constructed.paths)
     undeclared = tuple(
-        _assumed_sizes(v, kernel.samples) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
+        _assumed_sizes(v, kernel) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
     )
     return Construction(kernel.name, nodes, task, optimizer.name, machine, constructed, programs, recorded, undeclared)
 
 
-def _assumed_sizes(symbol: Var, samples: ShapeSamples | None) -> str:
+def _assumed_sizes(symbol: Var, kernel: CompiledKernel) -> str:
+    name, samples = kernel.symbol_names[symbol.name], kernel.samples
     if samples is None:
-        return symbol.name
+        return name
     sizes = sorted({s[symbol] for s in (samples.representative, *samples.shapes)})
-    return f"{symbol.name} = {' '.join(map(str, sizes))}"
+    return f"{name} = {' '.join(map(str, sizes))}"
 
 
 def _score_program(program: KernelProgram, machine: Machine, is_lowered: bool) -> ScoredProgram:

@@ -3,7 +3,7 @@
     offset 0    magic "TILEWRT\\0", format version (u32), zero (u32), manifest length (u64), file length (u64),
                 SHA-256 of the manifest: 64 bytes, little-endian
     64          manifest, JSON
-    aligned 64  object code (ELF, relocatable)
+    aligned 64  object code, an archive of relocatable ELF files
     aligned 64  weights, a section in the safetensors format
 
 The manifest holds length and SHA-256 of the code, and the SHA-256 of every 16 MiB of the weights. The hashes detect
@@ -32,7 +32,8 @@ from tilewright.runtime.schema import DAMAGED, Json
 from tilewright.runtime.weights import WeightSection, make_weight_section, read_weights
 
 MAGIC = b"TILEWRT\0"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Version 1 has one object file in the place of an archive, and is read as well."""
 _HEADER = struct.Struct("<8sIIQQ32s")
 _HASH_BLOCK_BYTES = 16 * 1024 * 1024
 
@@ -199,7 +200,7 @@ def _check_header(data: memoryview, where: str) -> tuple[int, int]:
             where=where,
             hint="update tilewright, or compile the model with this version",
         )
-    if version != FORMAT_VERSION or zero != 0:
+    if version < 1 or zero != 0:
         raise ArtifactError("the header is altered", where=where, hint=DAMAGED)
     if file_length != len(data):
         what = "truncated" if len(data) < file_length else "longer than it should be"

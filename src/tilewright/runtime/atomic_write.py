@@ -20,13 +20,16 @@ _STALE_SECONDS = 60.0
 """Age from which an unlocked temporary file is considered abandoned."""
 
 
-def replace_file(target: Path, pieces: Iterable[bytes | memoryview]) -> int:
+def replace_file(target: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666, durable: bool = True) -> int:
     """Writes a file; an existing one keeps its permissions, and its owner where that is permitted. Pipes and devices,
     which cannot be replaced, are written to.
 
     Args:
         target: the file, with symbolic links resolved.
         pieces: its content.
+        mode: permissions of a new file, without those that the process's mask takes away.
+        durable: whether the content survives a crash of the system, and leftovers of killed writers are looked for;
+            both take longer than writing a small file.
 
     Returns:
         The number of bytes written.
@@ -43,18 +46,20 @@ def replace_file(target: Path, pieces: Iterable[bytes | memoryview]) -> int:
     if existing is not None and not stat.S_ISREG(existing.st_mode):
         with target.open("wb", buffering=0) as file:
             return _write(file.fileno(), pieces)
-    _remove_stale_files(target)
+    if durable:
+        _remove_stale_files(target)
     temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
     handle = -1
     try:
-        handle = _create(temporary, 0o666 if existing is None else 0o600)
+        handle = _create(temporary, mode if existing is None else 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         count = _write(handle, pieces)
         if existing is not None:
             with contextlib.suppress(PermissionError):
                 os.fchown(handle, existing.st_uid, existing.st_gid)
             os.fchmod(handle, stat.S_IMODE(existing.st_mode))
-        os.fsync(handle)
+        if durable:
+            os.fsync(handle)
         if not os.fstat(handle).st_nlink:
             # only with src_dir_fd does Python pass AT_SYMLINK_FOLLOW
             os.link(f"/proc/self/fd/{handle}", temporary, src_dir_fd=handle, follow_symlinks=True)

@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.errors import ArtifactError
 from tilewright.runtime.link_lock import hold_link_lock
+from tilewright.runtime.object_archive import is_archive, read_archive
 from tilewright.runtime.openmp import STUBS, OpenMP, find_openmp
 
 CHECK_TYPE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
@@ -54,7 +55,8 @@ def link(code: bytes, prefixes: Iterable[str], where: str) -> Library:
     """Links object code for this machine and looks up the functions of all prefixes.
 
     Raises:
-        ArtifactError: the code is no object file for this machine, or a symbol is unresolved or missing.
+        ArtifactError: the code is no object file for this machine or archive of them, or a symbol is unresolved or
+            missing.
     """
     return link_functions(code, [name for prefix in prefixes for name in entry_symbols(prefix)], where)
 
@@ -62,11 +64,18 @@ def link(code: bytes, prefixes: Iterable[str], where: str) -> Library:
 def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:
     """Links object code for this machine and looks up functions by name.
 
+    Args:
+        code: an object file, or an archive of them that use each other's functions.
+        names: of the functions.
+        where: the place in errors.
+
     Raises:
-        ArtifactError: the code is no object file for this machine, or a symbol is unresolved or missing.
+        ArtifactError: the code is no object file for this machine or archive of them, or a symbol is unresolved or
+            missing.
     """
+    objects = read_archive(code, where) if is_archive(code) else (code,)
     with hold_link_lock():
-        return _link(code, names, where)
+        return _link(objects, names, where)
 
 
 def create_jit_linker() -> Any:
@@ -80,7 +89,7 @@ def create_jit_linker() -> Any:
     return llvm.create_lljit_compiler(use_jit_link=True)
 
 
-def _link(code: bytes, names: Sequence[str], where: str) -> Library:
+def _link(objects: Sequence[bytes], names: Sequence[str], where: str) -> Library:
     import llvmlite.binding as llvm  # importing LLVM takes 40 ms, which `import tilewright` must not
 
     omp = find_openmp()
@@ -88,7 +97,9 @@ def _link(code: bytes, names: Sequence[str], where: str) -> Library:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     jit = create_jit_linker()
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
+    builder = llvm.JITLibraryBuilder().add_current_process()
+    for code in objects:
+        builder.add_object_img(code)
     for name in names:
         builder.export_symbol(name)
     if omp.is_parallel:

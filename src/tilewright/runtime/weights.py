@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from tilewright.errors import ArtifactError
-from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
+from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES, aligned_empty
 from tilewright.runtime.schema import DAMAGED, as_array, as_integer, as_object, as_text, field, parse_object
 
 _PAD = "__pad__"
@@ -135,8 +135,6 @@ def align_array(array: np.ndarray) -> np.ndarray:
     """The array itself where it is C-contiguous and starts on a 64-byte boundary, otherwise a copy that does."""
     if array.flags.c_contiguous and array.__array_interface__["data"][0] % BUFFER_ALIGNMENT == 0:
         return array
-    memory = np.empty(array.nbytes + BUFFER_ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % BUFFER_ALIGNMENT
-    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy = aligned_empty(array.shape, array.dtype)
     copy[...] = array
     return copy

@@ -9,9 +9,12 @@ ordinary files and are read as such.
 import os
 import stat
 
+import numpy as np
 import onnx
 
 from tilewright.errors import Defect
+from tilewright.graph.ir import Array
+from tilewright.machine.alignment import aligned_empty
 
 _FOLDER_HINT = "external data must lie in the model's folder"
 
@@ -20,7 +23,7 @@ class ExternalDataError(Exception):
     """Why external data cannot be read; becomes a `Defect` of the tensor."""
 
 
-def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> bytearray:
+def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: int) -> Array:
     """The bytes of a tensor that is stored outside of the model's file.
 
     Args:
@@ -125,12 +128,12 @@ def machine_memory() -> int:
         return 1 << 47
 
 
-def _read(descriptor: int, offset: int, length: int, location: str) -> bytearray:
+def _read(descriptor: int, offset: int, length: int, location: str) -> Array:
     try:
-        data = bytearray(length)
+        data = aligned_empty((length,), np.uint8)
     except MemoryError as error:
         raise ExternalDataError(f"there is no memory for {length} bytes of data in file '{location}'") from error
-    view, done = memoryview(data), 0
+    view, done = data.data, 0
     while done < length:
         count = os.preadv(descriptor, [view[done : done + (1 << 30)]], offset + done)
         if not count:

@@ -5,10 +5,10 @@ would run without it: kernels that are sliced (`graph/slice_kernels.py`) count w
 """
 
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from tilewright.graph.alternatives import times_text
+from tilewright.graph.alternatives import PrepareCosts, times_text
 from tilewright.graph.chains.find import Dataflow, KernelChain, find_chains, find_links, read_by, written_by
 from tilewright.graph.chains.fuse import fused_kernel, with_fused
 from tilewright.graph.chains.intensity import LinkIntensity, link_intensity, machine_balance
@@ -93,7 +93,11 @@ class _Rated:
 
 
 def choose_chains(
-    partition: Partition, machine: Machine, estimate: EstimateKernel, slice_units: SliceUnits
+    partition: Partition,
+    machine: Machine,
+    estimate: EstimateKernel,
+    slice_units: SliceUnits,
+    prepare: PrepareCosts | None = None,
 ) -> tuple[Partition, tuple[ChainEvaluation, ...]]:
     """The partition with the chains fused that are estimated to be faster, and all chains that were considered.
 
@@ -105,9 +109,13 @@ def choose_chains(
         machine: the machine; its balance of operations and traffic excludes links without a possible gain.
         estimate: estimates a kernel.
         slice_units: slices kernels.
+        prepare: is told the kernels of all chains before `estimate` is asked for them.
     """
     rating = _Rating(partition, machine, estimate, slice_units)
-    rated = [rating.rate(x) for x in rating.candidates()]
+    candidates = rating.candidates()
+    if prepare is not None:
+        prepare(rating.kernels(candidates))
+    rated = [rating.rate(x) for x in candidates]
     fused: list[_Rated] = []
     result = partition
     rivals: dict[int, str] = {}
@@ -147,6 +155,7 @@ class _Rating:
         self._estimate = _Estimates(estimate, self._constants)
         self._as_sliced = slice_units(partition.units)
         self._known: dict[Hashable, KernelEstimate] = {}
+        self._fused_kernels: dict[KernelChain, Kernel | None] = {}
 
     def candidates(self) -> list[tuple[KernelChain, tuple[LinkIntensity, ...]]]:
         """Chains whose links may all gain, and single links that may not, which are not fused."""
@@ -156,6 +165,28 @@ class _Rating:
         found = [*find_chains(self.flow, may_gain)]
         found += [KernelChain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
         return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
+
+    def kernels(
+        self, candidates: Sequence[tuple[KernelChain, tuple[LinkIntensity, ...]]]
+    ) -> list[tuple[Kernel, frozenset[str]]]:
+        """The kernels whose estimates most candidates need, equal ones once, with the names of constants: those that
+        candidates which may gain become, transposes included, and those that they replace."""
+        may_gain = [
+            chain
+            for chain, intensities in candidates
+            if min(x.max_gain(self._described_machine) for x in intensities) > MIN_LINK_GAIN
+        ]
+        first = {self._signature(chain): chain for chain in reversed(may_gain)}
+        units: list[Unit | None] = [self._fused_kernel(chain) for chain in reversed(first.values())]
+        for chain in may_gain:
+            changed, rest = self._changed_units(chain)
+            units += [*(self._as_sliced[p] for p in changed), *rest]
+        return self._estimate.distinct([k for k in units if isinstance(k, Kernel)])
+
+    def _fused_kernel(self, chain: KernelChain) -> Kernel | None:
+        if chain not in self._fused_kernels:
+            self._fused_kernels[chain] = fused_kernel(chain, self.flow, self.partition.program)
+        return self._fused_kernels[chain]
 
     def rate(self, candidate: tuple[KernelChain, tuple[LinkIntensity, ...]]) -> _Rated:
         """The times of a chain: with the transposes around it, or beside them where those make it slow."""
@@ -179,7 +210,7 @@ class _Rating:
         known = self._known.get(key)
         if known is not None and known.nanoseconds is None:
             return _Rated(chain, intensities, None, self._time_before(chain)[0], None, known.reason)
-        fused = fused_kernel(chain, self.flow, self.partition.program)
+        fused = self._fused_kernel(chain)
         if fused is None:
             self._known[key] = KernelEstimate(None, "a view between its kernels can't be removed")
             return _Rated(chain, intensities, None, None, None, self._known[key].reason)
@@ -190,18 +221,23 @@ class _Rating:
 
     def _time_before(self, chain: KernelChain) -> tuple[float | None, float, str]:
         """Nanoseconds of the units that a chain changes as they are now; of those among them that stay; and why there
-        is no estimate. These are its kernels, and others that are sliced together with them."""
-        names = {k.slices.group_name for p in chain.members if isinstance(k := self._as_sliced[p], Kernel) and k.slices}
-        together = [p for p, k in enumerate(self._as_sliced) if isinstance(k, Kernel) and k.slices
-                    and k.slices.group_name in names]  # fmt: skip
-        changed = sorted({*chain.members, *together})
-        rest = self._slice_units([self.partition.units[p] for p in changed if p not in chain.members])
+        is no estimate."""
+        changed, rest = self._changed_units(chain)
         before = [self._estimate.of_unit(self._as_sliced[p]) for p in changed]
         beside = [self._estimate.of_unit(u) for u in rest]
         unknown = next((x for x in (*before, *beside) if x.nanoseconds is None), None)
         if unknown is not None:
             return None, 0.0, f"a kernel that it replaces has no estimate{unknown.reason and f': {unknown.reason}'}"
         return sum(x.nanoseconds or 0.0 for x in before), sum(x.nanoseconds or 0.0 for x in beside), ""
+
+    def _changed_units(self, chain: KernelChain) -> tuple[list[int], tuple[Unit, ...]]:
+        """The positions of the units that a chain changes, and those of them that stay, as they are sliced then: its
+        kernels, and others that are sliced together with them."""
+        names = {k.slices.group_name for p in chain.members if isinstance(k := self._as_sliced[p], Kernel) and k.slices}
+        together = [p for p, k in enumerate(self._as_sliced) if isinstance(k, Kernel) and k.slices
+                    and k.slices.group_name in names]  # fmt: skip
+        changed = sorted({*chain.members, *together})
+        return changed, self._slice_units([self.partition.units[p] for p in changed if p not in chain.members])
 
     def _signature(self, chain: KernelChain) -> Hashable:
         """Equal for chains that become equal kernels: their units without names, and how these are connected."""
@@ -251,10 +287,19 @@ class _Estimates:
     constants: frozenset[str]
     known: dict[Hashable, KernelEstimate] = field(default_factory=dict[Hashable, KernelEstimate])
 
+    def distinct(self, kernels: Iterable[Kernel]) -> list[tuple[Kernel, frozenset[str]]]:
+        """The kernels without those that are estimated alike, with the names of constants."""
+        first: dict[Hashable, Kernel] = {}
+        for k in kernels:
+            first.setdefault(self._key(k), k)
+        return [(k, self.constants) for k in first.values()]
+
+    def _key(self, kernel: Kernel) -> Hashable:
+        return _anonymous(kernel), tuple(b.name in self.constants for b in kernel.arguments)
+
     def of(self, kernel: Kernel) -> KernelEstimate:
         """The estimate of a kernel; of a sliced one, that of all its slices."""
-        constant = tuple(b.name in self.constants for b in kernel.arguments)
-        key = (_anonymous(kernel), constant)
+        key = self._key(kernel)
         if key not in self.known:
             self.known[key] = self.estimate(kernel, self.constants)
         estimate = self.known[key]

@@ -8,7 +8,7 @@ and the time of the first tree by the model of trees is what a chain is taken or
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.cost.tree import tree_time
+from tilewright.cost.tree import tree_times
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
@@ -151,15 +151,16 @@ def _programs(
     tilings: Sequence[tuple[ChainTiling, float]], task: Task, machine: Machine
 ) -> tuple[list[ChainCandidate], list[str]]:
     """The trees of tilings with their times, best first, and why there is none for others."""
-    programs: list[ChainCandidate] = []
+    found: list[tuple[ChainTiling, float, TileTree]] = []
     refusals: list[str] = []
     for tiling, estimate in tilings:
         try:
-            tree = chain_tree(task, tiling, machine)
-            time = tree_time(tree, task.func, machine, task.constants, task.samples)
+            found.append((tiling, estimate, chain_tree(task, tiling, machine)))
         except ScheduleError as error:
             refusals.append(error.what)
-            continue
+    times = tree_times([tree for _, _, tree in found], task.func, machine, task.constants, task.samples)
+    programs: list[ChainCandidate] = []
+    for (tiling, estimate, tree), time in zip(found, times, strict=True):
         if time is None:
             refusals.append("the cost model has no time for its tree")
         else:

@@ -159,10 +159,12 @@ def _evaluate_neighbours(space: SearchSpace, sketch: Sketch, states: Indices) ->
     targets, exists = neighbours(space, states)
     start, edge = np.nonzero(exists)
     candidates = targets[start, edge]
-    lowerable = space.are_lowerable(space.sizes(candidates))
+    sizes = space.sizes(candidates)
+    lowerable = space.are_lowerable(sizes)
     nanoseconds = np.full(exists.shape, np.inf)
     if lowerable.any():
-        nanoseconds[start[lowerable], edge[lowerable]] = _nanoseconds(space, sketch, candidates[lowerable])
+        times = mean_time(space.problem, sketch, sizes[lowerable], space.machine)
+        nanoseconds[start[lowerable], edge[lowerable]] = times
     return targets, nanoseconds
 
 

@@ -5,7 +5,7 @@ blocks become programs of several stages (`rowwise_programs.py`). Where a kernel
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -273,9 +273,7 @@ class Gensor(_Constructor):
             searches = _search_at_samples(walk_batches, sketches, problem)
             candidates = [_final_state(search) for search in searches]
         else:
-            near_walks = [
-                _search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]
-            ]
+            near_walks = [x for walks in walk_batches for x in _search_near_walks(walks, sketches[walks.space])]
             searches = [*(search for _, path_searches in near_walks for search in path_searches), *searches]
             searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_CONTINUED_SEARCHES)]
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
@@ -320,12 +318,15 @@ def _estimate_path(path: GrowthPath, sketches: list[Sketch], problem: Problem) -
     return float(mean_time(problem, sketches[0], path.space.sizes(final_states), path.space.machine).min())
 
 
-def _search_near_walks(walks: WalkBatch, sketch: Sketch) -> tuple[ScoredStates, tuple[LocalSearch, ...]]:
-    """The recorded states of walks, and local searches from the best ones, for one loop order."""
+def _search_near_walks(
+    walks: WalkBatch, sketches: list[Sketch]
+) -> Iterator[tuple[ScoredStates, tuple[LocalSearch, ...]]]:
+    """Per loop order the recorded states of walks, and local searches from the best ones."""
     space, states = walks.space, walks.recorded_states()
     sizes = space.sizes(states)
-    nanoseconds = mean_time(space.problem, sketch, sizes, space.machine)
-    return (sketch, sizes, nanoseconds), search_locally(space, sketch, states, nanoseconds)
+    for sketch in sketches:
+        nanoseconds = mean_time(space.problem, sketch, sizes, space.machine)
+        yield (sketch, sizes, nanoseconds), search_locally(space, sketch, states, nanoseconds)
 
 
 def _search_at_samples(

@@ -67,19 +67,21 @@ class SearchSpace:
     Attributes:
         problem, sketch, machine: what programs are constructed for.
         lattices: per axis its tilings.
+        column_axes: axes whose tiles are columns of an operand that is transposed in registers.
     """
 
     problem: Problem
     sketch: Sketch
     machine: Machine
     lattices: tuple[AxisLattice, ...]
+    column_axes: tuple[int, ...]
 
     @staticmethod
     def of(problem: Problem, sketch: Sketch, machine: Machine) -> "SearchSpace":
         """The search space of a sketch."""
-        return SearchSpace(
-            problem, sketch, machine, tuple(_axis_lattice(problem, sketch, k) for k in range(len(problem.axes)))
-        )
+        lattices = tuple(_axis_lattice(problem, sketch, k) for k in range(len(problem.axes)))
+        columns = {column_axis(problem, sketch, o) for o in range(len(problem.operands))}
+        return SearchSpace(problem, sketch, machine, lattices, tuple(k for k in columns if k is not None))
 
     def initial_state(self) -> Indices:
         """The unscheduled state: one vector, one row."""
@@ -168,11 +170,9 @@ class SearchSpace:
         remainder_axes = np.sum(leaves_remainder, axis=0) if leaves_remainder else np.zeros(len(sizes))
         k_block_axis = self.sketch.k_block_axis
         # columns beyond the whole tiles are transposed in registers where one loop counts the tiles, and peels its last
-        column_axes = {column_axis(self.problem, self.sketch, o) for o in range(len(self.problem.operands))}
         cut = [
             (register[k] >= MIN_COLUMNS) & (extents[k] % register[k] > 0) & (sizes[:, L2, k] > register[k])
-            for k in column_axes
-            if k is not None
+            for k in self.column_axes
         ]
         is_cut = np.any(cut, axis=0) if cut else np.zeros(len(sizes), np.bool_)
         is_k_blocked = (

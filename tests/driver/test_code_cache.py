@@ -1,0 +1,239 @@
+"""The cache of machine code: the same bytes with it, and no trust in what others may write."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tests.driver import models
+
+from tilewright.driver import code_cache
+from tilewright.driver.build_resources import BuildResources
+from tilewright.driver.code_cache import CodeCache
+from tilewright.driver.compile import make_compilation
+from tilewright.errors import OptionError
+
+KEY, OTHER = "ab" * 32, "cd" * 32
+VALUE = {"code": "AAAA"}
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return CodeCache(tmp_path / "cache" / "code")
+
+
+def compiled(cache, model=None):
+    compilation = make_compilation(
+        models.convnet() if model is None else model, resources=BuildResources(1, cache, True)
+    )
+    return compilation, compilation.artifact()
+
+
+def path_of(cache, key=KEY):
+    return cache.folder / key[:2] / key
+
+
+def test_entries_come_back(cache):
+    assert cache.get(KEY) is None
+    cache.put(KEY, VALUE)
+    assert cache.get(KEY) == VALUE
+    assert cache.get(OTHER) is None
+    assert path_of(cache).stat().st_mode & 0o777 == 0o600
+    assert cache.folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_second_compilation_constructs_nothing(cache):
+    first, expected = compiled(cache)
+    second, artifact = compiled(cache)
+    assert artifact.code == expected.code == make_compilation(models.convnet()).artifact().code
+    assert artifact.manifest == expected.manifest
+    assert {n: w.tobytes() for n, w in artifact.weights.items()} == {
+        n: w.tobytes() for n, w in expected.weights.items()
+    }
+    assert (second.constructions.constructed, second.constructions.cached) == (0, len(second.kernels))
+    assert first.constructions.cached == 0
+    for a, b in zip(first.kernels, second.kernels, strict=True):
+        assert (a.name, a.trace, a.optimizer, a.scheduled, a.func) == (
+            b.name,
+            b.trace,
+            b.optimizer,
+            b.scheduled,
+            b.func,
+        )
+
+
+def test_equal_kernels_of_other_models_are_found(cache):
+    compiled(cache)
+    renamed = models.convnet()
+    for node in renamed.graph.node:
+        node.name = f"other_{node.name}"
+    assert compiled(cache, renamed)[0].constructions.constructed == 0
+
+
+def test_damaged_entries_are_written_again(cache):
+    _, expected = compiled(cache)
+    entries = [p for p in cache.folder.rglob("*") if p.is_file()]
+    for k, path in enumerate(entries):
+        data = path.read_bytes()
+        path.write_bytes([data[: len(data) // 2], b"", data[:-1] + b"?", b"\0" * len(data)][k % 4])
+    again, artifact = compiled(cache)
+    assert artifact.code == expected.code
+    assert again.constructions.cached == 0
+    assert compiled(cache)[0].constructions.constructed == 0
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+def test_entries_that_others_may_write_are_not_read(cache, mode):
+    cache.put(KEY, VALUE)
+    path_of(cache).chmod(mode)
+    assert cache.get(KEY) is None
+    cache.put(KEY, VALUE)
+    assert cache.get(KEY) == VALUE
+    assert path_of(cache).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("which", ["folder", "inner"])
+def test_folders_that_others_may_write_are_not_used(cache, which):
+    cache.put(KEY, VALUE)
+    folder = cache.folder if which == "folder" else path_of(cache).parent
+    folder.chmod(0o770)
+    assert cache.get(KEY) is None
+    path_of(cache).unlink()
+    cache.put(KEY, VALUE)
+    assert not path_of(cache).exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user's file")
+def test_entries_of_other_users_are_not_read(cache):
+    cache.put(KEY, VALUE)
+    os.chown(path_of(cache), 12345, -1)
+    assert cache.get(KEY) is None
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_what_is_no_file_is_not_read(cache, tmp_path, kind):
+    cache.put(KEY, VALUE)
+    data = path_of(cache).read_bytes()
+    path_of(cache).unlink()
+    if kind == "link":
+        (tmp_path / "elsewhere").write_bytes(data)
+        path_of(cache).symlink_to(tmp_path / "elsewhere")
+    else:
+        os.mkfifo(path_of(cache))
+    assert cache.get(KEY) is None
+    cache.put(KEY, VALUE)
+    assert cache.get(KEY) == VALUE
+    assert kind == "pipe" or (tmp_path / "elsewhere").read_bytes() == data
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EIO, errno.ESTALE, errno.EDQUOT])
+def test_where_nothing_can_be_written_nothing_is_kept(cache, monkeypatch, number):
+    """A full or read-only disk, and a network file system that fails."""
+    _, expected = compiled(cache)
+
+    def fails(*_, **__):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(code_cache, "replace_file", fails)
+    other = CodeCache(cache.folder.parent / "other")
+    assert compiled(other)[1].code == expected.code
+    assert other.usage().entries == 0
+    assert not other.has_added
+    monkeypatch.setattr(code_cache.os, "open", fails)
+    assert compiled(cache)[1].code == expected.code
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").write_text("")
+    cache = CodeCache(tmp_path / "file" / "code")
+    cache.put(KEY, VALUE)
+    assert cache.get(KEY) is None
+    assert cache.usage().entries == 0
+    assert cache.clear().entries == 0
+
+
+def test_file_systems_without_unnamed_files_and_links(cache, monkeypatch):
+    monkeypatch.setattr(os, "O_TMPFILE", 0, raising=False)
+    cache.put(KEY, VALUE)
+    assert cache.get(KEY) == VALUE
+    assert [p.name for p in path_of(cache).parent.iterdir()] == [KEY]
+
+
+def test_pruning_removes_what_was_not_used_for_longest(cache):
+    keys = [f"{k:02d}" * 32 for k in range(10)]
+    for k, key in enumerate(keys):
+        cache.put(key, VALUE)
+        os.utime(path_of(cache, key), (1e9 + 10 * k, 1e9 + 10 * k))
+    size = path_of(cache, keys[0]).stat().st_size
+    # a use counts
+    assert cache.get(keys[2]) == VALUE
+    removed = cache.prune(4 * size)
+    assert (removed.entries, removed.bytes) == (6, 6 * size)
+    assert [k for k in keys if cache.get(k) is not None] == [keys[k] for k in (2, 7, 8, 9)]
+    assert cache.usage().entries == 4
+    assert cache.prune(4 * size).entries == 0
+    assert cache.clear().entries == 4
+    assert cache.usage().bytes == 0
+
+
+def test_compilations_prune(cache, monkeypatch):
+    monkeypatch.setattr(CodeCache.prune, "__defaults__", (1,))
+    compiled(cache)
+    assert cache.usage().bytes <= 1
+
+
+_COMPILATION = """
+import sys
+from pathlib import Path
+from tests.driver import models
+from tilewright.driver.build_resources import BuildResources
+from tilewright.driver.code_cache import CodeCache
+from tilewright.driver.compile import make_compilation
+artifact = make_compilation(models.mlp(), resources=BuildResources(1, CodeCache(Path(sys.argv[1])), True)).artifact()
+print(artifact.code.hex())
+"""
+
+
+def _start(cache):
+    command = [sys.executable, "-c", _COMPILATION, str(cache.folder)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_compilations_at_once_and_killed_ones(cache):
+    expected = make_compilation(models.mlp()).artifact().code.hex()
+    processes = [_start(cache) for _ in range(16)]
+    killed = processes[::4]
+    time.sleep(1.0)
+    for process in killed:
+        process.send_signal(signal.SIGKILL)
+        time.sleep(0.2)
+    printed = [p.communicate(timeout=300)[0].strip() for p in processes]
+    assert all(text == expected for p, text in zip(processes, printed, strict=True) if p not in killed)
+    for path in (p for p in cache.folder.rglob("*") if p.is_file()):
+        assert not path.name.startswith(".")
+        assert cache.get(path.name) is not None
+    assert compiled(cache, models.mlp())[0].constructions.constructed == 0
+
+
+def test_settings(tmp_path):
+    environ = {"TILEWRIGHT_CACHE_DIR": str(tmp_path)}
+    default = code_cache.code_cache(environ=environ)
+    assert default is not None
+    assert default.folder == tmp_path / "code"
+    assert code_cache.code_cache(environ={"XDG_CACHE_HOME": "/x"}).folder.as_posix() == "/x/tilewright/code"
+    assert code_cache.code_cache(environ={**environ, "TILEWRIGHT_CACHE": "off"}) is None
+    assert code_cache.code_cache(False, environ) is None
+    assert code_cache.code_cache(True, {**environ, "TILEWRIGHT_CACHE": "off"}) is not None
+    with pytest.raises(OptionError, match=r"^\[option\] TILEWRIGHT_CACHE: expected on or off, got 'no'$"):
+        code_cache.code_cache(environ={"TILEWRIGHT_CACHE": "no"})
+
+
+def test_entries_are_json_behind_their_hash(cache):
+    cache.put(KEY, VALUE)
+    digest, _, content = path_of(cache).read_bytes().partition(b"\n")
+    assert len(digest) == 64
+    assert json.loads(content) == VALUE

@@ -1,0 +1,189 @@
+"""Compilation on several processes: the same bytes as in one, whatever happens to the others."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.driver import models
+
+from tilewright.driver import kernel_builds, worker_threads
+from tilewright.driver.build_resources import BuildResources, build_resources
+from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
+from tilewright.errors import MeasureError, OptionError
+from tilewright.measure.worker_process import WorkerProcess
+
+
+def artifact(jobs, model=None, options=None):
+    compilation = make_compilation(
+        models.convnet() if model is None else model,
+        options or CompileOptions(),
+        resources=BuildResources(jobs, None, True),
+    )
+    result = compilation.artifact()
+    return result.code, result.manifest, {n: (w.dtype, w.shape, w.tobytes()) for n, w in result.weights.items()}
+
+
+@pytest.fixture(autouse=True)
+def _several_processes_for_few_tasks(monkeypatch):
+    monkeypatch.setattr(kernel_builds, "MIN_TASKS", 1)
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return artifact(1)
+
+
+@pytest.fixture
+def workers(monkeypatch):
+    """The worker processes that are started."""
+    started = []
+
+    class Noted(WorkerProcess):
+        def __init__(self, *args, **named):
+            super().__init__(*args, **named)
+            started.append(self)
+
+    monkeypatch.setattr(worker_threads, "WorkerProcess", Noted)
+    return started
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_the_number_of_processes_does_not_change_the_bytes(alone, workers, jobs):
+    assert artifact(jobs) == alone
+    assert len(workers) == jobs - 1
+    assert not any(w.is_alive for w in workers)
+
+
+@pytest.mark.parametrize("optimizer", ["rule", "roller"])
+def test_other_optimizers_on_two_processes(optimizer):
+    options = CompileOptions(optimizer=optimizer, target="x86-64-v3")
+    assert artifact(2, models.mlp(), options) == artifact(1, models.mlp(), options)
+
+
+def test_code_that_is_generated_later_is_the_same(alone):
+    compilation = make_compilation(models.convnet())
+    assert not any(k.code for k in compilation.kernels)
+    assert compilation.artifact().code == alone[0]
+
+
+def test_workers_do_some_of_the_work(alone, workers, monkeypatch):
+    queue, answers = worker_threads.TaskQueue, []
+    put, take = queue.put_answer, queue.next_for_this_process
+
+    def waiting(tasks):
+        end = time.monotonic() + 60
+        while not answers and time.monotonic() < end:
+            time.sleep(0.01)
+        return take(tasks)
+
+    monkeypatch.setattr(queue, "put_answer", lambda tasks, k, value: (answers.append(value), put(tasks, k, value)))
+    monkeypatch.setattr(queue, "next_for_this_process", waiting)
+    assert artifact(2) == alone
+    assert answers
+    assert all(a is not None for a in answers)
+
+
+def test_where_no_worker_can_start_this_process_does_all(alone, monkeypatch):
+    class Refused:
+        def __init__(self, *args, **named):
+            raise MeasureError("no processes here", where="test")
+
+    monkeypatch.setattr(worker_threads, "WorkerProcess", Refused)
+    assert artifact(4) == alone
+
+
+@pytest.mark.parametrize("module", ["tilewright.no_such_module", "this"])
+def test_workers_that_end_at_once_are_replaced_by_this_process(alone, monkeypatch, module):
+    monkeypatch.setattr(worker_threads, "MODULE", module)
+    assert artifact(3) == alone
+
+
+def test_workers_that_are_killed_leave_their_tasks_to_others(alone, workers, monkeypatch):
+    send = WorkerProcess.send
+
+    def killing(worker, request):
+        size = send(worker, request)
+        if request["do"] != "set up":
+            worker.kill()
+        return size
+
+    monkeypatch.setattr(WorkerProcess, "send", killing)
+    assert artifact(3) == alone
+    assert not any(w.is_alive for w in workers)
+
+
+def test_errors_end_the_workers(workers):
+    def interrupted(*_):
+        if workers:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        make_compilation(models.convnet(), progress=interrupted, resources=BuildResources(2, None, True))
+    assert workers
+    assert not any(w.is_alive for w in workers)
+
+
+_INTERRUPTED = """
+import sys
+from tests.driver import models
+from tilewright.driver import kernel_builds
+from tilewright.driver.build_resources import BuildResources
+from tilewright.driver.compile import make_compilation
+kernel_builds.MIN_TASKS = 1
+while True:
+    make_compilation(models.convnet(), resources=BuildResources(3, None, True))
+    print("compiled", flush=True)
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_signals_leave_no_process_behind(name):
+    command = [sys.executable, "-c", _INTERRUPTED]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "compiled\n"
+        time.sleep(0.4)
+        children = _children(process.pid)
+        process.send_signal(getattr(signal, name))
+        process.wait(60)
+    end = time.monotonic() + 60
+    while any(_is_worker(pid) for pid in children):
+        assert time.monotonic() < end, "a worker is left over"
+        time.sleep(0.1)
+
+
+def _children(pid):
+    return [int(c) for task in Path(f"/proc/{pid}/task").iterdir() for c in (task / "children").read_text().split()]
+
+
+def _is_worker(pid):
+    try:
+        return b"build_worker" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def test_number_of_processes():
+    assert build_resources(3, False).jobs == 3
+    assert build_resources(None, False, {"TILEWRIGHT_JOBS": "5"}).jobs == 5
+    assert 1 <= build_resources(None, False, {}).jobs <= len(os.sched_getaffinity(0))
+
+
+@pytest.mark.parametrize(
+    ("jobs", "variable", "message"),
+    [
+        (0, "", "argument 'jobs': expected a number within 1..256, got 0"),
+        (True, "", "argument 'jobs': expected a number within 1..256, got True"),
+        (None, "many", "TILEWRIGHT_JOBS: expected a number within 1..256, got 'many'"),
+        (None, "0", "TILEWRIGHT_JOBS: expected a number within 1..256, got 0"),
+    ],
+)
+def test_wrong_numbers_of_processes(jobs, variable, message):
+    with pytest.raises(OptionError) as refusal:
+        build_resources(jobs, False, {"TILEWRIGHT_JOBS": variable})
+    assert str(refusal.value) == f"[option] {message}; give a number of processes, or nothing for one per core"
