@@ -37,7 +37,7 @@ def is_rounding(model: onnx.ModelProto, draws: Sequence[Mapping[str, Array]], na
     except Exception:  # nobody has a node in double precision
         return False
     peer_error = max(largest_error(a, values[name]) for a, values in zip(peers, exact, strict=True))
-    largest = max(_largest(a) for values in exact for a in values.values())
+    largest = max(_largest_magnitude(a) for values in exact for a in values.values())
     if peer_error > MOST_ROUNDINGS * 2.0**-24 * largest:
         return False
     return largest_error(actual, exact[0][name]) <= MAX_RATIO * peer_error
@@ -56,8 +56,8 @@ def _not_finite(a: Array) -> Array:
     return np.where(np.isfinite(a), 0, a)
 
 
-def _largest(value: Any) -> float:
+def _largest_magnitude(value: Any) -> float:
     if isinstance(value, list):
-        return max((_largest(v) for v in value), default=0.0)
+        return max((_largest_magnitude(v) for v in value), default=0.0)
     is_number = value.dtype.kind == "f"
     return float(np.abs(value[np.isfinite(value)]).max(initial=0)) if is_number else 0.0
