@@ -59,7 +59,7 @@ def _as_float64(value: Any) -> Any:
     if isinstance(value, list):
         return [_as_float64(v) for v in value]
     array = np.asarray(value)
-    return array.astype(np.float64) if array.dtype in (np.float16, np.float32) else array
+    return array.astype(np.float64) if array.dtype.name in ("float16", "float32") else array
 
 
 def _in_float64(node: onnx.NodeProto) -> onnx.NodeProto:
