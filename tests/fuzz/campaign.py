@@ -20,7 +20,7 @@ from tests.fuzz.case import Case
 from tests.fuzz.shrink import shrunk
 
 LONGEST = 120
-"""Seconds that a case may take."""
+"""Seconds that a case may take while the campaign runs: those in which it is stopped, as by Ctrl-Z, do not count."""
 
 ENVIRONMENT = {"OMP_WAIT_POLICY": "passive"}
 """OpenMP's threads sleep between parallel loops: there are more of them than processors."""
@@ -42,6 +42,25 @@ class Outcome:
     case: dict[str, Any] | None = None
     failure: tuple[str, str] | None = None
     tally: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
+
+
+class _Watch(threading.Thread):
+    """Ends a worker process that does not answer in time.
+
+    Its seconds are waits of one second: a wait during which this process is stopped counts once, however long it was.
+    """
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        super().__init__(daemon=True)
+        self.process = process
+        self.answered = threading.Event()
+        self.expired = False
+
+    def run(self) -> None:
+        """Waits for the answer, or ends the process."""
+        if not any(self.answered.wait(1.0) for _ in range(LONGEST)):
+            self.expired = True
+            self.process.kill()
 
 
 class Worker:
@@ -73,8 +92,8 @@ class Worker:
         process = self._started()
         self.done += 1
         outcome = Outcome()
-        timer = threading.Timer(LONGEST, process.kill)
-        timer.start()
+        watch = _Watch(process)
+        watch.start()
         try:
             assert process.stdin is not None
             assert process.stdout is not None
@@ -93,7 +112,9 @@ class Worker:
         except BrokenPipeError:
             outcome.failure = ("crash", self._last_words())
         finally:
-            timer.cancel()
+            watch.answered.set()
+        if watch.expired:
+            outcome.failure = ("timeout", f"no answer in {LONGEST} s")
         return outcome
 
     def _last_words(self) -> str:

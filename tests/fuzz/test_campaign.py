@@ -2,7 +2,11 @@
 
 import io
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -100,6 +104,46 @@ def test_a_crash_is_a_failure_of_its_case_and_the_campaign_goes_on() -> None:
     assert crashed.failure == ("crash", "exit status -11: Fatal Python error: Segmentation fault")
     assert worker.ask({"index": 3}).failure is None
     worker.close()
+
+
+SLOW = """
+import json, sys, time
+for line in sys.stdin:
+    for _ in range(10 * json.loads(line)["index"]):
+        time.sleep(0.1)
+    print(json.dumps({"result": {"tally": {}, "failure": None}}), flush=True)
+"""
+
+STOPPED = """
+import sys
+from tests.fuzz.campaign import Worker
+from tests.fuzz import campaign
+campaign.LONGEST = 4
+worker = Worker((sys.executable, "-c", sys.argv[1]))
+assert worker.ask({"index": 0}).failure is None
+print("started", flush=True)
+print(worker.ask({"index": 2}).failure)
+worker.close()
+"""
+
+
+def test_a_worker_that_does_not_answer_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.fuzz.campaign.LONGEST", 1)
+    worker = Worker((sys.executable, "-c", SLOW))
+    assert worker.ask({"index": 600}).failure == ("timeout", "no answer in 1 s")
+    assert worker.ask({"index": 0}).failure is None
+    worker.close()
+
+
+def test_time_while_a_campaign_is_stopped_does_not_count() -> None:
+    command = (sys.executable, "-c", STOPPED, SLOW)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        os.killpg(process.pid, signal.SIGSTOP)
+        time.sleep(6)
+        os.killpg(process.pid, signal.SIGCONT)
+        assert process.stdout.read() == "None\n"
 
 
 def test_a_campaign_counts_writes_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,21 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 from tests.fuzz.options import Choice, Options
-
-Array = np.ndarray[Any, Any]
+from tests.fuzz_models.oracle import IR_VERSION, Array, captured, oracle
 
 MOST_ELEMENTS, LARGEST, EXACT = 1 << 14, 1e4, 1 << 20
 """Results with more elements or larger values are not taken; whole numbers below `EXACT` are exact in float32."""
-
-VERSION_7 = 7
-"""Since this version operators broadcast as NumPy does, and ONNX Runtime has all of them."""
-
-_IR_VERSION = 8
 
 
 class UnfitError(Exception):
@@ -144,7 +135,7 @@ class Builder(Options):
     def _evaluated(self, node: onnx.NodeProto) -> list[Array]:
         """The outputs of a node in the run for which the model is drawn."""
         arrays = {v.name: v.array for v in self.values} | self.constants
-        needed = {*node.input, *_captured(node)} - {""}
+        needed = {*node.input, *captured(node)} - {""}
         model = self._model([node], {n: arrays[n] for n in needed}, [o for o in node.output if o], {}, {})
         try:
             return list(oracle(model, {n: arrays[n] for n in needed}))
@@ -169,7 +160,7 @@ class Builder(Options):
             else onnx.ValueInfoProto(name=n)
             for n in outputs
         ]
-        used = {i for n in nodes for i in (*n.input, *_captured(n))}
+        used = {i for n in nodes for i in (*n.input, *captured(n))}
         weights = [numpy_helper.from_array(a, n) for n, a in self.constants.items() if n in used and n not in feeds]
         graph = helper.make_graph(
             nodes, "g", [info(n, a, dims.get(n, a.shape)) for n, a in feeds.items()], results, weights
@@ -178,13 +169,13 @@ class Builder(Options):
             v for n in graph.node if n.op_type in ("If", "Loop") for v in n.output if v in arrays and v in declared
         ]
         graph.value_info.extend(info(n, arrays[n], declared[n].shape) for n in inner if n not in outputs)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=_IR_VERSION)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=IR_VERSION)
 
     # The whole
 
     def model(self) -> onnx.ModelProto:
         """What was built; its outputs are the values that nobody reads, and some others."""
-        used = {i for n in self.nodes for i in (*n.input, *_captured(n))}
+        used = {i for n in self.nodes for i in (*n.input, *captured(n))}
         computed = [v for v in self.values if v.name not in self.inputs]
         outputs = [v for k, v in enumerate(computed) if v.name not in used or self.flag(f"output {k}", 0.1)]
         declares = self.choice("declares", ("nothing", "nothing", "this run"))
@@ -193,25 +184,13 @@ class Builder(Options):
         feeds = {v.name: v.array for v in self.values if v.name in self.inputs}
         return self._model(self.nodes, feeds, [v.name for v in outputs], dims, declared)
 
-    def feeds(self, sizes: Mapping[str, int] | None = None) -> dict[str, Array]:
-        """Inputs of the run for which the model was drawn, or of one with other sizes."""
+    def feeds(self, sizes: Mapping[str, int] | None = None, draw: int = 0) -> dict[str, Array]:
+        """Inputs of the run for which the model was drawn, or of one with other sizes; `draw` has other numbers."""
         sizes = self.symbols if sizes is None else sizes
         return {
-            name: input_array(name, [int(d) if d.isdigit() else sizes[d] for d in texts], kind, self.seed)
+            name: input_array(name, [int(d) if d.isdigit() else sizes[d] for d in texts], kind, self.seed + draw)
             for name, (texts, kind) in self.inputs.items()
         }
-
-
-def _captured(node: onnx.NodeProto) -> set[str]:
-    """Values that sub-graphs take from outside; only names of the builder look like these."""
-    names: set[str] = set()
-    for a in node.attribute:
-        if a.type == onnx.AttributeProto.GRAPH:
-            inner = {o for n in a.g.node for o in n.output} | {v.name for v in a.g.input}
-            inner |= {t.name for t in a.g.initializer}
-            for n in a.g.node:
-                names |= {i for i in (*n.input, *_captured(n)) if i} - inner
-    return names
 
 
 def input_array(name: str, shape: Sequence[int], kind: str, seed: int) -> Array:
@@ -225,73 +204,6 @@ def input_array(name: str, shape: Sequence[int], kind: str, seed: int) -> Array:
     if kind == "int":
         return rng.integers(-9, 10, shape).astype(np.int64)
     return rng.standard_normal(shape).astype(np.float32)
-
-
-def oracle(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Sequence[Array]:
-    """What ONNX Runtime makes of a model; where it has no kernel, what ONNX's reference evaluator makes of it.
-
-    The evaluator does what the newest version of an operator does, whatever version the model names, and Runtime begins
-    at version 7: older models run there as what they are in version 7.
-
-    Raises:
-        Exception: neither runs it.
-    """
-    if model.opset_import[0].version < VERSION_7:
-        return runtime(_in_version_7(model), feeds)
-    try:
-        return runtime(model, feeds)
-    except Exception:  # ONNX Runtime has an exception type per status
-        with np.errstate(all="ignore"):
-            return ReferenceEvaluator(model, new_ops=[MaxPool, AveragePool]).run(None, dict(feeds))  # type: ignore
-
-
-class _Pooling(OpRun):
-    """On ONNX Runtime: the evaluator rounds sizes up wrongly, and reads beside the image where it pads by itself."""
-
-    op_domain = ""
-
-    def _run(self, x: Array, **_: Any) -> tuple[Array, ...]:
-        node = self.onnx_node
-        input_info = helper.make_tensor_value_info(node.input[0], helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
-        outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
-        opsets = [helper.make_opsetid("", self.run_params["opsets"][""])]
-        graph = helper.make_graph([node], "g", [input_info], outputs)
-        model = helper.make_model(graph, opset_imports=opsets, ir_version=_IR_VERSION)
-        return tuple(runtime(model, {node.input[0]: x}))
-
-
-class MaxPool(_Pooling):
-    """The operator."""
-
-
-class AveragePool(_Pooling):
-    """The operator."""
-
-
-def _in_version_7(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model of a version before 7 in version 7, for the operators and attributes that are drawn there."""
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    result.opset_import[0].version = VERSION_7
-    for node in result.graph.node:
-        attributes = [a for a in node.attribute if a.name != "broadcast"]
-        for attribute in attributes:
-            attribute.name = "pads" if attribute.name == "paddings" else attribute.name
-        if node.op_type == "Cast" and attributes[0].type == onnx.AttributeProto.STRING:
-            attributes = [helper.make_attribute("to", TensorProto.DataType.Value(attributes[0].s.decode()))]
-        del node.attribute[:]
-        node.attribute.extend(attributes)
-    return result
-
-
-def runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Sequence[Array]:
-    """What ONNX Runtime makes of a model, without rewriting it."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feeds))
 
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
