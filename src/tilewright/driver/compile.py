@@ -105,12 +105,11 @@ def compile_model(
         fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
             "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
             keeps a kernel for every product.
-        variants: the largest number of programs of a kernel whose sizes are dynamic, 8 by default: the sizes of a call
-            decide which of them runs. 1 makes one program serve all sizes.
+        variants: programs of a kernel whose sizes are dynamic, at most (8): the sizes of a call decide which one runs.
         jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core that this
             process may use. Neither this nor the cache changes the code.
-        cache: whether to keep machine code in the user's cache folder, and to use what earlier compilations left there;
-            None asks TILEWRIGHT_CACHE ("on" or "off"), then it is used.
+        cache: whether to keep machine code in the user's cache folder and to use what is there; None asks
+            TILEWRIGHT_CACHE ("on" or "off"), then it is used.
 
     Returns:
         An executable; calling it needs a machine with the target's features. On such a machine it is ready for its

@@ -64,7 +64,7 @@ class KernelBuilds:
         self._optimizer_text = (
             f"{build.spec().optimizer}, seed {build.spec().seed}, {build.fusion}, {build.spec().variants} variants"
         )
-        self._build, self._target = build, target
+        self._build, self._code_target = build, target
         self._has_started = False
         self._worker_threads: list[WorkerThread] = []
 
@@ -178,7 +178,7 @@ class KernelBuilds:
         if tasks < MIN_TASKS or self._has_started or self._resources.jobs == 1:
             return
         self._has_started = True
-        setup = _worker_setup(self._build, self._build_machine, self._target, self._resources.with_code)
+        setup = _worker_setup(self._build, self._build_machine, self._code_target, self._resources.with_code)
         self._worker_threads = [] if setup is None else start_workers(self._resources.jobs - 1, setup)
 
     def _owner_of(self, key: str, workers: Sequence[WorkerThread]) -> WorkerThread | ThisProcess | None:
