@@ -12,7 +12,7 @@ from tilewright.machine.shipped import generic_machine
 from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.chains.pruning import Variant
 from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
-from tilewright.runtime.manifest import BuildSpec, MachineSpec
+from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec
 from tilewright.version import __version__
 
 DIRECT = "direct"

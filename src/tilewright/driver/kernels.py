@@ -13,7 +13,7 @@ from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.graph.fusion import Fusion
 from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
-from tilewright.graph.program import Fallback
+from tilewright.graph.program import RuntimeStep
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.machine.model import Machine
@@ -90,13 +90,21 @@ class BoundKernel:
         return tuple(replace(b, shape=tuple(substitute(n, self.sizes) for n in b.shape)) for b in self.compiled.scratch)
 
 
-BoundUnit = BoundKernel | View | Fallback
+BoundUnit = BoundKernel | View | RuntimeStep
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The program that a unit belongs to: names of its buffers whose data is known at compile time, and what its tasks
+    have in common."""
+
+    constants: frozenset[str]
+    context: TaskContext
 
 
 def compile_kernels(
     units: Sequence[Unit],
-    constants: frozenset[str],
-    context: TaskContext,
+    sources: Sequence[KernelSource],
     machine: Machine,
     constructions: Constructions,
     progress: Callable[[int, int], None] | None = None,
@@ -106,9 +114,8 @@ def compile_kernels(
     Equal kernels (tasks of one hash before sizes are sampled) share a function, scheduled for the sizes of the largest.
 
     Args:
-        units: the units of the partition in order of execution.
-        constants: names of the program's buffers whose data is known at compile time.
-        context: what the tasks of the program have in common.
+        units: the units of the partitions of a model's programs in order of execution.
+        sources: the program of each unit.
         machine: the machine whose fork/join cost decides which loops run in parallel.
         constructions: those of the preferred optimizer; kernels that it cannot schedule go to the rule.
         progress: called with (done, total) before every kernel.
@@ -116,7 +123,7 @@ def compile_kernels(
     Raises:
         InternalError: an optimizer's schedule is not legal.
     """
-    lowered = {k: lower_kernel(u, constants, context) for k, u in _kernels(units)}
+    lowered = {k: lower_kernel(u, sources[k].constants, sources[k].context) for k, u in _kernels(units)}
     # the first of equal kernels gives the loops, the largest one the sizes
     first: dict[str, LoweredKernel] = {}
     largest: dict[str, ShapeSamples] = {}

@@ -33,7 +33,7 @@ from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
 from tilewright.measure.profiling import Recorder, Recording, ThreadTimes, TimedSpan, stamp_overhead
 from tilewright.runtime import Executable
-from tilewright.runtime.manifest import NativeStep
+from tilewright.runtime.manifest import IfStep, LoopStep, NativeStep
 
 if TYPE_CHECKING:
     import onnx
@@ -46,8 +46,8 @@ class Entry:
     """One kernel, copy or fallback step within a call; times in microseconds.
 
     Attributes:
-        name: of the function; "copy" and "fallback" otherwise.
-        kind: "kernel", "copy" or "fallback".
+        name: of the function; the kind otherwise.
+        kind: "kernel", "copy", "fallback", "if" or "loop".
         nodes: the user's nodes that it computes.
         step: index of its step in the model.
         begin: its start, from the beginning of the call.
@@ -240,15 +240,16 @@ def _entry(info: _EntryInfo, span: TimedSpan, step: int, call_us: float) -> Entr
 def _entries(compilation: Compilation, calls: Sequence[Sequence[_EntryInfo]], record: Recording) -> tuple[Entry, ...]:
     """The entries of all steps in order of execution."""
     entries: list[Entry] = []
-    native, fallbacks = iter(range(len(calls))), iter(record.fallbacks)
+    native, others = iter(range(len(calls))), iter(record.runtime_steps)
     for k, step in enumerate(compilation.manifest.steps):
         if isinstance(step, NativeStep):
             segment = next(native)
             for info, span in zip(calls[segment], record.segments[segment], strict=True):
                 entries.append(_entry(info, span, k, record.call_us))
         else:
-            info = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
-            entries.append(_entry(info, next(fallbacks), k, record.call_us))
+            kind = "if" if isinstance(step, IfStep) else "loop" if isinstance(step, LoopStep) else "fallback"
+            info = _EntryInfo(kind, kind, ", ".join(step.nodes))
+            entries.append(_entry(info, next(others), k, record.call_us))
     return tuple(entries)
 
 

@@ -32,7 +32,9 @@ from tilewright.runtime.schema import DAMAGED, Json
 from tilewright.runtime.weights import WeightSection, make_weight_section, read_weights
 
 MAGIC = b"TILEWRT\0"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Since version 2 there are steps with blocks; version 1 is read, too."""
+
 _HEADER = struct.Struct("<8sIIQQ32s")
 _HASH_BLOCK_BYTES = 16 * 1024 * 1024
 
@@ -199,7 +201,7 @@ def _check_header(data: memoryview, where: str) -> tuple[int, int]:
             where=where,
             hint="update tilewright, or compile the model with this version",
         )
-    if version != FORMAT_VERSION or zero != 0:
+    if version < 1 or zero != 0:
         raise ArtifactError("the header is altered", where=where, hint=DAMAGED)
     if file_length != len(data):
         what = "truncated" if len(data) < file_length else "longer than it should be"
