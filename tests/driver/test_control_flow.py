@@ -30,7 +30,7 @@ from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.profile import profile_compilation
 from tilewright.errors import LoopError, OptionError, ShapeError
-from tilewright.runtime.manifest import IfStep, LoopStep
+from tilewright.runtime.manifest import LoopStep, NativeStep
 
 
 def conditional(*, data: bool) -> object:
@@ -59,7 +59,7 @@ def test_conditional(tmp_path: Path, rows: int) -> None:
     x = np.abs(normal(rows, 16)) / 100
     by_data = [{"x": x}, {"x": x + 1}]
     exe = same_as_onnxruntime(conditional(data=True), by_data, tmp_path)
-    assert [type(s).__name__ for s in exe.manifest.steps] == ["NativeStep", "IfStep", "NativeStep"]
+    assert [type(s).__name__ for s in exe.manifest.steps] == ["NativeStep"]
     same_as_onnxruntime(conditional(data=False), [{"x": x, "c": np.array([c])} for c in (True, False)], tmp_path)
 
 
@@ -226,29 +226,71 @@ def test_double_precision_reference() -> None:
 
 
 def test_texts_of_bodies() -> None:
-    compilation = make_compilation(conditional(data=True), CompileOptions())
+    compilation = make_compilation(conditional(data=True), CompileOptions(optimizer="rule"))
     text = show.summary(compilation)
     assert "if                       -> b  # choice (If)" in text
     assert "\n  then:\n" in text
     assert "\n  else:\n" in text
     assert "if choice (If) -> b: float32[N, 8]" in show.expressions(compilation)
-    assert len(compilation.all_segments) == 4
-    assert len(compilation.segments) == 2
-    assert show.memory(compilation).count("workspace") == 4
+    compilation = make_compilation(growing_loop(), CompileOptions(optimizer="rule"))
+    assert len(compilation.all_segments) > len(compilation.segments)
+    assert "\n  body:\n" in show.summary(compilation)
 
 
-def test_profile() -> None:
-    compilation = make_compilation(conditional(data=True), CompileOptions())
-    profile = profile_compilation(compilation, {"x": normal(3, 16)}, seconds=0.05, threads=1)
-    kinds = [e.kind for e in profile.entries]
-    assert kinds.count("if") == 1
-    assert kinds.count("kernel") >= 2
+@pytest.mark.parametrize(
+    ("model", "feeds", "kinds"),
+    [
+        (conditional(data=True), {"x": normal(3, 16)}, {"if": 1}),
+        (growing_loop(), {"first": normal(2, 4), "x": normal(3, 4), "limit": np.array(3)}, {"loop": 1}),
+        (scan_rnn(5), {"h0": normal(2, 5), "x": normal(4, 2, 3)}, {"loop": 1}),
+    ],
+)
+def test_profile(model: object, feeds: dict, kinds: dict[str, int]) -> None:
+    compilation = make_compilation(model, CompileOptions(optimizer="rule"))
+    profile = profile_compilation(compilation, feeds, seconds=0.05, threads=1)
+    entries = [e.kind for e in profile.entries]
+    assert {kind: entries.count(kind) for kind in kinds} == kinds
     assert all(e.us >= 0 for e in profile.entries)
 
 
 def test_blocks_of_a_manifest() -> None:
-    exe = tilewright.compile(conditional(data=True), threads=1)
-    step = exe.manifest.steps[1]
-    assert isinstance(step, IfStep)
-    assert step.then_block.captures == ("a",)
-    assert [s.name for s in step.else_block.outputs] == ["elser"]
+    """A loop until the data say stop is the runtime's; its body is native code."""
+    (step, last) = tilewright.compile(growing_loop(), threads=1, optimizer="rule").manifest.steps
+    assert isinstance(step, LoopStep)
+    assert isinstance(last, NativeStep)
+    assert step.body.captures == ("x", "limit")
+    assert [type(s).__name__ for s in step.body.steps] == ["NativeStep"]
+
+
+def test_native_loop_of_threads() -> None:
+    """Kernels inside a native loop are stages of one team."""
+    model = scan_rnn(256)
+    feeds = {"h0": normal(64, 256), "x": normal(20, 64, 3)}
+    alone, team = (tilewright.compile(model, threads=n, optimizer="rule").run(feeds) for n in (1, 2))
+    for name, expected in alone.items():
+        np.testing.assert_allclose(team[name], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_nested_native_control_flow(tmp_path: Path) -> None:
+    """A conditional in a loop in a branch, all in one native call."""
+    odd = {f"{k}_branch": helper.make_graph([helper.make_node(op, ["v", "x"], [k])], k, [], [value(k, FLOAT, [3])])
+           for k, op in (("then", "Add"), ("else", "Mul"))}  # fmt: skip
+    body = helper.make_graph(
+        [helper.make_node("Mod", ["i", "two"], ["m"]), helper.make_node("Equal", ["m", "nil"], ["even"]),
+         helper.make_node("If", ["even"], ["w"], **odd), helper.make_node("Neg", ["w"], ["s"])],
+        "body", [value("i", INT, []), value("go", BOOL, []), value("v", FLOAT, [3])],
+        [value("go", BOOL, []), value("w", FLOAT, [3]), value("s", FLOAT, [3])],
+    )  # fmt: skip
+    then = helper.make_graph([helper.make_node("Loop", ["n", "", "x"], ["a", "b"], body=body)], "then", [],
+                             [value("a", FLOAT, [3]), value("b", FLOAT, [5, 3])])  # fmt: skip
+    other = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["c"]), helper.make_node("Expand", ["x", "size"], ["d"])], "else", [],
+        [value("c", FLOAT, [3]), value("d", FLOAT, [5, 3])],
+    )  # fmt: skip
+    model = made(
+        [helper.make_node("If", ["c0"], ["p", "q"], then_branch=then, else_branch=other)],
+        [value("c0", BOOL, []), value("x", FLOAT, [3])], [value("p", FLOAT, [3]), value("q", FLOAT, [5, 3])],
+        {"n": np.array(5), "two": np.array(2), "nil": np.array(0), "size": np.array([5, 3])},
+    )  # fmt: skip
+    exe = same_as_onnxruntime(model, [{"c0": np.array(c), "x": normal(3)} for c in (True, False)], tmp_path)
+    assert [type(s).__name__ for s in exe.manifest.steps] == ["NativeStep"]

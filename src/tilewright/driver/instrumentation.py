@@ -9,12 +9,12 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.segments import PlannedSegment
 from tilewright.expr.nodes import const
 from tilewright.runtime.manifest import (
-    Block,
     FallbackStep,
     IfStep,
     LoopStep,
     ManifestStep,
     NativeStep,
+    StepBlock,
     TensorSpec,
     all_steps,
 )
@@ -67,7 +67,7 @@ def _instrument_segment(planned: PlannedSegment, threads: int, used_names: Colle
 def _replace_steps(steps: Sequence[ManifestStep], native: Mapping[str, NativeStep]) -> tuple[ManifestStep, ...]:
     """The steps, with other native ones by prefix, in blocks, too."""
 
-    def in_block(block: Block) -> Block:
+    def in_block(block: StepBlock) -> StepBlock:
         return replace(block, steps=_replace_steps(block.steps, native))
 
     result: list[ManifestStep] = []

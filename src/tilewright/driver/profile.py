@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.segment import BufferCopy, KernelCall
+from tilewright.codegen.segment import BufferCopy, ConditionalCalls, KernelCall, RepeatedCalls
 from tilewright.cost.roofline import (
     OperandUse,
     OperationCounts,
@@ -21,7 +21,7 @@ from tilewright.driver.compile import Progress, make_compilation
 from tilewright.driver.instrumentation import instrument
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.segments import calls_in_order
+from tilewright.driver.plan_units import calls_in_order
 from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
@@ -272,10 +272,15 @@ def _describe_calls(
     for k, (planned, symbol_values) in enumerate(zip(compilation.segments, values, strict=True)):
         works: list[_CallWork] = []
         for call in planned.segment.calls:
-            if isinstance(call, KernelCall):
-                works.append(_kernel_work(next(kernels), call, k, symbol_values))
-            else:
-                works.append(_copy_work(call, k, symbol_values, planned.step))
+            match call:
+                case KernelCall():
+                    works.append(_kernel_work(next(kernels), call, k, symbol_values))
+                case BufferCopy():
+                    works.append(_copy_work(call, k, symbol_values, planned.step))
+                case ConditionalCalls():
+                    works.append(_CallWork("if", "", None, ()))
+                case RepeatedCalls():
+                    works.append(_CallWork("loop", "", None, ()))
         works_by_segment.append(works)
     works = [w for of_segment in works_by_segment for w in of_segment]
     levels = iter(source_levels([w.touches for w in works], machine, cores))
@@ -283,6 +288,8 @@ def _describe_calls(
 
 
 def _entry_info(work: _CallWork, levels: Sequence[tuple[OperandUse, int]], machine: Machine, cores: int) -> _EntryInfo:
+    if work.name in ("if", "loop"):
+        return _EntryInfo(work.name, work.name, work.nodes)
     if work.operations is None:
         return _EntryInfo(
             work.name, "copy", work.nodes, None, roofline_bound(OperationCounts(0.0, ()), levels, machine, cores)

@@ -6,17 +6,16 @@ from itertools import groupby
 
 from tilewright.driver.artifact_names import ArtifactNames
 from tilewright.driver.kernels import BoundKernel, BoundUnit
+from tilewright.driver.native_control_flow import NativeControlFlow, NativeUnit
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.program import Constraint, Program, RuntimeStep
 
-NativeUnit = BoundKernel | View
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NativeRegion:
-    """Kernels and views between two steps that the runtime executes.
+    """Kernels, views and native control flow between two steps that the runtime executes.
 
     Attributes:
         units: in order of execution.
@@ -34,7 +33,10 @@ class NativeRegion:
 
 
 def make_regions(
-    program: Program, units: Sequence[BoundUnit], names: ArtifactNames, visible: Set[Var] | None = None
+    program: Program,
+    units: Sequence[BoundUnit | NativeControlFlow],
+    names: ArtifactNames,
+    visible: Set[Var] | None = None,
 ) -> tuple[NativeRegion | RuntimeStep, ...]:
     """The units as native regions between fallbacks and control flow, with the values that flow between them.
 
@@ -88,7 +90,7 @@ def _region_outputs(
 
 
 def _group_units(
-    units: Sequence[BoundUnit], has_copies: bool, is_model: bool
+    units: Sequence[BoundUnit | NativeControlFlow], has_copies: bool, is_model: bool
 ) -> list[RuntimeStep | tuple[NativeUnit, ...]]:
     """Steps of the runtime alone, the units between them in groups; an empty group at the end for copies of outputs."""
     groups: list[RuntimeStep | tuple[NativeUnit, ...]] = []
@@ -104,13 +106,26 @@ def _group_units(
 
 
 def _written_buffers(unit: NativeUnit) -> tuple[Buffer, ...]:
-    return (unit.output,) if isinstance(unit, View) else unit.kernel.writes
+    match unit:
+        case View():
+            return (unit.output,)
+        case BoundKernel():
+            return unit.kernel.writes
+        case _:
+            return unit.step.outputs
+
+
+def _read_buffers(unit: NativeUnit) -> tuple[Buffer, ...]:
+    match unit:
+        case View():
+            return (unit.source,)
+        case BoundKernel():
+            return unit.kernel.reads
+        case _:
+            return unit.step.inputs
 
 
 def _external_reads(group: RuntimeStep | tuple[NativeUnit, ...], program: Program) -> dict[str, Buffer]:
     """The buffers that a group reads, by name, without constants."""
-    if isinstance(group, RuntimeStep):
-        buffers = list(group.inputs)
-    else:
-        buffers = [b for u in group for b in ((u.source,) if isinstance(u, View) else u.kernel.reads)]
+    buffers = list(group.inputs) if isinstance(group, RuntimeStep) else [b for u in group for b in _read_buffers(u)]
     return {b.name: b for b in buffers if b.name not in program.constants}

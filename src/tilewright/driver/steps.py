@@ -7,6 +7,7 @@ from tilewright.driver.artifact_names import ArtifactNames, make_body_names, ten
 from tilewright.driver.bodies import CompiledBody
 from tilewright.driver.fallbacks import fallback_step
 from tilewright.driver.kernels import BoundUnit
+from tilewright.driver.native_control_flow import with_native_control_flow
 from tilewright.driver.regions import NativeRegion, make_regions
 from tilewright.driver.segments import PlannedSegment, plan_segment
 from tilewright.driver.weight_pool import WeightPool
@@ -34,9 +35,10 @@ class StepPlanner:
         self, program: Program, units: Sequence[BoundUnit], names: ArtifactNames
     ) -> tuple[tuple[m.ManifestStep, ...], tuple[m.ConstantSpec, ...]]:
         """The steps of a model in order of execution, and the constants that control flow reads."""
-        regions = make_regions(program, units, names)
-        steps = self._plan_regions(regions, program, names, frozenset(all_symbols(program)))
-        return steps, self._constants(program, units, (), names)
+        symbols = frozenset(all_symbols(program))
+        native = with_native_control_flow(program, units, self.bodies, symbols)
+        regions = make_regions(program, native, names)
+        return self._plan_regions(regions, program, names, symbols), self._constants(program, native, (), names)
 
     def _plan_regions(
         self,
@@ -84,26 +86,27 @@ class StepPlanner:
             nodes=tuple(n.label for n in step.nodes),
         )
 
-    def _plan_body(self, body: Body, outside: ArtifactNames, visible: frozenset[Var]) -> m.Block:
+    def _plan_body(self, body: Body, outside: ArtifactNames, visible: frozenset[Var]) -> m.StepBlock:
         """The block of a body, whose values have names of their own."""
         compiled = self.bodies[body.program]
         program = compiled.partition.program
         names = make_body_names(program)
         buffers = tuple(dict.fromkeys(b for _, b in program.outputs))
         inner = replace(program, outputs=tuple((names.of(b), b) for b in buffers))
-        regions = make_regions(inner, compiled.units, names, visible)
         own = [v for v in all_symbols(program) if v.name not in {x.name for x in visible}]
-        return m.Block(
+        units = with_native_control_flow(program, compiled.units, self.bodies, visible | set(own))
+        regions = make_regions(inner, units, names, visible)
+        return m.StepBlock(
             inputs=_specs(program.inputs, names),
             captures=tuple(outside.of(b) for b in body.captures),
-            constants=self._constants(program, compiled.units, buffers, names),
+            constants=self._constants(program, units, buffers, names),
             symbols=tuple(m.SymbolSpec(names.symbol_name(v), v.lo or 0, v.hi) for v in own),
             steps=self._plan_regions(regions, inner, names, visible | set(own)),
             outputs=_specs([b for _, b in program.outputs], names),
         )
 
     def _constants(
-        self, program: Program, units: Sequence[BoundUnit], results: Sequence[Buffer], names: ArtifactNames
+        self, program: Program, units: Sequence[object], results: Sequence[Buffer], names: ArtifactNames
     ) -> tuple[m.ConstantSpec, ...]:
         """The constants of a program that control flow reads or that are results."""
         read = [b for u in units if isinstance(u, ControlFlow) for b in u.inputs]

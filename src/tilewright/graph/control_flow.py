@@ -161,7 +161,7 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
         runtime_shapes=tuple(results.runtime_shapes.values()), data_symbols=tuple(results.data_symbols),
         trip_count=None if trip_count is None else trip_count.buffer,
         condition=None if condition is None else condition.buffer,
-        initial=tuple(carried), body=body, is_counted=is_counted,
+        initial=tuple(carried), body=body, is_counted=is_counted, count=count,
     )  # fmt: skip
     return step, results
 

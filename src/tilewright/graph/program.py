@@ -114,6 +114,7 @@ class Loop(ControlFlow):
         initial: the first carried values.
         body: the body.
         is_counted: whether the condition always holds, so that the body does not compute it.
+        count: the number of iterations over the symbols, where it is known; None where it depends on data.
     """
 
     trip_count: Buffer | None
@@ -121,6 +122,7 @@ class Loop(ControlFlow):
     initial: tuple[Buffer, ...]
     body: Body
     is_counted: bool
+    count: Expr | None
 
     @property
     def bodies(self) -> tuple[Body, ...]:

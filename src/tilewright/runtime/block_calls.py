@@ -14,12 +14,12 @@ from tilewright.errors import Defect, InternalError, TilewrightError
 from tilewright.runtime.feeds import InputSignature, raise_problems
 from tilewright.runtime.linker import Library
 from tilewright.runtime.manifest import (
-    Block,
     ControlFlowStep,
     Dim,
     FallbackStep,
     ManifestStep,
     NativeStep,
+    StepBlock,
     SymbolSpec,
     TensorSpec,
 )
@@ -87,11 +87,12 @@ class BlockCalls:
     """
 
     def __init__(
-        self, block: Block, maker: CallMaker, symbols: Mapping[str, SymbolSpec], reuse_outputs: bool = True
+        self, block: StepBlock, maker: CallMaker, symbols: Mapping[str, SymbolSpec] | None, reuse_outputs: bool = True
     ) -> None:
-        """Args: the block, what makes its calls, the symbols outside by name, and whether the memory of intermediate
-        results is reused by later calls.
+        """Args: the block, what makes its calls, the symbols outside by name, None for a model's own steps, and whether
+        the memory of intermediate results is reused by later calls.
         """
+        is_model, symbols = symbols is None, symbols or {}
         self._block = block
         self._symbols = {**symbols, **{s.name: s for s in block.symbols}}
         self._has_symbols = bool(block.symbols)
@@ -106,9 +107,10 @@ class BlockCalls:
         self._outputs = [spec.name for spec in block.outputs]
         bound = frozenset(symbols) | {d for spec in block.inputs for d in spec.dims if isinstance(d, str)}
         computed = {spec.name: spec.dims for spec in (*block.inputs, *(c.value for c in block.constants))}
+        changing = frozenset(s.name for s in block.symbols) if not is_model else frozenset[str]()
         self._plans: list[_StepPlan] = []
         for step, unused in zip(block.steps, _dead_after_steps(block), strict=True):
-            self._plans.append(_plan_step(step, unused, bound, computed))
+            self._plans.append(_plan_step(step, unused, bound, computed, changing))
             bound |= {d for spec in (*step.inputs, *step.outputs) for d in spec.dims if isinstance(d, str)}
             computed.update((spec.name, spec.dims) for spec in step.outputs)
 
@@ -157,9 +159,7 @@ class BlockCalls:
                 for spec in plan.binding:
                     if not self._bind(spec, values[spec.name], sizes):
                         _raise_input_error(spec, values[spec.name], sizes, self._symbols)
-                results = call.try_fast_call(inputs, resources.pool, resources.threads) if plan.is_shaped else None
-                if results is None:
-                    results = call.run(inputs, call.plan(sizes), resources.pool, resources.threads)
+                results = _run_native(call, inputs, sizes, resources, plan)
             else:
                 results = call.run(inputs, sizes, resources)
                 for spec, value in zip(call.step.outputs, results, strict=True):
@@ -193,6 +193,23 @@ class BlockCalls:
         return True
 
 
+def _run_native(
+    call: NativeCall, inputs: Sequence[Any], sizes: Sizes, resources: Resources, plan: "_StepPlan"
+) -> list[np.ndarray]:
+    """The outputs of a native step.
+
+    Where the sizes change from iteration to iteration, so would the prepared arguments of a call and the memory of its
+    outputs: plain arrays take less time.
+    """
+    pool, threads = resources.pool, resources.threads
+    if plan.has_changing_sizes:
+        sized = call.plan(sizes)
+        into = [np.empty(shape, dtype) for shape, dtype in sized.outputs]
+        return call.run(inputs, sized, pool, threads, into)
+    results = call.try_fast_call(inputs, pool, threads) if plan.is_shaped else None
+    return call.run(inputs, call.plan(sizes), pool, threads) if results is None else results
+
+
 @dataclass(frozen=True, slots=True)
 class _StepPlan:
     """What a call of a step needs to know.
@@ -203,6 +220,7 @@ class _StepPlan:
         unused: values that nothing reads after the step.
         binding: inputs of a native step whose shapes are to be checked, or bind symbols.
         is_shaped: whether shapes of a native step's inputs determine its symbols.
+        has_changing_sizes: whether a native step depends on sizes that belong to the block.
         binds_symbols: whether outputs bind symbols.
     """
 
@@ -211,11 +229,16 @@ class _StepPlan:
     unused: tuple[str, ...]
     binding: tuple[TensorSpec, ...]
     is_shaped: bool
+    has_changing_sizes: bool
     binds_symbols: bool
 
 
 def _plan_step(
-    step: ManifestStep, unused: tuple[str, ...], bound: frozenset[str], computed: Mapping[str, tuple[Dim, ...]]
+    step: ManifestStep,
+    unused: tuple[str, ...],
+    bound: frozenset[str],
+    computed: Mapping[str, tuple[Dim, ...]],
+    changing: frozenset[str],
 ) -> _StepPlan:
     """What a call of a step needs to know.
 
@@ -224,6 +247,7 @@ def _plan_step(
         unused: values that nothing reads after it.
         bound: symbols that have a size before it.
         computed: dims of the values that there are before it, as their producers declare them.
+        changing: symbols of a branch or of a loop's body.
     """
     symbols = {d for spec in step.inputs for d in spec.dims if isinstance(d, str)}
     native = isinstance(step, NativeStep)
@@ -239,11 +263,12 @@ def _plan_step(
         unused=unused,
         binding=tuple(spec for spec in step.inputs if not is_known(spec)) if native else (),
         is_shaped=native and set(step.symbols) <= symbols,
+        has_changing_sizes=native and not changing.isdisjoint(step.symbols),
         binds_symbols=not native and any(isinstance(d, str) for spec in step.outputs for d in spec.dims),
     )
 
 
-def _dead_after_steps(block: Block) -> tuple[tuple[str, ...], ...]:
+def _dead_after_steps(block: StepBlock) -> tuple[tuple[str, ...], ...]:
     """Per step, the values that nothing reads after it."""
     needed = {spec.name for spec in block.outputs}
     unused: list[tuple[str, ...]] = []

@@ -24,13 +24,13 @@ from tilewright.runtime.feeds import InputSignature, check_mapping, collect_feed
 from tilewright.runtime.link_lock import hold_link_lock
 from tilewright.runtime.linker import Library, link
 from tilewright.runtime.manifest import (
-    Block,
     ControlFlowStep,
     FallbackStep,
     IfStep,
     LoopStep,
     Manifest,
     NativeStep,
+    StepBlock,
     SymbolSpec,
     TensorSpec,
     all_steps,
@@ -156,8 +156,8 @@ class Executable:
         if not library.omp.is_parallel:
             self._team_size = self._threads = 1
         maker = CallMaker(library, weights, self._team_size, self._make_runtime_call)
-        main = Block(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
-        block = BlockCalls(main, maker, {}, reuse_outputs=len(manifest.steps) == 1)
+        main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
+        block = BlockCalls(main, maker, None, reuse_outputs=len(manifest.steps) == 1)
         if self._observe is not None:
             block.calls = tuple(c if isinstance(c, NativeCall) else self._observe(c) for c in block.calls)
         only = block.calls[0] if len(block.calls) == 1 else None

@@ -113,7 +113,7 @@ class ConstantSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class StepBlock:
     """Steps over values of their own: a branch of a conditional, or the body of a loop.
 
     Attributes:
@@ -147,14 +147,14 @@ class IfStep:
     """
 
     condition: str
-    then_block: Block
-    else_block: Block
+    then_block: StepBlock
+    else_block: StepBlock
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     nodes: tuple[str, ...] = ()
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[StepBlock, ...]:
         """The branches."""
         return self.then_block, self.else_block
 
@@ -181,13 +181,13 @@ class LoopStep:
     condition: str | None
     initial: tuple[str, ...]
     is_counted: bool
-    body: Block
+    body: StepBlock
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     nodes: tuple[str, ...] = ()
 
     @property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[StepBlock, ...]:
         """The body."""
         return (self.body,)
 
@@ -259,7 +259,7 @@ def format_dims(dims: Iterable[Dim]) -> str:
 
 def _find_problems(manifest: Manifest) -> Iterable[str]:
     outside = _Scope({}, frozenset(), frozenset())
-    main = Block(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
+    main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
     yield from _find_block_problems(main, outside, "input")
     prefixes = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
     yield from _find_duplicates("entry prefix", prefixes)
@@ -274,7 +274,7 @@ class _Scope:
     bound: Set[str]
 
 
-def _find_block_problems(block: Block, outside: _Scope, noun: str) -> Iterable[str]:
+def _find_block_problems(block: StepBlock, outside: _Scope, noun: str) -> Iterable[str]:
     """Problems of a block; its own values are not those outside."""
     symbols = [symbol.name for symbol in block.symbols]
     yield from _find_duplicates("symbol", [*sorted(outside.declared), *symbols])

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from tilewright.errors import ArtifactError
 from tilewright.runtime import schema
 from tilewright.runtime.manifest import (
-    Block,
     ConstantSpec,
     ConstraintSpec,
     Dim,
@@ -21,6 +20,7 @@ from tilewright.runtime.manifest import (
     Manifest,
     ManifestStep,
     NativeStep,
+    StepBlock,
     SymbolSpec,
     TensorSpec,
 )
@@ -47,7 +47,7 @@ def _step_to_json(step: ManifestStep) -> Json:
     obj: Json = {"kind": _STEP_KINDS[type(step)], **dataclasses.asdict(step)}
     for name in _BLOCKS:
         block = getattr(step, name, None)
-        if isinstance(block, Block):
+        if isinstance(block, StepBlock):
             obj[name] = dataclasses.asdict(block) | {"steps": [_step_to_json(s) for s in block.steps]}
     return obj
 
@@ -119,7 +119,7 @@ def _parse_step(value: object, where: str, what: str, depth: int = 0) -> Manifes
     inputs, outputs = array(obj, "inputs", where, _parse_spec), array(obj, "outputs", where, _parse_spec)
     nodes = array(obj, "nodes", where, as_text)
 
-    def block(name: str) -> Block:
+    def block(name: str) -> StepBlock:
         return _parse_block(schema.field(obj, name, where), where, f"{what}.{name}", depth + 1)
 
     match kind:
@@ -157,11 +157,11 @@ def _optional_text(obj: Json, name: str, where: str) -> str | None:
     return None if schema.field(obj, name, where) is None else text(obj, name, where)
 
 
-def _parse_block(value: object, where: str, what: str, depth: int) -> Block:
+def _parse_block(value: object, where: str, what: str, depth: int) -> StepBlock:
     if depth > _MAX_DEPTH:
         raise ArtifactError(f"{what}: expected at most {_MAX_DEPTH} blocks inside each other", where=where)
     obj = as_object(value, where, what)
-    return Block(
+    return StepBlock(
         inputs=array(obj, "inputs", where, _parse_spec),
         captures=array(obj, "captures", where, as_text),
         constants=array(obj, "constants", where, _parse_constant),
