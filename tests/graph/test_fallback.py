@@ -152,14 +152,13 @@ def test_attribute_of_a_non_tensor_type_falls_back():
 
 
 def test_unnamed_outputs_are_not_inputs_of_later_nodes():
-    """The Clip leaves its lower limit out; the LSTM before it leaves its second output out, as nobody uses that."""
+    """The Clip leaves its lower limit out; the Unique before it leaves its second output out, as nobody uses that."""
     proto = untyped(model("s = SequenceConstruct(x)  a = SequenceAt(s, zero)"
-                          "  all, h, last = LSTM <hidden_size = 3> (a, w, r)  c = Clip(last, , high)"
-                          "  t = SequenceInsert(s, c)  y = SequenceAt(t, one)",
-                          inputs="float[5, 2, 4] x", outputs="float y"))  # fmt: skip
-    numbers = {"zero": np.array(0), "one": np.array(1), "high": np.array(0.1, np.float32)}
-    for name, array in (numbers | {"w": normal(1, 12, 4), "r": normal(1, 12, 3)}).items():
+                          "  v, indices, back = Unique(a)  c = Clip(back, , high)"
+                          "  t = SequenceConstruct(c, back)  y = SequenceAt(t, zero)  z = SequenceLength(t)",
+                          inputs="float[5, 2, 4] x", outputs="int64 y, float v"))  # fmt: skip
+    for name, array in {"zero": np.array(0), "high": np.array(3)}.items():
         add_initializer(proto, name, array)
     program = assert_same(proto, {"x": normal(5, 2, 4)})
-    (recurrent,) = [n for s in fallbacks(program) for n in s.nodes if n.op_type == "LSTM"]
-    assert recurrent.outputs == ("all", "", "last")
+    (unique,) = [n for s in fallbacks(program) for n in s.nodes if n.op_type == "Unique"]
+    assert unique.outputs == ("v", "", "back")

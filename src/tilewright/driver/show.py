@@ -19,6 +19,7 @@ from tilewright.graph.buffer_location import (
     ConstantLocation,
     InputLocation,
     OutputLocation,
+    PointerLocation,
     WorkspaceLocation,
 )
 from tilewright.graph.program import Conditional, Loop, Program, RuntimeStep, bodies_of
@@ -195,6 +196,8 @@ def _place_text(place: BufferLocation) -> str:
             return f"constant {name}"
         case WorkspaceLocation(_, slot):
             return f"slot {slot}"
+        case PointerLocation(name):
+            return f"pointer {name}"
 
 
 def _build_text(compilation: Compilation) -> str:

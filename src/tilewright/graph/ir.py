@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewright.errors import UnsupportedError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, Var
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +26,13 @@ class TensorType:
 
     dtype: DType
     shape: tuple[Expr, ...]
+
+    def has_other_shape(self, other: "TensorType") -> bool:
+        """Whether ranks or literal sizes differ; symbol names carry no information."""
+        if len(self.shape) != len(other.shape):
+            return True
+        pairs = zip(self.shape, other.shape, strict=True)
+        return any(a is not b and isinstance(a, Const) and isinstance(b, Const) for a, b in pairs)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"

@@ -23,6 +23,7 @@ from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
+from tilewright.graph.recurrence import GATES, USED_OPERATORS, recurrent_nodes
 from tilewright.graph.scan import scan_as_loop, scan_output_nodes
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.ops.definition import Definition, KnownElements, OpValue, literal_elements, simplest_size
@@ -132,6 +133,8 @@ class NodeLowering:
         if node.subgraphs and self._lower_body is not None:
             self._lower_control_flow(node, self._lower_body)
             return
+        if self._lower_body is not None and self._lower_recurrent(node):
+            return
         operands = [self._operand(v) for v in node.inputs if v and v not in self._opaque_constants]
         types = {o.dtype for o in operands if o is not None and not o.dtype.is_native}
         if opaque in types:
@@ -150,7 +153,8 @@ class NodeLowering:
         condition = known_condition(self._operand(node.inputs[0])) if is_conditional(node) else None
         if condition is not None:
             self.known_conditions[node.name] = condition
-            branch = inline_branch(node, condition, self._value_names(), self.graph.dialect.node_source("Identity"))
+            taken, identity = self.graph.value_names | self.operands.keys(), self.graph.dialect.node_source("Identity")
+            branch = inline_branch(node, condition, taken, identity)
             self._lower_expansion(branch.nodes, branch.constants)
             return
         symbols = {v.name for v in (*self.graph.symbols, *self.data_symbols)} | self._enclosing.symbols
@@ -171,7 +175,7 @@ class NodeLowering:
 
     def _lower_scan(self, node: Node) -> None:
         """Lowers a Scan as a Loop."""
-        sources = {op: self.graph.dialect.node_source(op) for op in ("Shape", "Gather", "Sub", "Slice", "Transpose")}
+        sources = self._sources(("Shape", "Gather", "Sub", "Slice", "Transpose"))
         scan = scan_as_loop(node, sources)
         if scan is None:
             what = "its inputs and outputs do not fit those of its body"
@@ -185,6 +189,16 @@ class NodeLowering:
                 place = (operand.rank, axis, is_reversed)
                 self._lower_expansion(*scan_output_nodes(node, stacked, output, place, sources))
 
+    def _lower_recurrent(self, node: Node) -> bool:
+        """Lowers an LSTM, GRU or RNN by the nodes that stand for it; whether it is one and has such a form."""
+        if node.op_type not in GATES or node.domain:
+            return False
+        operands = [self._operand(v) if v else None for v in node.arguments]
+        expansion = recurrent_nodes(node, operands, self._sources(USED_OPERATORS))
+        if expansion is not None:
+            self._lower_expansion(*expansion)
+        return expansion is not None
+
     def _lower_expansion(self, nodes: Sequence[Node], constants: Mapping[str, Array]) -> None:
         """Lowers the nodes that stand for one node."""
         self.graph = self.graph.with_nodes(self.graph.nodes, {**self.graph.constants, **constants})
@@ -192,9 +206,8 @@ class NodeLowering:
         for node in nodes:
             self._lower_node(node)
 
-    def _value_names(self) -> Set[str]:
-        """Names of the values of the graph, and of those that stand for nodes so far."""
-        return self.graph.value_names | self.operands.keys()
+    def _sources(self, operators: Iterable[str]) -> dict[str, bytes]:
+        return {op: self.graph.dialect.node_source(op) for op in operators}
 
     def _lower_by_definition(self, node: Node) -> None:
         """Lowers a node through its operator's definition, or to a fallback where that is not possible."""
@@ -311,7 +324,7 @@ class NodeLowering:
         if inferred.dtype != declared.dtype:
             what = f"computes '{name}' as {inferred}, but the model declares {declared}"
             self.problems.append(Defect("type", f"node {node.label}", what))
-        elif _has_other_shape(inferred.shape, declared.shape):
+        elif inferred.has_other_shape(declared):
             self.shape_mismatches.append(f"'{name}' is {inferred}, declared {declared}")
 
     def _fail_values(self, outputs: Iterable[str], problem: Defect) -> None:
@@ -384,17 +397,3 @@ def _replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definit
     views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={})
     operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
     return replace(views, operands=tuple(operands))
-
-
-def _has_other_shape(computed: tuple[Expr, ...], declared: tuple[Expr, ...]) -> bool:
-    """Whether ranks or literal sizes differ; symbol names carry no information."""
-    if len(computed) != len(declared):
-        return True
-    pairs = zip(computed, declared, strict=True)
-    return any(a is not b and isinstance(a, Const) and isinstance(b, Const) for a, b in pairs)
-
-
-def constant_results(graph: Graph) -> dict[str, Array]:
-    """Values that are constant once the graph is lowered, by name; values of nodes that fail are missing."""
-    walk = NodeLowering(graph).run()
-    return {n: walk.constants[o.buffer.name] for n, o in walk.operands.items() if o.buffer.name in walk.constants}
