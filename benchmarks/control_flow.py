@@ -5,7 +5,8 @@
 - `if`: a small network whose data select one of two branches;
 - `decoder`: greedy decoding, a Loop whose body is a one-layer transformer with key and value caches that grow;
 - `loop`: 1,000 iterations of one small element-wise body, which shows what an iteration costs;
-- `scan`: a recurrent layer written as a Scan.
+- `scan`: a recurrent layer written as a Scan;
+- `lstm64` and `lstm256`: an LSTM of so many states, 100 steps of batch 1.
 """
 
 import argparse
@@ -133,7 +134,23 @@ def scan(steps: int = 100, hidden: int = 64) -> Model:
     return model, {"h0": np.zeros((1, hidden), np.float32), "x": _normal(steps, 1, 32)}
 
 
-MODELS: Mapping[str, Callable[[], Model]] = {"if": conditional, "decoder": decoder, "loop": loop, "scan": scan}
+def lstm(hidden: int, steps: int = 100, batch: int = 1) -> Model:
+    """An LSTM whose inputs are as wide as its states."""
+    weights = {"w": _normal(1, 4 * hidden, hidden) * 0.1, "r": _normal(1, 4 * hidden, hidden) * 0.1}
+    node = _node("LSTM", "x w r", "y h", hidden_size=hidden, name="lstm")
+    outputs = [_value("y", FLOAT, None), _value("h", FLOAT, None)]
+    model = _model([node], [_value("x", FLOAT, [steps, batch, hidden])], outputs, weights)
+    return model, {"x": RNG.normal(size=(steps, batch, hidden)).astype(np.float32)}
+
+
+MODELS: Mapping[str, Callable[[], Model]] = {
+    "if": conditional,
+    "decoder": decoder,
+    "loop": loop,
+    "scan": scan,
+    "lstm64": lambda: lstm(64),
+    "lstm256": lambda: lstm(256),
+}
 
 
 def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:

@@ -9,8 +9,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from tests.driver.control_flow_models import (
     BOOL,
     FLOAT,
@@ -81,7 +82,7 @@ def test_scan(tmp_path: Path, reverse: int, input_axis: int, output_axis: int, o
     same_as_onnxruntime(model, feeds, tmp_path)
 
 
-def counted_loop(body: list, outputs: list[str], constants: dict | None = None, **shapes: list) -> object:
+def counted_loop(body: list, outputs: list[str], constants: dict | None = None, **shapes: list) -> onnx.ModelProto:
     """A loop over `n` iterations that carries v [N, 4]."""
     kinds = {o: value(o, FLOAT, shapes.get(o)) for o in outputs}
     graph = helper.make_graph(
@@ -159,6 +160,16 @@ def test_loop_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_MAX_ITERATIONS", "many")
     with pytest.raises(OptionError, match="TILEWRIGHT_MAX_ITERATIONS: expected a number of iterations of at least 1"):
         tilewright.compile(endless(), threads=1)
+
+
+@pytest.mark.parametrize(("count", "step"), [(1 << 24, "NativeStep"), (1 << 40, "LoopStep")])
+def test_loops_that_take_long_are_not_native(count: int, step: str) -> None:
+    """Nothing interrupts native code."""
+    model = counted_loop([helper.make_node("Add", ["v", "v"], ["w"])], ["w"], w=[None, 4])
+    del model.graph.input[0]
+    model.graph.initializer.append(numpy_helper.from_array(np.array(count), "n"))
+    exe = tilewright.compile(model, threads=1, optimizer="rule")
+    assert [type(s).__name__ for s in exe.manifest.steps] == [step]
 
 
 def test_interrupted_loop(tmp_path: Path) -> None:

@@ -24,11 +24,11 @@ from tilewright.codegen.segment import (
     MAX_BUFFER_BYTES,
     MAX_SIZE_VALUE,
     BufferCopy,
-    Call,
     ConditionalCalls,
     KernelCall,
     RepeatedCalls,
     Segment,
+    SegmentCall,
     all_calls,
     locations_of,
     sizes_of,
@@ -255,7 +255,7 @@ class _CallEmitter:
     ) -> None:
         self.f, self.kernels, self.pointers, self.variables = f, kernels, pointers, variables
 
-    def emit(self, call: Call, record: ir.Value | None) -> None:
+    def emit(self, call: SegmentCall, record: ir.Value | None) -> None:
         """Emits a call, which records timestamps where there is a record."""
         match call:
             case BufferCopy(dst, src, size):
@@ -271,7 +271,7 @@ class _CallEmitter:
         operands = [destination, source, self.f.value(size), I1(0)]
         call_intrinsic(self.f.builder, "memcpy.p0.p0.i64", VOID, operands)
 
-    def _emit_nested(self, calls: Sequence[Call], record: ir.Value | None) -> None:
+    def _emit_nested(self, calls: Sequence[SegmentCall], record: ir.Value | None) -> None:
         """Emits calls under a condition: pointers that they compute are not valid behind it."""
         inner = _CallEmitter(self.f, self.kernels, dict(self.pointers), self.variables)
         for call in calls:

@@ -56,8 +56,8 @@ class ConditionalCalls:
     """
 
     condition: BufferLocation
-    then_calls: "tuple[Call, ...]"
-    else_calls: "tuple[Call, ...]"
+    then_calls: "tuple[SegmentCall, ...]"
+    else_calls: "tuple[SegmentCall, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,13 @@ class RepeatedCalls:
     condition: BufferLocation
     carried: tuple[CarriedValue, ...]
     stacked: tuple[StackedValue, ...]
-    calls: "tuple[Call, ...]"
+    calls: "tuple[SegmentCall, ...]"
 
 
-Call = KernelCall | BufferCopy | ConditionalCalls | RepeatedCalls
+SegmentCall = KernelCall | BufferCopy | ConditionalCalls | RepeatedCalls
 
 
-def all_calls(calls: Iterable[Call]) -> Iterator[Call]:
+def all_calls(calls: Iterable[SegmentCall]) -> Iterator[SegmentCall]:
     """Calls, each followed by those inside it."""
     for call in calls:
         yield call
@@ -133,7 +133,7 @@ def all_calls(calls: Iterable[Call]) -> Iterator[Call]:
                 pass
 
 
-def locations_of(call: Call) -> tuple[BufferLocation, ...]:
+def locations_of(call: SegmentCall) -> tuple[BufferLocation, ...]:
     """The locations that a call itself refers to."""
     match call:
         case KernelCall():
@@ -147,7 +147,7 @@ def locations_of(call: Call) -> tuple[BufferLocation, ...]:
             return call.iteration, call.condition, *of_carried, *(s.result for s in call.stacked)
 
 
-def sizes_of(call: Call) -> tuple[Expr, ...]:
+def sizes_of(call: SegmentCall) -> tuple[Expr, ...]:
     """The expressions that a call itself computes, besides the offsets of its locations."""
     match call:
         case KernelCall():
@@ -213,7 +213,7 @@ class Segment:
 
     name: str
     symbols: tuple[Var, ...]
-    calls: tuple[Call, ...]
+    calls: tuple[SegmentCall, ...]
     workspace_bytes: Expr
     output_shapes: tuple[tuple[Expr, ...], ...]
     weights: tuple[str, ...] = ()

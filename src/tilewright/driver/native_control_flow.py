@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from tilewright.driver.bodies import CompiledBody
 from tilewright.driver.kernels import BoundKernel, BoundUnit
-from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.graph.program import Body, Conditional, ControlFlow, Loop, Program, RuntimeStep
 from tilewright.ops.definition import is_one
+
+MAX_ITERATIONS = 1 << 24
+"""Most iterations of a native loop, which nothing interrupts."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,9 +94,14 @@ def _native_control_flow(
         return None
     if isinstance(step, Conditional):
         return NativeConditional(step, (native[0], native[1]))
-    if isinstance(step, Loop) and step.count is not None:
+    if isinstance(step, Loop) and step.count is not None and _is_limited(step.count):
         return NativeLoop(step, step.count, (native[0],))
     return None
+
+
+def _is_limited(count: Expr) -> bool:
+    most = interval(count)[1]
+    return most is not None and most <= MAX_ITERATIONS
 
 
 def _native_body(

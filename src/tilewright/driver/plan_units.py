@@ -16,11 +16,11 @@ import numpy as np
 
 from tilewright.codegen.segment import (
     BufferCopy,
-    Call,
     CarriedValue,
     ConditionalCalls,
     KernelCall,
     RepeatedCalls,
+    SegmentCall,
     StackedValue,
 )
 from tilewright.driver.kernels import BoundKernel, BoundUnit
@@ -116,7 +116,7 @@ def plan_units(
     return PlannedUnits(program, tuple(units), scratch, inner, memory)
 
 
-def make_calls(planned: PlannedUnits, weights: SegmentWeights) -> list[Call]:
+def make_calls(planned: PlannedUnits, weights: SegmentWeights) -> list[SegmentCall]:
     """The calls of a native entry.
 
     Args:
@@ -139,7 +139,9 @@ class _CallMaker:
     def __init__(self, weights: SegmentWeights) -> None:
         self._weights, self._loops = weights, 0
 
-    def calls(self, planned: PlannedUnits, locate: Locate, result: Callable[[int], BufferLocation]) -> list[Call]:
+    def calls(
+        self, planned: PlannedUnits, locate: Locate, result: Callable[[int], BufferLocation]
+    ) -> list[SegmentCall]:
         """The calls of units.
 
         Args:
@@ -148,7 +150,7 @@ class _CallMaker:
             result: locations of their results.
         """
         position = {id(u): k for k, u in enumerate(planned.units)}
-        calls: list[Call] = []
+        calls: list[SegmentCall] = []
         for unit, slice_index in _in_order(planned.units):
             k = position[id(unit)]
             scratch = {n: locate(b) for n, b in planned.scratch[k].items()}
@@ -173,7 +175,7 @@ class _CallMaker:
         locate: Locate,
     ) -> ConditionalCalls:
         results = [locate(b) for b in step.outputs]
-        branches: list[tuple[Call, ...]] = []
+        branches: list[tuple[SegmentCall, ...]] = []
         for body, planned in zip(step.bodies, inner, strict=True):
             captured = [locate(b) for b in body.captures]
             locate_inner = self._locate_in_body(planned, captured, results, scratch[_WORKSPACE])

@@ -19,6 +19,10 @@ from tilewright.graph.ir import Array, Graph, Node, Subgraph, TensorType, Value
 from tilewright.graph.program import Body, Conditional, ControlFlow, Loop, Program, step_outputs
 from tilewright.ops.definition import KnownElements, OpValue
 
+MAX_NATIVE_DEPTH = 4
+"""Levels of control flow inside each other that get native code; the reference evaluator runs those further inside.
+Every level is lowered several times for one time that the level around it is."""
+
 _ENDLESS = (1 << 63) - 1
 """A trip count with which exporters say that there is none."""
 
@@ -31,11 +35,13 @@ class Enclosing:
         symbols: names of their symbols.
         data_symbols: names of those whose size may be 1 where a node broadcasts.
         known: elements of captured values by the name that the sub-graph has for them.
+        depth: levels of control flow around.
     """
 
     symbols: Set[str] = frozenset()
     data_symbols: Set[str] = frozenset()
     known: Mapping[str, KnownElements] = field(default_factory=dict[str, KnownElements])
+    depth: int = 0
 
 
 LowerBody = Callable[[Graph, Enclosing], Program]
@@ -81,6 +87,8 @@ def lower_control_flow(node: Node, context: ControlFlowContext) -> tuple[Control
     Raises:
         NotNativeError: only the evaluator can run it.
     """
+    if context.enclosing.depth > MAX_NATIVE_DEPTH:
+        raise NotNativeError(f"is inside of {MAX_NATIVE_DEPTH} levels of control flow")
     if context.values.opaque_constants:
         raise NotNativeError("a sub-graph reads constants without a native type")
     return _lower_if(node, context) if node.op_type == "If" else _lower_loop(node, context)

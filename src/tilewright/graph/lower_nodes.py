@@ -158,7 +158,7 @@ class NodeLowering:
             self._lower_expansion(branch.nodes, branch.constants)
             return
         symbols = {v.name for v in (*self.graph.symbols, *self.data_symbols)} | self._enclosing.symbols
-        enclosing = Enclosing(symbols, frozenset(self._data_symbol_names))
+        enclosing = Enclosing(symbols, frozenset(self._data_symbol_names), depth=self._enclosing.depth + 1)
         outside = self._fallback_context(node)
         context = ControlFlowContext(outside, enclosing, lower_body, self._namer.make_name, self._used_values)
         try:

@@ -17,9 +17,6 @@ from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.frontend.onnx.upgrade_nodes import upgrade_node
 from tilewright.graph.ir import Array, Node, Subgraph
 
-MAX_NATIVE_DEPTH = 4
-"""Levels of control flow inside each other that get native code; the reference evaluator runs those further inside."""
-
 _FIRST_VERSIONS = {"If": 1, "Loop": 1, "Scan": 9}
 """Control-flow operators, with the operator set since which they mean what they do now."""
 
@@ -32,13 +29,11 @@ class ConversionContext:
         opsets: versions of the operator sets by domain.
         folders: where external data may be.
         types: ONNX's texts of the types of all values that the nodes may use.
-        depth: levels of control flow around the nodes.
     """
 
     opsets: Mapping[str, int]
     folders: tuple[str, ...]
     types: Mapping[str, str]
-    depth: int = 0
 
 
 def convert_nodes(
@@ -71,16 +66,15 @@ def convert_nodes(
 def _convert_subgraphs(
     node: Node, proto: onnx.NodeProto, context: ConversionContext, problems: list[Defect]
 ) -> dict[str, Subgraph]:
-    """The sub-graphs of a control-flow node by the attribute's name; none of other nodes, and none too far inside."""
+    """The sub-graphs of a control-flow node by the attribute's name; none of other nodes."""
     first = _FIRST_VERSIONS.get(node.op_type)
-    if node.domain or first is None or node.opset < first or context.depth >= MAX_NATIVE_DEPTH:
+    if node.domain or first is None or node.opset < first:
         return {}
     graphs = {a.name: a.g for a in proto.attribute if a.type == onnx.AttributeProto.GRAPH}
-    inside = replace(context, depth=context.depth + 1)
     result: dict[str, Subgraph] = {}
     for attribute, graph in graphs.items():
         found: list[Defect] = []
-        result[attribute] = _convert_subgraph(graph, captured_names(proto), inside, found)
+        result[attribute] = _convert_subgraph(graph, captured_names(proto), context, found)
         where = f"{node_label(node.name, proto)}, {attribute}"
         problems += [replace(p, where=f"{where}: {p.where}") for p in found]
     return result
