@@ -12,13 +12,13 @@ import tilewright
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.driver.options import CompileOptions
-from tilewright.errors import FallbackWarning
+from tilewright.errors import ModelError
 
 CASES = {
     "LSTM": [
         {}, {"bias": False}, {"initial": True, "direction": "reverse"}, {"peepholes": True, "initial": True},
         {"peepholes": True, "clip": 0.3}, {"input_forget": 1}, {"lengths": (4, 2), "direction": "bidirectional"},
-        {"lengths": (1, 3), "direction": "reverse", "initial": True, "dynamic": True}, {"results": ("", "Yh", "")},
+        {"lengths": (1, 3), "direction": "reverse", "initial": True}, {"results": ("", "Yh", "")},
         {"results": ("Y",)}, {"sizes": (16, 64, 7, 3), "direction": "bidirectional", "initial": True},
         {"activations": ["HardSigmoid", "Softsign", "Elu"], "activation_alpha": [0.3, 0.5], "activation_beta": [0.4]},
         {"activations": ["sigmoid", "relu", "leakyrelu", "sigmoid", "tanh", "softplus"],
@@ -91,5 +91,5 @@ def test_large_states_against_double_precision() -> None:
 
 def test_activation_without_native_form() -> None:
     model, _ = recurrent("RNN", activations=["ScaledTanh"], activation_alpha=[0.5], activation_beta=[0.5])
-    with pytest.warns(FallbackWarning, match=r"cell \(RNN\): no native definition"):
+    with pytest.raises(ModelError, match=r"\[unsupported\] node cell \(RNN\): no native definition"):
         tilewright.compile(model, threads=1, optimizer="rule")

@@ -137,7 +137,7 @@ class _CallMaker:
     """Makes calls; counts loops, so that their pointers have names of their own."""
 
     def __init__(self, weights: SegmentWeights) -> None:
-        self._weights, self._loops = weights, 0
+        self._weights, self._loop_count = weights, 0
 
     def calls(
         self, planned: PlannedUnits, locate: Locate, result: Callable[[int], BufferLocation]
@@ -151,7 +151,7 @@ class _CallMaker:
         """
         position = {id(u): k for k, u in enumerate(planned.units)}
         calls: list[SegmentCall] = []
-        for unit, slice_index in _in_order(planned.units):
+        for unit, slice_index in _in_call_order(planned.units):
             k = position[id(unit)]
             scratch = {n: locate(b) for n, b in planned.scratch[k].items()}
             match unit:
@@ -161,7 +161,7 @@ class _CallMaker:
                 case NativeConditional(step):
                     calls.append(self._conditional(step, planned.inner[k], scratch, locate))
                 case NativeLoop():
-                    calls.append(self._loop(unit, planned.inner[k][0], scratch, locate))
+                    calls.append(self._make_loop(unit, planned.inner[k][0], scratch, locate))
         for copy in planned.memory.copies:
             size = copy.source.size * copy.source.dtype.bytes
             calls.append(BufferCopy(result(copy.index), locate(copy.source), size))
@@ -182,12 +182,12 @@ class _CallMaker:
             branches.append(tuple(self.calls(planned, locate_inner, results.__getitem__)))
         return ConditionalCalls(locate(step.condition), branches[0], branches[1])
 
-    def _loop(
+    def _make_loop(
         self, unit: NativeLoop, body: PlannedUnits, scratch: Mapping[str, BufferLocation], locate: Locate
     ) -> RepeatedCalls:
         step, count = unit.step, len(unit.step.initial)
-        prefix = f"loop{self._loops}"
-        self._loops += 1
+        prefix = f"loop{self._loop_count}"
+        self._loop_count += 1
         stacked = [
             StackedValue(f"{prefix}.stacked{k}", locate(b), slice_.size * slice_.dtype.bytes)
             for k, (b, slice_) in enumerate(zip(step.outputs[count:], unit.bodies[0].results[count:], strict=True))
@@ -359,10 +359,10 @@ def _literal_shape(b: Buffer) -> tuple[int, ...]:
 
 def calls_in_order(units: Iterable[BoundUnit | NativeControlFlow]) -> Iterator[tuple[BoundKernel, int]]:
     """The kernels in the order of their calls, each with the index of the slice that the call computes."""
-    yield from ((u, k) for u, k in _in_order(units) if isinstance(u, BoundKernel))
+    yield from ((u, k) for u, k in _in_call_order(units) if isinstance(u, BoundKernel))
 
 
-def _in_order(
+def _in_call_order(
     units: Iterable[BoundUnit | NativeControlFlow],
 ) -> Iterator[tuple[BoundKernel | NativeControlFlow, int]]:
     """Kernels and control flow in the order of their calls, each with the index of the slice that the call computes."""

@@ -134,7 +134,7 @@ def recurrent_nodes(
     if layout:
         names[0] = work.add("Transpose", names[0], perm=(1, 0, 2))
     results = [
-        _direction(work, names, cell, (k, is_reverse, layout))
+        _add_direction(work, names, cell, (k, is_reverse, layout))
         for k, (cell, is_reverse) in enumerate(zip(cells, reverse, strict=True))
     ]
     _place_results(work, node, results, layout)
@@ -148,7 +148,7 @@ def _cells(node: Node, directions: int, hidden: object, x: OpValue) -> tuple[_Ce
     names = attributes.get("activations", defaults * directions)
     if not isinstance(names, tuple) or len(names) != len(defaults) * directions or not isinstance(hidden, int | float):
         return None
-    parameters = {p: _numbers(attributes.get(f"activation_{p}")) for p in ("alpha", "beta")}
+    parameters = {p: _float_values(attributes.get(f"activation_{p}")) for p in ("alpha", "beta")}
     known = {name.lower(): name for name in _PARAMETERS}
     activations: list[Activation] = []
     for text in names:
@@ -165,11 +165,11 @@ def _cells(node: Node, directions: int, hidden: object, x: OpValue) -> tuple[_Ce
     return tuple(_Cell(kind, size, g, limit, coupled, reset_after, x.dtype.numpy) for g in groups)
 
 
-def _numbers(values: object) -> list[float]:
+def _float_values(values: object) -> list[float]:
     return [float(v) for v in cast("tuple[float, ...]", values)] if isinstance(values, tuple) else []
 
 
-def _direction(work: NodeList, names: Sequence[str], cell: _Cell, place: tuple[int, bool, bool]) -> tuple[str, ...]:
+def _add_direction(work: NodeList, names: Sequence[str], cell: _Cell, place: tuple[int, bool, bool]) -> tuple[str, ...]:
     """Adds one direction; returns the names of all its hidden states [T, B, H], and of its last states.
 
     Args:
@@ -242,7 +242,7 @@ def _activated(inner: NodeList, cell: _Cell, value: str, activation: Activation)
     return inner.add(activation.op_type, value, **activation.attributes)
 
 
-def _part(inner: NodeList, cell: _Cell, value: str, k: int, count: int = 1) -> str:
+def _gate_columns(inner: NodeList, cell: _Cell, value: str, k: int, count: int = 1) -> str:
     """The part of gate k and of those behind it."""
     return inner.slice(value, k * cell.hidden, (k + count) * cell.hidden, 1)
 
@@ -250,7 +250,7 @@ def _part(inner: NodeList, cell: _Cell, value: str, k: int, count: int = 1) -> s
 def _lstm_step(inner: NodeList, cell: _Cell, gates: str, captured: Mapping[str, str]) -> tuple[str, ...]:
     f, g, h = cell.activations
     total = inner.add("Add", gates, inner.add("MatMul", "h", "weights"))
-    i_sum, o_sum, f_sum, c_sum = (_part(inner, cell, total, k) for k in range(4))
+    i_sum, o_sum, f_sum, c_sum = (_gate_columns(inner, cell, total, k) for k in range(4))
 
     def with_peephole(value: str, k: int, state: str) -> str:
         name = f"peephole{k}"
@@ -274,17 +274,17 @@ def _gru_step(inner: NodeList, cell: _Cell, gates: str, captured: Mapping[str, s
         product = inner.add("MatMul", "h", "weights")
         if "bias" in captured:
             product = inner.add("Add", product, "bias")
-        both, candidate = _part(inner, cell, product, 0, 2), _part(inner, cell, product, 2)
+        both, candidate = _gate_columns(inner, cell, product, 0, 2), _gate_columns(inner, cell, product, 2)
     else:
         both = inner.add("MatMul", "h", inner.slice("weights", 0, 2 * hidden, 1))
         candidate = ""
-    zr = _activated(inner, cell, inner.add("Add", _part(inner, cell, gates, 0, 2), both), f)
-    z, r = _part(inner, cell, zr, 0), _part(inner, cell, zr, 1)
+    zr = _activated(inner, cell, inner.add("Add", _gate_columns(inner, cell, gates, 0, 2), both), f)
+    z, r = _gate_columns(inner, cell, zr, 0), _gate_columns(inner, cell, zr, 1)
     if cell.reset_after:
         recurrent = inner.add("Mul", r, candidate)
     else:
         recurrent = inner.add("MatMul", inner.add("Mul", r, "h"), inner.slice("weights", 2 * hidden, 3 * hidden, 1))
-    n = _activated(inner, cell, inner.add("Add", _part(inner, cell, gates, 2), recurrent), g)
+    n = _activated(inner, cell, inner.add("Add", _gate_columns(inner, cell, gates, 2), recurrent), g)
     kept = inner.add("Mul", z, "h")
     return (inner.add("Add", inner.add("Mul", inner.add("Sub", inner.constant(np.ones((), cell.dtype)), z), n), kept),)
 
