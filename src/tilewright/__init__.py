@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         FeedError,
         InternalError,
         LayoutError,
+        LoopError,
         MeasureError,
         MismatchError,
         ModelError,
@@ -86,9 +87,9 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "ArtifactError", "DefinitionError", "EvaluatorError", "FallbackWarning", "FeedError", "InternalError",
-    "LayoutError", "MeasureError", "MismatchError", "ModelError", "ModelFileError", "OptionError", "ScheduleError",
-    "ShapeError", "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError", "TreeError",
-    "UnsupportedError", "VerifyError",
+    "LayoutError", "LoopError", "MeasureError", "MismatchError", "ModelError", "ModelFileError", "OptionError",
+    "ScheduleError", "ShapeError", "ShapeWarning", "TargetError", "TaskError", "TilewrightError", "TraceError",
+    "TreeError", "UnsupportedError", "VerifyError",
 )  # fmt: skip
 
 _DEFINE = ("compute", "max", "min", "placeholder", "prod", "reduce_axis", "sum", "symbol")
@@ -126,10 +127,10 @@ _EXPORTS: dict[str, tuple[str, str]] = {
 
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
-    "InferenceSession", "InternalError", "Layout", "LayoutError", "MeasureError", "MismatchError", "ModelError",
-    "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions", "ScheduleError",
-    "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor", "TilewrightError",
-    "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
+    "InferenceSession", "InternalError", "Layout", "LayoutError", "LoopError", "MeasureError", "MismatchError",
+    "ModelError", "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions",
+    "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor",
+    "TilewrightError", "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
     "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
     "rsqrt",

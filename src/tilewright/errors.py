@@ -86,6 +86,12 @@ class EvaluatorError(TilewrightError):
     code = "evaluator"
 
 
+class LoopError(TilewrightError):
+    """A loop of a model that does not end."""
+
+    code = "loop"
+
+
 class OptionError(TilewrightError):
     """An argument, option or environment variable has a value that can't be used."""
 

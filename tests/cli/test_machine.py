@@ -19,7 +19,7 @@ from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import to_json
 from tilewright.machine.shipped import host_machine
 from tilewright.runtime import load_artifact
-from tilewright.runtime.manifest import BuildSpec, MachineSpec
+from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec
 
 V3, RULE = ["--target", "x86-64-v3", "--optimizer", "gensor"], ["--optimizer", "rule"]
 

@@ -148,22 +148,17 @@ def test_captured_values_are_ordered():
     assert [n.op_type for n in load_onnx(proto).nodes] == ["Abs", "If"]
 
 
-@pytest.mark.parametrize(("value", "ops"), [(True, ["Relu", "Mul", "Identity"]), (False, ["Neg", "Identity"])])
-def test_if_on_a_constant_is_inlined(value, ops):
-    proto = model(BRANCHES, inputs="float[N, 4] x")
-    add_initializer(proto, "c", np.array(value))
-    graph = load_onnx(proto)
-    assert [n.op_type for n in graph.nodes] == ops
-    assert graph.nodes[-1].outputs == ("y",)
+def test_subgraphs_are_converted():
+    (node,) = load_onnx(model(BRANCHES, inputs="bool c, float[N, 4] x")).nodes
+    then, other = node.subgraphs["then_branch"], node.subgraphs["else_branch"]
+    assert [n.op_type for n in then.nodes] == ["Relu", "Mul"]
+    assert (other.inputs, other.outputs, [n.inputs for n in other.nodes]) == ((), ("a",), [("x",)])
 
 
-def test_inlined_branches_get_unique_names():
-    body = BRANCHES.replace("y =", "p =") + " " + BRANCHES.replace("y =", "q =") + " y = Add(p, q)"
-    proto = model(body, inputs="float[N, 4] x")
-    add_initializer(proto, "c", np.array(True))
-    graph = load_onnx(proto)
-    values = [o for n in graph.nodes for o in n.outputs]
-    assert len(values) == len(set(values)) == 7
+def test_functions_are_inlined_in_subgraphs():
+    """Bernoulli is a function of ONNX."""
+    (node,) = load_onnx(model(BRANCHES.replace("Relu", "Bernoulli"), inputs="bool c, float[N, 4] x")).nodes
+    assert "RandomUniformLike" in [n.op_type for n in node.subgraphs["then_branch"].nodes]
 
 
 def test_metadata():

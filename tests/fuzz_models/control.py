@@ -1,4 +1,4 @@
-"""Kinds of nodes: conditionals, loops and sequences."""
+"""Kinds of nodes: conditionals, loops, recurrences and sequences."""
 
 import numpy as np
 from onnx import GraphProto, helper
@@ -29,6 +29,76 @@ def conditional(b: Builder, n: str) -> None:
     first, second = _branch(b, f"{n}t", x), _branch(b, f"{n}e", x)
     exact = x.exact and "Tanh" not in (b.record[f"{n}t op"], b.record[f"{n}e op"])
     b.emit("If", [c.name], [x.dims], exact, then_branch=first, else_branch=second)
+
+
+def nested(b: Builder, n: str) -> None:
+    """A conditional by the number of the iteration inside of a loop, perhaps until the data say stop."""
+    x = b.pick(n, _float)
+    if b.opset < 10 or not x.array.size:
+        raise UnfitError
+    count = b.number(f"{n} count", 1, 4)
+    by_data = x.exact and b.flag(f"{n} until", 0.4)
+    shape = [None] * x.rank
+    branches = {
+        f"{k}_branch": helper.make_graph(
+            [helper.make_node(op, [f"{n}_v", x.name], [f"{n}_{k}"])], f"{n}{k}", [],
+            [helper.make_tensor_value_info(f"{n}_{k}", FLOAT, shape)],
+        )
+        for k, op in (("then", "Add"), ("else", b.choice(f"{n} op", ["Sub", "Add"])))
+    }  # fmt: skip
+    two, limit = b.constant(np.asarray(2, np.int64)), b.constant(np.asarray(3, np.float32))
+    nodes = [
+        helper.make_node("Mod", [f"{n}_i", two], [f"{n}_m"]),
+        helper.make_node("Cast", [f"{n}_m"], [f"{n}_odd"], to=BOOL),
+        helper.make_node("If", [f"{n}_odd"], [f"{n}_w"], **branches),
+    ]
+    if by_data:
+        nodes += [
+            helper.make_node("ReduceMax", [f"{n}_w"], [f"{n}_top"], keepdims=0),
+            helper.make_node("Less", [f"{n}_top", limit], [f"{n}_on"]),
+        ]
+    else:
+        nodes.append(helper.make_node("Identity", [f"{n}_go"], [f"{n}_on"]))
+    body = helper.make_graph(
+        nodes, n,
+        [helper.make_tensor_value_info(f"{n}_i", INT, []), helper.make_tensor_value_info(f"{n}_go", BOOL, []),
+         helper.make_tensor_value_info(f"{n}_v", FLOAT, shape)],
+        [helper.make_tensor_value_info(f"{n}_on", BOOL, []), helper.make_tensor_value_info(f"{n}_w", FLOAT, shape)],
+    )  # fmt: skip
+    start, go = b.constant(np.asarray(count, np.int64)), b.constant(np.asarray(True))
+    b.emit("Loop", [start, go, x.name], [x.dims], x.exact, body=body)
+
+
+def scan(b: Builder, n: str) -> None:
+    """Slices of a value, each changed, in either direction."""
+    x = b.pick(n, lambda v: v.is_float and v.rank > 1)
+    if b.opset < 9 or not x.array.size:
+        raise UnfitError
+    axis, op = b.number(f"{n} axis", 0, x.rank - 1), b.choice(f"{n} op", ["Neg", "Relu", "Tanh"])
+    shape = [None] * (x.rank - 1)
+    body = helper.make_graph(
+        [helper.make_node(op, [f"{n}_x"], [f"{n}_y"])], n, [helper.make_tensor_value_info(f"{n}_x", FLOAT, shape)],
+        [helper.make_tensor_value_info(f"{n}_y", FLOAT, shape)],
+    )  # fmt: skip
+    rest = (*x.dims[:axis], *x.dims[axis + 1 :])
+    place = b.number(f"{n} place", 0, x.rank - 1)
+    directions = {f"scan_{k}_directions": [int(b.flag(f"{n} {k} reverse", 0.3))] for k in ("input", "output")}
+    dims = (*rest[:place], x.dims[axis], *rest[place:])
+    b.emit("Scan", [x.name], [dims], x.exact and op != "Tanh", body=body, num_scan_inputs=1, scan_input_axes=[axis],
+           scan_output_axes=[place], **directions)  # fmt: skip
+
+
+def recurrent(b: Builder, n: str) -> None:
+    """A recurrent layer over the first dimension."""
+    x = b.pick(n, lambda v: v.is_float and v.rank == 3 and v.dims[2].isdigit() and v.array.size > 0)
+    op, hidden = b.choice(f"{n} op", ["LSTM", "GRU", "RNN"]), b.choice(f"{n} hidden", [1, 5, 16])
+    direction = b.choice(f"{n} direction", ["forward", "reverse", "bidirectional"])
+    count, gates = 2 if direction == "bidirectional" else 1, {"LSTM": 4, "GRU": 3, "RNN": 1}[op]
+    names = [x.name, b.weights(count, gates * hidden, x.array.shape[2]), b.weights(count, gates * hidden, hidden)]
+    if b.flag(f"{n} bias", 0.7):
+        names.append(b.weights(count, 2 * gates * hidden))
+    states = (str(count), x.dims[1], str(hidden))
+    b.emit(op, names, [(x.dims[0], *states), states], hidden_size=hidden, direction=direction)
 
 
 def loop(b: Builder, n: str) -> None:

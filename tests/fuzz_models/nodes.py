@@ -15,7 +15,8 @@ KINDS: Mapping[str, Kind] = {
         elements.doubled, windows.convolution, windows.pooling, windows.whole_pooling, moves.transpose, moves.flat,
         moves.computed, moves.unit, moves.slice_, moves.split, moves.gather, moves.pad, moves.expand, moves.tile,
         moves.counting, data.top_k, data.compress, data.non_zero, data.unique, data.suppression, control.conditional,
-        control.loop, control.sequence, several.statistics, several.deviation, several.softmax_in_parts,
+        control.loop, control.nested, control.scan, control.recurrent, control.sequence,
+        several.statistics, several.deviation, several.softmax_in_parts,
         several.layer_norm_with_statistics,
     )
 }  # fmt: skip
@@ -23,7 +24,7 @@ KINDS: Mapping[str, Kind] = {
 
 OFTEN = (*KINDS, "unary", "binary", "binary", "binary", "top_k", "compress", "non_zero", "unique", "convolution",
          "pooling", "pooling", "matmul", "reduction", "statistics", "deviation", "softmax_in_parts",
-         "layer_norm_with_statistics")  # fmt: skip
+         "layer_norm_with_statistics", "conditional", "loop", "nested", "scan", "recurrent")  # fmt: skip
 """From which kinds are drawn."""
 
 MOST_NODES = 12

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnxruntime
-from onnx.reference import ReferenceEvaluator
 
 from tilewright.errors import FallbackWarning
 from tilewright.expr.dtype import opaque
@@ -17,7 +16,8 @@ from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import Array
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
-from tilewright.graph.program import Constraint, Fallback, Program
+from tilewright.graph.program import Body, Conditional, Constraint, Fallback, Loop, Program, RuntimeStep
+from tilewright.runtime.reference_evaluator import reference_evaluator
 
 
 def bind(symbols: dict[Var, int], shape: tuple, actual: tuple[int, ...]) -> None:
@@ -45,36 +45,72 @@ def check(constraints: Sequence[Constraint], symbols: Mapping[Var, int]) -> list
 
 def run_program(program: Program, feeds: Mapping[str, Array]) -> list[Array]:
     """The outputs of a program; constraints are checked, and every buffer's shape."""
-    symbols: dict[Var, int] = {}
+    arrays = [feeds[name] for name in program.input_names]
+    return _run(program, arrays, {})
+
+
+def _run(program: Program, arrays: Sequence[Array], symbols: dict[Var, int]) -> list[Array]:
+    """The outputs of a program for its inputs, in a scope of its own for symbols."""
+    symbols = dict(symbols)
     buffers = dict(program.constants)
-    for name, buffer in zip(program.input_names, program.inputs, strict=True):
-        buffers[buffer.name] = feeds[name]
-        bind(symbols, buffer.shape, () if buffer.dtype is opaque else feeds[name].shape)
-        assert buffer.dtype is opaque or feeds[name].dtype == buffer.dtype.numpy
+    for buffer, array in zip(program.inputs, arrays, strict=True):
+        buffers[buffer.name] = array
+        bind(symbols, buffer.shape, () if buffer.dtype is opaque else array.shape)
+        assert buffer.dtype is opaque or array.dtype == buffer.dtype.numpy
     pending = check(program.constraints, symbols)
     for step in program.steps:
-        if isinstance(step, Fallback):
-            session = ReferenceEvaluator(onnx.ModelProto.FromString(step.model))
-            results = session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
-            for buffer, sizes, result in zip(step.outputs, step.runtime_shapes, results, strict=True):
-                assert buffer.name not in buffers
-                if buffer.dtype is opaque:
-                    buffers[buffer.name] = result
-                    continue
-                buffers[buffer.name] = np.asarray(result).astype(buffer.dtype.numpy, copy=False)
-                bind(symbols, sizes, buffers[buffer.name].shape)
-            pending = check(pending, symbols)
-            for buffer in step.outputs:
-                if buffer.dtype is not opaque:
-                    bind(symbols, buffer.shape, buffers[buffer.name].shape)
-        else:
+        if not isinstance(step, RuntimeStep):
             assert step.output.name not in buffers
             buffers[step.output.name] = evaluate(step, buffers, symbols)
+            continue
+        results = _run_fallback(step, buffers) if isinstance(step, Fallback) else _run_control(step, buffers, symbols)
+        for buffer, sizes, result in zip(step.outputs, step.runtime_shapes, results, strict=True):
+            assert buffer.name not in buffers
+            if buffer.dtype is opaque:
+                buffers[buffer.name] = result
+                continue
+            buffers[buffer.name] = np.asarray(result).astype(buffer.dtype.numpy, copy=False)
+            bind(symbols, sizes, buffers[buffer.name].shape)
+        pending = check(pending, symbols)
+        for buffer in step.outputs:
+            if buffer.dtype is not opaque:
+                bind(symbols, buffer.shape, buffers[buffer.name].shape)
     for _, buffer in program.outputs:
         if buffer.dtype is opaque:
             continue
         bind(symbols, buffer.shape, buffers[buffer.name].shape)
     return [buffers[b.name] for _, b in program.outputs]
+
+
+def _run_fallback(step: Fallback, buffers: Mapping[str, Array]) -> Sequence:
+    session = reference_evaluator(onnx.ModelProto.FromString(step.model))
+    return session.run([b.name for b in step.outputs], {b.name: buffers[b.name] for b in step.inputs})
+
+
+def _run_control(step: RuntimeStep, buffers: Mapping[str, Array], symbols: dict[Var, int]) -> Sequence[Array]:
+    def run(body: Body, arguments: Sequence[Array]) -> list[Array]:
+        return _run(body.program, [*arguments, *(buffers[b.name] for b in body.captures)], symbols)
+
+    if isinstance(step, Conditional):
+        return run(step.then_branch if buffers[step.condition.name].item() else step.else_branch, [])
+    assert isinstance(step, Loop)
+    trips = 1 << 30 if step.trip_count is None else int(buffers[step.trip_count.name].item())
+    go = True if step.condition is None else bool(buffers[step.condition.name].item())
+    carried = [buffers[b.name] for b in step.initial]
+    stacks: list[list[Array]] = [[] for _ in step.outputs[len(carried) :]]
+    shapes = [[1] * b.rank for b in step.body.program.inputs[:2]]
+    for k in range(trips):
+        if not go:
+            break
+        results = run(step.body, [np.full(shapes[0], k), np.full(shapes[1], True), *carried])
+        if not step.is_counted:
+            condition, *results = results
+            go = bool(condition.item())
+        carried = results[: len(carried)]
+        for stack, result in zip(stacks, results[len(carried) :], strict=True):
+            stack.append(result)
+    assert all(stacks)
+    return [*carried, *map(np.stack, stacks)]
 
 
 def program_of(model: onnx.ModelProto | str, shapes: Mapping | None = None, *, simplify: bool = True) -> Program:
@@ -95,7 +131,7 @@ def assert_same(
         session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
         expected = session.run(None, dict(feeds))
     else:
-        expected = ReferenceEvaluator(model).run(None, dict(feeds))
+        expected = reference_evaluator(model).run(None, dict(feeds))
     for (name, buffer), actual, reference in zip(program.outputs, run_program(program, feeds), expected, strict=True):
         assert actual.dtype == reference.dtype == buffer.dtype.numpy, name
         np.testing.assert_allclose(actual, reference, rtol=rtol, atol=rtol, err_msg=name)

@@ -9,7 +9,13 @@ from tests.runtime.models import compile_ir
 from tilewright.errors import FeedError, ShapeError, TilewrightError
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.manifest import Manifest, NativeStep, SymbolSpec, TargetSpec, TensorSpec
+from tilewright.runtime.manifest import (
+    Manifest,
+    NativeStep,
+    SymbolSpec,
+    TensorSpec,
+)
+from tilewright.runtime.manifest_meta import TargetSpec
 
 PAIR = """
 define i64 @P_check(ptr %symbols) { ret i64 0 }

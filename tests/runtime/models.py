@@ -10,12 +10,11 @@ from tilewright.runtime.manifest import (
     ConstraintSpec,
     FallbackStep,
     Manifest,
-    ModelMeta,
     NativeStep,
     SymbolSpec,
-    TargetSpec,
     TensorSpec,
 )
+from tilewright.runtime.manifest_meta import ModelMeta, TargetSpec
 
 DECLARATIONS = """
 declare void @GOMP_parallel(ptr, ptr, i32, i32)

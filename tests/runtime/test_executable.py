@@ -19,7 +19,12 @@ from tests.runtime.process import python
 from tilewright.errors import ArtifactError, OptionError, TargetError, UnsupportedError
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.manifest import FallbackStep, Manifest, TargetSpec, TensorSpec
+from tilewright.runtime.manifest import (
+    FallbackStep,
+    Manifest,
+    TensorSpec,
+)
+from tilewright.runtime.manifest_meta import TargetSpec
 from tilewright.runtime.workspace import MAX_IDLE_CALLS, WorkspacePool
 
 

@@ -8,7 +8,14 @@ from tests.runtime.models import X, compile_ir, compress_artifact, scale_artifac
 from tilewright.errors import EvaluatorError, FeedError, ShapeError, TilewrightError
 from tilewright.machine import Target
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, SymbolSpec, TargetSpec, TensorSpec
+from tilewright.runtime.manifest import (
+    FallbackStep,
+    Manifest,
+    NativeStep,
+    SymbolSpec,
+    TensorSpec,
+)
+from tilewright.runtime.manifest_meta import TargetSpec
 
 
 def test_valid_feeds_of_the_model() -> None:

@@ -13,7 +13,7 @@ from tilewright.driver.build_resources import BuildResources, build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load, load_artifact
-from tilewright.runtime.manifest import BuildSpec
+from tilewright.runtime.manifest_meta import BuildSpec
 
 if TYPE_CHECKING:
     from tilewright.graph.layouts.plan import Plan

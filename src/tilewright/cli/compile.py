@@ -23,7 +23,7 @@ from tilewright.cli.common import (
 )
 from tilewright.errors import OptionError, pluralize
 from tilewright.runtime import Artifact, save_artifact
-from tilewright.runtime.manifest import FallbackStep
+from tilewright.runtime.manifest import FallbackStep, all_steps
 
 if TYPE_CHECKING:
     from tilewright.driver.compilation import Compilation
@@ -60,7 +60,7 @@ def execute(options: argparse.Namespace) -> Result:
     compilation, artifact = with_progress(options, work)
     size = save_artifact(artifact, output)
     seconds = time.monotonic() - start
-    fallbacks = [s.nodes for s in artifact.manifest.steps if isinstance(s, FallbackStep)]
+    fallbacks = [s.nodes for s in all_steps(artifact.manifest.steps) if isinstance(s, FallbackStep)]
     data = {
         "output": output,
         "bytes": size,

@@ -4,7 +4,7 @@ Without a level it prints a summary. For a compiled file the manifest is shown.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,14 @@ from tilewright.cli.common import (
     write_text,
 )
 from tilewright.errors import OptionError
-from tilewright.runtime.manifest import NativeStep
+from tilewright.runtime.manifest import (
+    ControlFlowStep,
+    FallbackStep,
+    IfStep,
+    LoopStep,
+    ManifestStep,
+    NativeStep,
+)
 
 if TYPE_CHECKING:
     from tilewright.driver.compilation import Compilation
@@ -229,7 +236,7 @@ def _inspect_artifact(path: str) -> Result:
     lines += [f"input    {s.name}: {s}" for s in manifest.inputs]
     lines += [f"output   {s.name}: {s}" for s in manifest.outputs]
     lines += [f"symbol   {s.name}: {s.lo}..{'' if s.hi is None else s.hi}" for s in manifest.symbols]
-    lines += [f"step     {_engine_name(s)}: {count_text(len(s.nodes), 'node')}" for s in manifest.steps]
+    lines += _step_lines(manifest.steps)
     lines += [
         f"code     {size_text(len(artifact.code))}",
         f"weights  {size_text(weights)} in {count_text(len(artifact.weights), 'array')}",
@@ -237,6 +244,23 @@ def _inspect_artifact(path: str) -> Result:
     return Result(data, "\n".join(lines), optional=False)
 
 
-def _engine_name(step: object) -> str:
-    """The engine that executes a step."""
-    return "native code" if isinstance(step, NativeStep) else "reference evaluator"
+def _step_lines(steps: Sequence[ManifestStep], indent: str = "") -> Iterator[str]:
+    """The steps, those of blocks indented."""
+    for step in steps:
+        yield f"step     {indent}{_engine_name(step)}: {count_text(len(step.nodes), 'node')}"
+        if isinstance(step, ControlFlowStep):
+            for block in step.blocks:
+                yield from _step_lines(block.steps, f"{indent}  ")
+
+
+def _engine_name(step: ManifestStep) -> str:
+    """What executes a step."""
+    match step:
+        case NativeStep():
+            return "native code"
+        case FallbackStep():
+            return "reference evaluator"
+        case IfStep():
+            return "conditional"
+        case LoopStep():
+            return "loop"

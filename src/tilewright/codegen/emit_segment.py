@@ -15,11 +15,24 @@ from functools import reduce
 
 from llvmlite import ir
 
+from tilewright.codegen.emit_control_flow import ControlFlow
 from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
 from tilewright.codegen.llvm_types import I1, I8, I64, PTR, VOID, call_intrinsic
 from tilewright.codegen.overflow_guards import OverflowGuards
-from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, BufferCopy, KernelCall, Segment
+from tilewright.codegen.segment import (
+    MAX_BUFFER_BYTES,
+    MAX_SIZE_VALUE,
+    BufferCopy,
+    ConditionalCalls,
+    KernelCall,
+    RepeatedCalls,
+    Segment,
+    SegmentCall,
+    all_calls,
+    locations_of,
+    sizes_of,
+)
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.codegen.timestamps import TimestampRecorder, limit_threads
 from tilewright.errors import InternalError
@@ -30,6 +43,7 @@ from tilewright.graph.buffer_location import (
     ConstantLocation,
     InputLocation,
     OutputLocation,
+    PointerLocation,
     WorkspaceLocation,
 )
 from tilewright.loops.private_memory import THREADS
@@ -147,15 +161,9 @@ def _computed_expressions(segment: Segment) -> list[Expr]:
         segment.workspace_bytes,
         *(e for shape in segment.output_shapes for e in shape),
     ]
-    for call in segment.calls:
-        match call:
-            case BufferCopy(dst, src, size):
-                locations = (dst, src)
-                expressions.append(size)
-            case KernelCall():
-                locations = call.args
-                expressions += [*call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,))]
-        expressions += [p.offset for p in locations if isinstance(p, WorkspaceLocation)]
+    for call in all_calls(segment.calls):
+        expressions += sizes_of(call)
+        expressions += [x.offset for x in locations_of(call) if isinstance(x, WorkspaceLocation)]
     return expressions
 
 
@@ -192,7 +200,7 @@ def _emit_main(
     if segment.timestamps is not None:
         threads = limit_threads(b, segment.timestamps, threads)
     parallel_calls = [
-        call for call in segment.calls if isinstance(call, KernelCall) and call.kernel in parallel_kernels
+        call for call in all_calls(segment.calls) if isinstance(call, KernelCall) and call.kernel in parallel_kernels
     ]
     if parallel_calls:
         has_threads = b.icmp_signed(">", threads, I64(1))
@@ -214,43 +222,130 @@ def _emit_calls(module: ir.Module, segment: Segment, kernels: Mapping[str, ir.Fu
         argument.name = name
     f.load_symbols(segment.symbols, f.function.args[4])
     f.bind_threads(f.function.args[5])
-    pointers: dict[BufferLocation, ir.Value] = {}
+    emitter = _CallEmitter(f, kernels, {}, {})
     recorder = None
     if segment.timestamps is not None:
         symbols = [f.value(s) for s in segment.symbols]
         recorder = TimestampRecorder(f.builder, segment.timestamps, len(segment.calls), f.function.args[1], symbols)
     for k, call in enumerate(segment.calls):
         record = None if recorder is None else recorder.begin(k)
-        match call:
-            case BufferCopy(dst, src, size):
-                destination, source = _location_pointer(f, dst, pointers), _location_pointer(f, src, pointers)
-                call_intrinsic(f.builder, "memcpy.p0.p0.i64", VOID, [destination, source, f.value(size), I1(0)])
-            case KernelCall():
-                _emit_call(f, call, kernels, pointers, record)
+        emitter.emit(call, record)
         if recorder is not None and record is not None:
             recorder.end(record)
     f.builder.ret_void()
     return f.function
 
 
-def _emit_call(
-    f: _SizeFunction,
-    call: KernelCall,
-    kernels: Mapping[str, ir.Function],
-    cached: dict[BufferLocation, ir.Value],
-    record: ir.Value | None,
-) -> None:
-    kernel = kernels.get(call.kernel)
-    if kernel is None:
-        raise InternalError(f"call of unknown kernel {call.kernel!r}")
-    records = [] if record is None else [record]
-    count = len(call.args) + len(call.symbols) + 1 + len(records)
-    if count != len(kernel.args):
-        raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {count}")
-    pointers = [_location_pointer(f, a, cached) for a in call.args]
-    threads, team = f.function.args[5:7]
-    team = f.builder.select(_is_parallel_profitable(f, call, threads), team, PTR(None))
-    f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), team, *records])
+class _CallEmitter:
+    """Emits calls in order.
+
+    Args:
+        f: the function that makes them.
+        kernels: LLVM functions by name.
+        pointers: pointers to locations that are computed already.
+        variables: stack slots of the pointers that loops keep, by name.
+    """
+
+    def __init__(
+        self,
+        f: _SizeFunction,
+        kernels: Mapping[str, ir.Function],
+        pointers: dict[BufferLocation, ir.Value],
+        variables: dict[str, ir.Value],
+    ) -> None:
+        self.f, self.kernels, self.pointers, self.variables = f, kernels, pointers, variables
+
+    def emit(self, call: SegmentCall, record: ir.Value | None) -> None:
+        """Emits a call, which records timestamps where there is a record."""
+        match call:
+            case BufferCopy(dst, src, size):
+                self._copy(self._pointer(dst), self._pointer(src), size)
+            case KernelCall():
+                self._emit_kernel_call(call, record)
+            case ConditionalCalls():
+                self._emit_conditional(call, record)
+            case RepeatedCalls():
+                self._emit_loop(call, record)
+
+    def _copy(self, destination: ir.Value, source: ir.Value, size: Expr) -> None:
+        operands = [destination, source, self.f.value(size), I1(0)]
+        call_intrinsic(self.f.builder, "memcpy.p0.p0.i64", VOID, operands)
+
+    def _emit_nested(self, calls: Sequence[SegmentCall], record: ir.Value | None) -> None:
+        """Emits calls under a condition: pointers that they compute are not valid behind it."""
+        inner = _CallEmitter(self.f, self.kernels, dict(self.pointers), self.variables)
+        for call in calls:
+            inner.emit(call, record)
+
+    def _emit_conditional(self, call: ConditionalCalls, record: ir.Value | None) -> None:
+        b = self.f.builder
+        condition = b.icmp_unsigned("!=", b.load(self._pointer(call.condition), align=1, typ=I8), I8(0))
+        with b.if_else(condition) as (then, otherwise):
+            with then, self.f.scope.frame(True):
+                self._emit_nested(call.then_calls, record)
+            with otherwise, self.f.scope.frame(True):
+                self._emit_nested(call.else_calls, record)
+
+    def _emit_loop(self, call: RepeatedCalls, record: ir.Value | None) -> None:
+        b = self.f.builder
+        number, bases = Var(f"iteration{len(self.f.scope.variables)}"), [self._pointer(s.result) for s in call.stacked]
+        b.store(I8(1), self._pointer(call.condition), align=1)
+        spares: list[ir.Value] = []
+        for c in call.carried:
+            first, second = (self._pointer(x) for x in c.memory)
+            self._assign(c.name, self._pointer(c.initial))
+            self._assign(c.next_name, first)
+            spares.append(self._assign(f"{c.name}.spare", second))
+        count, iteration = self.f.value(call.count), self._pointer(call.iteration)
+
+        def body() -> None:
+            value = self.f.value(number)
+            b.store(value, iteration, align=8)
+            for s, base in zip(call.stacked, bases, strict=True):
+                offset = b.mul(value, self.f.value(s.bytes))
+                self._assign(s.name, b.gep(base, [offset], source_etype=I8))
+            self._emit_nested(call.calls, record)
+            for c, spare in zip(call.carried, spares, strict=True):
+                written = b.load(self.variables[c.next_name], align=8, typ=PTR)
+                self._assign(c.next_name, b.load(spare, align=8, typ=PTR))
+                self._assign(c.name, written)
+                b.store(written, spare, align=8)
+
+        ControlFlow(b, self.f.scope).counted_loop(number, I64(0), count, body, nonempty=False)
+        for c in call.carried:
+            last = b.load(self.variables[c.name], align=8, typ=PTR)
+            self._copy(self._pointer(c.result), last, c.bytes)
+
+    def _assign(self, name: str, pointer: ir.Value) -> ir.Value:
+        """Sets the variable of a pointer; returns its stack slot."""
+        b = self.f.builder
+        if name not in self.variables:
+            with b.goto_entry_block():
+                self.variables[name] = b.alloca(PTR)
+        b.store(pointer, self.variables[name], align=8)
+        return self.variables[name]
+
+    def _emit_kernel_call(self, call: KernelCall, record: ir.Value | None) -> None:
+        f, kernel = self.f, self.kernels.get(call.kernel)
+        if kernel is None:
+            raise InternalError(f"call of unknown kernel {call.kernel!r}")
+        records = [] if record is None else [record]
+        count = len(call.args) + len(call.symbols) + 1 + len(records)
+        if count != len(kernel.args):
+            raise InternalError(f"kernel {call.kernel!r} takes {len(kernel.args)} arguments, got {count}")
+        pointers = [self._pointer(a) for a in call.args]
+        threads, team = f.function.args[5:7]
+        team = f.builder.select(_is_parallel_profitable(f, call, threads), team, PTR(None))
+        f.builder.call(kernel, [*pointers, *(f.value(s) for s in call.symbols), team, *records])
+
+    def _pointer(self, location: BufferLocation) -> ir.Value:
+        """The pointer to a location; all but those that loops change are computed once."""
+        if isinstance(location, PointerLocation):
+            return self.f.builder.load(self.variables[location.name], align=8, typ=PTR)
+        pointer = self.pointers.get(location)
+        if pointer is None:
+            pointer = self.pointers[location] = _emit_location(self.f, location)
+        return pointer
 
 
 def _is_parallel_profitable(f: _SizeFunction, call: KernelCall, threads: ir.Value) -> ir.Value:
@@ -266,14 +361,6 @@ def _required_grains(f: _SizeFunction, threads: ir.Value) -> ir.Value:
     return f.builder.sub(I64(65), leading_zeros)
 
 
-def _location_pointer(f: _SizeFunction, location: BufferLocation, pointers: dict[BufferLocation, ir.Value]) -> ir.Value:
-    """The pointer to a location, cached."""
-    pointer = pointers.get(location)
-    if pointer is None:
-        pointer = pointers[location] = _emit_location(f, location)
-    return pointer
-
-
 def _emit_location(f: _SizeFunction, location: BufferLocation) -> ir.Value:
     inputs, outputs, weights, workspace = f.function.args[:4]
     match location:
@@ -287,5 +374,7 @@ def _emit_location(f: _SizeFunction, location: BufferLocation) -> ir.Value:
             if name not in f.segment.weights:
                 raise InternalError(f"segment {f.segment.name!r} has no weight {name!r}")
             array, k, skipped = weights, f.segment.weights.index(name), 0
+        case PointerLocation(name):
+            raise InternalError(f"variable {name!r} of segment {f.segment.name!r} has no fixed address")
     start = f.builder.load(f.builder.gep(array, [I64(k)], source_etype=PTR), align=8, typ=PTR)
     return f.builder.gep(start, [I64(skipped)], source_etype=I8) if skipped else start

@@ -4,6 +4,7 @@ The driver builds a `Segment` (memory planned, sizes as expressions over its sym
 functions that the runtime calls.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -42,6 +43,121 @@ class BufferCopy:
     dst: BufferLocation
     src: BufferLocation
     bytes: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalCalls:
+    """One of two lists of calls.
+
+    Attributes:
+        condition: location of the bool that selects the first one.
+        then_calls: calls where it holds.
+        else_calls: calls where it does not.
+    """
+
+    condition: BufferLocation
+    then_calls: "tuple[SegmentCall, ...]"
+    else_calls: "tuple[SegmentCall, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedValue:
+    """A value that an iteration of a loop reads and the next one reads anew.
+
+    Attributes:
+        name: of the `PointerLocation` from which an iteration reads it.
+        next_name: of the one to which an iteration writes it.
+        initial: the value before the first iteration.
+        memory: where iterations write it, in turns.
+        result: where the last value is copied to.
+        bytes: its size.
+    """
+
+    name: str
+    next_name: str
+    initial: BufferLocation
+    memory: tuple[BufferLocation, BufferLocation]
+    result: BufferLocation
+    bytes: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class StackedValue:
+    """The results of the iterations of a loop, one after the other.
+
+    Attributes:
+        name: of the `PointerLocation` to which an iteration writes its own.
+        result: all of them.
+        bytes: the size of one.
+    """
+
+    name: str
+    result: BufferLocation
+    bytes: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class RepeatedCalls:
+    """The calls of the iterations of a loop.
+
+    Attributes:
+        count: number of iterations, an int64 expression over the segment's symbols.
+        iteration: int64 that holds the number of the iteration.
+        condition: bool that holds.
+        carried: values that pass from iteration to iteration.
+        stacked: results of all iterations.
+        calls: of one iteration.
+    """
+
+    count: Expr
+    iteration: BufferLocation
+    condition: BufferLocation
+    carried: tuple[CarriedValue, ...]
+    stacked: tuple[StackedValue, ...]
+    calls: "tuple[SegmentCall, ...]"
+
+
+SegmentCall = KernelCall | BufferCopy | ConditionalCalls | RepeatedCalls
+
+
+def all_calls(calls: Iterable[SegmentCall]) -> Iterator[SegmentCall]:
+    """Calls, each followed by those inside it."""
+    for call in calls:
+        yield call
+        match call:
+            case ConditionalCalls():
+                yield from all_calls((*call.then_calls, *call.else_calls))
+            case RepeatedCalls():
+                yield from all_calls(call.calls)
+            case _:
+                pass
+
+
+def locations_of(call: SegmentCall) -> tuple[BufferLocation, ...]:
+    """The locations that a call itself refers to."""
+    match call:
+        case KernelCall():
+            return call.args
+        case BufferCopy(dst, src):
+            return dst, src
+        case ConditionalCalls():
+            return (call.condition,)
+        case RepeatedCalls():
+            of_carried = (x for c in call.carried for x in (c.initial, *c.memory, c.result))
+            return call.iteration, call.condition, *of_carried, *(s.result for s in call.stacked)
+
+
+def sizes_of(call: SegmentCall) -> tuple[Expr, ...]:
+    """The expressions that a call itself computes, besides the offsets of its locations."""
+    match call:
+        case KernelCall():
+            return *call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,))
+        case BufferCopy():
+            return (call.bytes,)
+        case ConditionalCalls():
+            return ()
+        case RepeatedCalls():
+            return call.count, *(x.bytes for x in (*call.carried, *call.stacked))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +213,7 @@ class Segment:
 
     name: str
     symbols: tuple[Var, ...]
-    calls: tuple[KernelCall | BufferCopy, ...]
+    calls: tuple[SegmentCall, ...]
     workspace_bytes: Expr
     output_shapes: tuple[tuple[Expr, ...], ...]
     weights: tuple[str, ...] = ()

@@ -63,6 +63,15 @@ def make_names(program: Program) -> ArtifactNames:
     return ArtifactNames(values, program.symbol_names, frozenset(program.constants))
 
 
+def make_body_names(program: Program) -> ArtifactNames:
+    """The names of the values of a branch or of a loop's body, whose outputs need no copies."""
+    values = {b.name: name for b, name in zip(program.inputs, program.input_names, strict=True)}
+    for name, b in program.outputs:
+        if b.name not in program.constants:
+            values.setdefault(b.name, unused_name(name, set(values.values())))
+    return ArtifactNames(values, program.symbol_names, frozenset())
+
+
 def dim_specs(shape: Sequence[Expr], names: ArtifactNames, *, printed: bool) -> tuple[Dim, ...]:
     """The dims of a shape for the manifest: literals, names of symbols, and compound sizes as text or None."""
     return tuple(_dim_spec(n, names, printed) for n in shape)

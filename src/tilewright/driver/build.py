@@ -15,7 +15,7 @@ from tilewright.optimize.chains.pruning import Variant
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.construct.variants import MAX_VARIANTS
 from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
-from tilewright.runtime.manifest import BuildSpec, MachineSpec
+from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec
 from tilewright.version import __version__
 
 DIRECT = "direct"

@@ -7,42 +7,26 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen import KernelSymbol, assembly, compile_object, emit_entry_module, emit_llvm
+from tilewright.driver.bodies import CompiledBody
 from tilewright.driver.build import Build
 from tilewright.driver.build_kernel import kernel_code, kernel_symbol
+from tilewright.driver.considered_chain import ConsideredChain
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_builds import ConstructionCounts
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
 from tilewright.driver.segments import PlannedSegment
 from tilewright.graph.alternatives import Evaluation
-from tilewright.graph.chains.choose import ChainEvaluation
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan
 from tilewright.graph.layouts.propagate import Propagation
 from tilewright.graph.partition import Partition
 from tilewright.graph.program import Program
 from tilewright.machine import Target
-from tilewright.optimize.chains.optimizer import ChainConstruction
-from tilewright.optimize.task import Task
 from tilewright.runtime import Artifact
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.object_archive import make_archive
 
 Array = np.ndarray[Any, Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ConsideredChain:
-    """A chain of contractions that was considered for a kernel of its own.
-
-    Attributes:
-        evaluation: the times with and without, and the choice.
-        task: the fused kernel's; None where there is none.
-        construction: what the optimizer of chains made of it; None where it was not asked.
-    """
-
-    evaluation: ChainEvaluation
-    task: Task | None
-    construction: ChainConstruction | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,9 +44,11 @@ class Compilation:
         partition: the program grouped into kernels.
         target: the target of the generated code.
         build: the optimizer and the machine that it constructs programs for.
-        units: kernels bound to functions, views and fallbacks, in order of execution.
+        units: kernels bound to functions, views, fallbacks and control flow, in order of execution.
+        bodies: of control flow, by the program that the step holds; each before those inside it.
         constructions: how many kernels the optimizer worked on.
-        segments: native entries with their memory plans.
+        segments: native entries of the model's own steps with their memory plans.
+        body_segments: native entries of the bodies.
         manifest: the artifact's description of itself.
         weights: arrays of the artifact by name.
     """
@@ -78,19 +64,31 @@ class Compilation:
     target: Target
     build: Build
     units: tuple[BoundUnit, ...]
+    bodies: Mapping[Program, CompiledBody]
     constructions: ConstructionCounts
     segments: tuple[PlannedSegment, ...]
+    body_segments: tuple[PlannedSegment, ...]
     manifest: Manifest
     weights: Mapping[str, Array]
 
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:
         """The distinct functions, in the order of first use."""
-        return distinct_kernels(self.units)
+        return distinct_kernels(self.all_units)
+
+    @property
+    def all_units(self) -> tuple[BoundUnit, ...]:
+        """The units of the model, then those of bodies."""
+        return tuple(u for units in (self.units, *(b.units for b in self.bodies.values())) for u in units)
+
+    @property
+    def all_segments(self) -> tuple[PlannedSegment, ...]:
+        """All native entries."""
+        return (*self.segments, *self.body_segments)
 
     def llvm(self) -> str:
         """The LLVM IR text of all functions and entries, for reading, as one module."""
-        return emit_llvm([k.func for k in self.kernels], [s.segment for s in self.segments], self.target)
+        return emit_llvm([k.func for k in self.kernels], [s.segment for s in self.all_segments], self.target)
 
     def assembly(self) -> str:
         """The machine code as assembly text."""
@@ -99,11 +97,11 @@ class Compilation:
     @raised_gc_threshold()
     def artifact(self) -> Artifact:
         """The compiled model as data; generates the object code that there is not yet."""
-        return Artifact(self.manifest, self._code() if self.segments else b"", self.weights)
+        return Artifact(self.manifest, self._code() if self.all_segments else b"", self.weights)
 
     def _code(self) -> bytes:
         """The archive of object files: the entries', then those of kernels in the order of first use."""
-        segments = [s.segment for s in self.segments]
+        segments = [s.segment for s in self.all_segments]
         if any(s.timestamps is not None for s in segments):
             # its kernels take one more argument, and it is run only once
             return compile_object(self.llvm(), self.target)

@@ -3,24 +3,24 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from tilewright.cost.caches import caches
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names, unused_name
+from tilewright.driver.bodies import CompiledBody
 from tilewright.driver.build import Build, make_build
 from tilewright.driver.build_resources import IN_PROCESS, BuildResources, build_resources
-from tilewright.driver.compilation import Compilation, ConsideredChain
-from tilewright.driver.fallbacks import fallback_step
+from tilewright.driver.compilation import Compilation
+from tilewright.driver.considered_chain import ConsideredChain
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_builds import KernelBuilds
-from tilewright.driver.kernels import BoundUnit, compile_kernels
+from tilewright.driver.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.regions import NativeRegion, make_regions
-from tilewright.driver.segments import PlannedSegment, plan_segment
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
+from tilewright.driver.steps import StepPlanner, all_symbols
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
-from tilewright.expr.nodes import Var
 from tilewright.frontend.onnx import ShapeOption, load_onnx
 from tilewright.graph.alternatives import Evaluation, choose
 from tilewright.graph.canonicalize.attention import canonicalize_attention
@@ -31,7 +31,7 @@ from tilewright.graph.layouts.propagate import propagate
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.partition import Partition, Unit, partition
 from tilewright.graph.passes import simplify_graph
-from tilewright.graph.program import Fallback, Program
+from tilewright.graph.program import Program, nested_programs
 from tilewright.graph.rewrites import REWRITES
 from tilewright.graph.slice_kernels import slice_kernels
 from tilewright.lower.abstract_sizes import implied_ranges
@@ -42,14 +42,15 @@ from tilewright.optimize.cost_oracle import CostOracle
 from tilewright.optimize.kernel_task import TaskContext
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import (
+    FallbackStep,
     Manifest,
     ManifestStep,
-    ModelMeta,
     NativeStep,
     SymbolSpec,
-    TargetSpec,
     TensorSpec,
+    all_steps,
 )
+from tilewright.runtime.manifest_meta import ModelMeta, TargetSpec
 
 if TYPE_CHECKING:
     import onnx
@@ -149,7 +150,7 @@ def compile_with_options(
         progress("machine code", 0, 1)
     executable = Executable(compilation.artifact(), threads)
     # fallback steps make their evaluators at the first call, which reports what they can't run
-    is_native = all(isinstance(step, NativeStep) for step in compilation.manifest.steps)
+    is_native = not any(isinstance(step, FallbackStep) for step in all_steps(compilation.manifest.steps))
     return executable.prepare() if is_native and compilation.target.runs_here else executable
 
 
@@ -199,42 +200,53 @@ def make_compilation(
         fused, chains = _fuse_chains(partition(chosen), build, _task_context(chosen, target), builds)
         program = _expose_intermediates(fused) if expose_intermediates else fused.program
         fused = replace(fused, units=_slice_units(fused.units, program, build, target))
-        units = compile_kernels(
-            fused.units,
-            frozenset(program.constants),
-            _task_context(program, target),
-            build.machine_for(target),
-            builds,
-            lambda done, total, label: report(f"kernels: {label}" if label else "kernels", done, total),
-        )
-    names, pool = make_names(program), WeightPool()
-    segments, steps = _plan_steps(program, units, names, pool, report)
-    manifest = _manifest(program, names, steps, target, build)
+        inner = [_optimize_body(b, build, target, builds) for b in nested_programs(program)]
+        programs = [(program, fused.units), *((b.partition.program, b.partition.units) for b in inner)]
+        units, *body_units = _compile_units(programs, build, target, builds, report)
+    bodies = {b.lowered: replace(b, units=own) for b, own in zip(inner, body_units, strict=True)}
+    names, planner = make_names(program), StepPlanner(bodies, WeightPool())
+    report("weights and memory", 0, 1)
+    steps, constants = planner.plan_model(program, units, names)
+    manifest = replace(_manifest(program, names, steps, target, build), constants=constants)
+    own = {step.prefix for step in steps if isinstance(step, NativeStep)}
+    segments, inside = ([s for s in planner.segments if (s.step.prefix in own) is x] for x in (True, False))
     return Compilation(
-        graph, lowered, plan, laid_out, evaluations, chains, program, fused, target, build, units,
-        builds.counts(), segments, manifest, pool.arrays,
+        graph, lowered, plan, laid_out, evaluations, chains, program, fused, target, build, units, bodies,
+        builds.counts(), tuple(segments), tuple(inside), manifest,
+        planner.pool.arrays,
     )  # fmt: skip
 
 
-def _plan_steps(
-    program: Program, units: Sequence[BoundUnit], names: ArtifactNames, pool: WeightPool, report: Progress
-) -> tuple[tuple[PlannedSegment, ...], tuple[ManifestStep, ...]]:
-    """The native entries of a program, and all steps of its artifact in order of execution."""
-    segments: list[PlannedSegment] = []
-    steps: list[ManifestStep] = []
-    regions = make_regions(program, units, names)
-    for k, region in enumerate(regions):
-        report("weights and memory", k, len(regions))
-        if isinstance(region, NativeRegion):
-            segments.append(plan_segment(region, f"tw{len(segments) or ''}", program, names, pool))
-            steps.append(segments[-1].step)
-        else:
-            steps.append(fallback_step(region, k, names, pool))
-    return tuple(segments), tuple(steps)
+def _optimize_body(lowered: Program, build: Build, target: Target, builds: KernelBuilds) -> CompiledBody:
+    """A branch or a loop's body with its kernels, which have no functions yet."""
+    canonical = canonicalize_attention(lowered)
+    chosen, evaluations = _choose_alternatives(canonical, build, _task_context(canonical, target), builds)
+    fused, chains = _fuse_chains(partition(chosen), build, _task_context(chosen, target), builds)
+    fused = replace(fused, units=_slice_units(fused.units, fused.program, build, target))
+    return CompiledBody(lowered, evaluations, chains, fused, ())
 
 
 def _task_context(program: Program, target: Target) -> TaskContext:
-    return TaskContext(_all_symbols(program), target, implied_ranges(program))
+    return TaskContext(all_symbols(program), target, implied_ranges(program))
+
+
+def _compile_units(
+    programs: Sequence[tuple[Program, Sequence[Unit]]],
+    build: Build,
+    target: Target,
+    builds: KernelBuilds,
+    report: Progress,
+) -> list[tuple[BoundUnit, ...]]:
+    """The units of every program bound to functions, which equal kernels of all of them share."""
+    sources = [KernelSource(frozenset(p.constants), _task_context(p, target)) for p, _ in programs]
+    bound = iter(compile_kernels(
+        [u for _, units in programs for u in units],
+        [s for s, (_, units) in zip(sources, programs, strict=True) for _ in units],
+        build.machine_for(target),
+        builds,
+        lambda done, total, label: report(f"kernels: {label}" if label else "kernels", done, total),
+    ))  # fmt: skip
+    return [tuple(islice(bound, len(units))) for _, units in programs]
 
 
 def _choose_alternatives(
@@ -310,18 +322,12 @@ def _checked_layout_plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:
     return Plan(layouts)
 
 
-def _all_symbols(program: Program) -> tuple[Var, ...]:
-    """The program's symbols, then the data-dependent sizes of fallback results."""
-    data_symbols = [v for s in program.steps if isinstance(s, Fallback) for v in s.data_symbols]
-    return tuple(dict.fromkeys((*program.symbols, *data_symbols)))
-
-
 def _manifest(
     program: Program, names: ArtifactNames, steps: tuple[ManifestStep, ...], target: Target, build: Build
 ) -> Manifest:
     inputs = [TensorSpec(names.of(b), b.dtype.name, dim_specs(b.shape, names, printed=False)) for b in program.inputs]
     outputs = [TensorSpec(name, b.dtype.name, dim_specs(b.shape, names, printed=True)) for name, b in program.outputs]
-    symbols = [SymbolSpec(names.symbol_name(v), v.lo or 0, v.hi) for v in _all_symbols(program)]
+    symbols = [SymbolSpec(names.symbol_name(v), v.lo or 0, v.hi) for v in all_symbols(program)]
     target_spec = TargetSpec.of(target)
     return Manifest(tuple(inputs), tuple(outputs), tuple(symbols), steps, target_spec, _meta(program), build.spec())
 

@@ -4,7 +4,7 @@ Floating-point buffers, literals and conversions become float64; integers stay a
 by `numpy.einsum`, so that whole networks take seconds.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from tilewright.expr.dtype import DType, float64, opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Var
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.graph.program import Fallback, Program
+from tilewright.graph.program import Body, Conditional, ControlFlow, Fallback, Loop, Program
 
 Array = np.ndarray[Any, Any]
 
@@ -51,16 +51,78 @@ def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collect
         values[b.name] = _widen_array(array) if b.dtype.is_native else array.astype(b.dtype.numpy)
         symbols |= {n: size for n, size in zip(b.shape, values[b.name].shape, strict=True) if isinstance(n, Var)}
     returned = {b.name for _, b in program.outputs} | set(keep)
+    _run_steps(program, values, symbols, returned)
+    return {name: values[name] for name in returned if name in values}
+
+
+def _run_steps(program: Program, values: dict[str, Array], symbols: dict[Var, int], returned: Collection[str]) -> None:
+    """Adds the results of a program's steps to `values`, and drops values after their last use unless `returned`."""
     last_use = {b.name: k for k, step in enumerate(program.steps) for b in step.inputs}
     for k, step in enumerate(program.steps):
-        if isinstance(step, Fallback):
-            values.update(_run_fallback(step, values, symbols))
-        else:
-            values[step.output.name] = _evaluate_stage(_widen_stage(step), values, symbols)
+        match step:
+            case Fallback():
+                values.update(_run_fallback(step, values, symbols))
+            case ControlFlow():
+                values.update(_run_control_flow(step, values, symbols))
+            case Computation() | View():
+                values[step.output.name] = _evaluate_stage(_widen_stage(step), values, symbols)
+            case _:
+                raise InternalError(f"step {step.label} is of an unknown kind", where="reference")
         for b in step.inputs:
             if last_use[b.name] == k and b.name not in returned:
                 values.pop(b.name, None)
-    return {name: values[name] for name in returned if name in values}
+
+
+def _run_control_flow(step: ControlFlow, values: Mapping[str, Array], symbols: dict[Var, int]) -> dict[str, Array]:
+    """The outputs of a conditional or a loop."""
+    if isinstance(step, Conditional):
+        holds = bool(values[step.condition.name].item())
+        results = _run_body(step.then_branch if holds else step.else_branch, [], values, symbols)
+    elif isinstance(step, Loop):
+        results = _run_loop(step, values, symbols)
+    else:
+        raise InternalError(f"control flow {step.label} is of an unknown kind", where="reference")
+    for sizes, result in zip(step.runtime_shapes, results, strict=True):
+        symbols |= {n: size for n, size in zip(sizes, result.shape, strict=True) if isinstance(n, Var)}
+    return {b.name: result for b, result in zip(step.outputs, results, strict=True)}
+
+
+def _run_loop(step: Loop, values: Mapping[str, Array], symbols: dict[Var, int]) -> list[Array]:
+    """The carried values of a loop after its last iteration, and its stacked results."""
+    carried = [values[b.name] for b in step.initial]
+    trips = None if step.trip_count is None else int(values[step.trip_count.name].item())
+    go = np.asarray(True) if step.condition is None else values[step.condition.name]
+    stacks: list[list[Array]] = [[] for _ in step.outputs[len(carried) :]]
+    shapes = [[1] * b.rank for b in step.body.program.inputs[:2]]
+    iteration = 0
+    while go.item() and (trips is None or iteration < trips):
+        number = np.full(shapes[0], iteration, np.int64)
+        results = _run_body(step.body, [number, go.reshape(shapes[1]), *carried], values, symbols)
+        if not step.is_counted:
+            go, *results = results
+        carried = results[: len(carried)]
+        for stack, result in zip(stacks, results[len(carried) :], strict=True):
+            stack.append(result)
+        iteration += 1
+    empty = [tuple(symbols.get(n, 0) if isinstance(n, Var) else int(getattr(n, "value", 0)) for n in sizes[1:])
+             for sizes in step.runtime_shapes[len(carried) :]]  # fmt: skip
+    dtypes = [_widen_dtype(b.dtype).numpy for b in step.outputs[len(carried) :]]
+    rows = zip(stacks, empty, dtypes, strict=True)
+    return [*carried, *(np.stack(s) if s else np.empty((0, *sizes), dtype) for s, sizes, dtype in rows)]
+
+
+def _run_body(
+    body: Body, arguments: Sequence[Array], outside: Mapping[str, Array], symbols: Mapping[Var, int]
+) -> list[Array]:
+    """The outputs of a branch or of one iteration."""
+    program, inner = body.program, dict(symbols)
+    values = {name: _widen_array(a) for name, a in program.constants.items()}
+    given = [*arguments, *(outside[b.name] for b in body.captures)]
+    for b, array in zip(program.inputs, given, strict=True):
+        values[b.name] = array
+        inner |= {n: size for n, size in zip(b.shape, np.shape(array), strict=False) if isinstance(n, Var)}
+    _run_steps(program, values, inner, {b.name for _, b in program.outputs})
+    return [values[b.name] for _, b in program.outputs]
 
 
 def _widen_dtype(dtype: DType) -> DType:

@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.graph.fusion import Fusion
 from tilewright.graph.kernel import Kernel, with_renamed_params
 from tilewright.graph.partition import Unit
-from tilewright.graph.program import Fallback
+from tilewright.graph.program import RuntimeStep
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.lower.kernel_variants import KernelCode, programs_of
 from tilewright.machine.model import Machine
@@ -102,13 +102,21 @@ class BoundKernel:
         )
 
 
-BoundUnit = BoundKernel | View | Fallback
+BoundUnit = BoundKernel | View | RuntimeStep
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSource:
+    """The program that a unit belongs to: names of its buffers whose data is known at compile time, and what its tasks
+    have in common."""
+
+    constants: frozenset[str]
+    context: TaskContext
 
 
 def compile_kernels(
     units: Sequence[Unit],
-    constants: frozenset[str],
-    context: TaskContext,
+    sources: Sequence[KernelSource],
     machine: Machine,
     builds: KernelBuilds,
     progress: KernelProgress | None = None,
@@ -118,9 +126,8 @@ def compile_kernels(
     Equal kernels (tasks of one hash before sizes are sampled) share a function, scheduled for the sizes of the largest.
 
     Args:
-        units: the units of the partition in order of execution.
-        constants: names of the program's buffers whose data is known at compile time.
-        context: what the tasks of the program have in common.
+        units: the units of the partitions of a model's programs in order of execution.
+        sources: the program of each unit.
         machine: the machine whose fork/join cost decides which loops run in parallel.
         builds: builds the functions.
         progress: is told how many of them are built.
@@ -129,7 +136,7 @@ def compile_kernels(
         InternalError: an optimizer's schedule is not legal.
     """
     kernels = {k: u for k, u in enumerate(units) if isinstance(u, Kernel)}
-    lowered = {k: lower_kernel(u, constants, context) for k, u in kernels.items()}
+    lowered = {k: lower_kernel(u, sources[k].constants, sources[k].context) for k, u in kernels.items()}
     # the first of equal kernels gives the loops, the largest one the sizes
     first: dict[str, LoweredKernel] = {}
     largest: dict[str, ShapeSamples] = {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tilewright.codegen.segment import BufferCopy, KernelCall, Segment
+from tilewright.codegen.segment import Segment, SegmentCall
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
 
@@ -10,7 +10,7 @@ from tilewright.expr.traversal import free_vars
 def make_segment(
     name: str,
     symbols: tuple[Var, ...],
-    calls: Iterable[KernelCall | BufferCopy],
+    calls: Iterable[SegmentCall],
     workspace_bytes: Expr,
     outputs: Iterable[Buffer],
     buffers: Iterable[Buffer],

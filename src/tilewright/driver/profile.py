@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.segment import BufferCopy, KernelCall
+from tilewright.codegen.segment import BufferCopy, ConditionalCalls, KernelCall, RepeatedCalls
 from tilewright.cost.roofline import (
     OperandUse,
     OperationCounts,
@@ -21,7 +21,7 @@ from tilewright.driver.compile import Progress, make_compilation
 from tilewright.driver.instrumentation import instrument
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.segments import calls_in_order
+from tilewright.driver.plan_units import calls_in_order
 from tilewright.errors import OptionError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var, const
@@ -33,7 +33,7 @@ from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
 from tilewright.measure.profiling import Recorder, Recording, ThreadTimes, TimedSpan, stamp_overhead
 from tilewright.runtime import Executable
-from tilewright.runtime.manifest import NativeStep
+from tilewright.runtime.manifest import IfStep, LoopStep, NativeStep
 
 if TYPE_CHECKING:
     import onnx
@@ -46,8 +46,8 @@ class Entry:
     """One kernel, copy or fallback step within a call; times in microseconds.
 
     Attributes:
-        name: of the function; "copy" and "fallback" otherwise.
-        kind: "kernel", "copy" or "fallback".
+        name: of the function; the kind otherwise.
+        kind: "kernel", "copy", "fallback", "if" or "loop".
         nodes: the user's nodes that it computes.
         step: index of its step in the model.
         begin: its start, from the beginning of the call.
@@ -240,15 +240,16 @@ def _entry(info: _EntryInfo, span: TimedSpan, step: int, call_us: float) -> Entr
 def _entries(compilation: Compilation, calls: Sequence[Sequence[_EntryInfo]], record: Recording) -> tuple[Entry, ...]:
     """The entries of all steps in order of execution."""
     entries: list[Entry] = []
-    native, fallbacks = iter(range(len(calls))), iter(record.fallbacks)
+    native, others = iter(range(len(calls))), iter(record.runtime_steps)
     for k, step in enumerate(compilation.manifest.steps):
         if isinstance(step, NativeStep):
             segment = next(native)
             for info, span in zip(calls[segment], record.segments[segment], strict=True):
                 entries.append(_entry(info, span, k, record.call_us))
         else:
-            info = _EntryInfo("fallback", "fallback", ", ".join(step.nodes))
-            entries.append(_entry(info, next(fallbacks), k, record.call_us))
+            kind = "if" if isinstance(step, IfStep) else "loop" if isinstance(step, LoopStep) else "fallback"
+            info = _EntryInfo(kind, kind, ", ".join(step.nodes))
+            entries.append(_entry(info, next(others), k, record.call_us))
     return tuple(entries)
 
 
@@ -271,10 +272,15 @@ def _describe_calls(
     for k, (planned, symbol_values) in enumerate(zip(compilation.segments, values, strict=True)):
         works: list[_CallWork] = []
         for call in planned.segment.calls:
-            if isinstance(call, KernelCall):
-                works.append(_kernel_work(next(kernels), call, k, symbol_values))
-            else:
-                works.append(_copy_work(call, k, symbol_values, planned.step))
+            match call:
+                case KernelCall():
+                    works.append(_kernel_work(next(kernels), call, k, symbol_values))
+                case BufferCopy():
+                    works.append(_copy_work(call, k, symbol_values, planned.step))
+                case ConditionalCalls():
+                    works.append(_CallWork("if", "", None, ()))
+                case RepeatedCalls():
+                    works.append(_CallWork("loop", "", None, ()))
         works_by_segment.append(works)
     works = [w for of_segment in works_by_segment for w in of_segment]
     levels = iter(source_levels([w.touches for w in works], machine, cores))
@@ -282,6 +288,8 @@ def _describe_calls(
 
 
 def _entry_info(work: _CallWork, levels: Sequence[tuple[OperandUse, int]], machine: Machine, cores: int) -> _EntryInfo:
+    if work.name in ("if", "loop"):
+        return _EntryInfo(work.name, work.name, work.nodes)
     if work.operations is None:
         return _EntryInfo(
             work.name, "copy", work.nodes, None, roofline_bound(OperationCounts(0.0, ()), levels, machine, cores)

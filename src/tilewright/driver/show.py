@@ -7,20 +7,22 @@ from operator import add
 import numpy as np
 
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.kernels import BoundKernel, CompiledKernel
+from tilewright.driver.kernels import BoundKernel, BoundUnit, CompiledKernel
 from tilewright.errors import pluralize
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Expr
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
+from tilewright.graph.alternatives import Evaluation
 from tilewright.graph.buffer_location import (
     BufferLocation,
     ConstantLocation,
     InputLocation,
     OutputLocation,
+    PointerLocation,
     WorkspaceLocation,
 )
-from tilewright.graph.program import Fallback
+from tilewright.graph.program import Conditional, Loop, Program, RuntimeStep, bodies_of
 from tilewright.loops.printer import show, show_symbol
 from tilewright.loops.private_memory import is_private, literal_bytes, slice_bytes
 from tilewright.lower.kernel_variants import programs_of
@@ -51,8 +53,32 @@ def _short_text(value: object) -> str:
 
 
 def expressions(compilation: Compilation) -> str:
-    """Every step of the program after inlining."""
-    return "\n".join(f"fallback {s.label}" if isinstance(s, Fallback) else str(s) for s in compilation.program.steps)
+    """Every step of the program after inlining, bodies of control flow indented."""
+    return "\n".join(_step_lines(compilation, compilation.program, ""))
+
+
+def _step_lines(compilation: Compilation, program: Program, indent: str) -> Iterator[str]:
+    for s in program.steps:
+        if not isinstance(s, RuntimeStep):
+            yield f"{indent}{s}"
+            continue
+        yield f"{indent}{_step_kind(s)} {s.label} -> {', '.join(map(str, s.outputs))}"
+        for body in bodies_of(s):
+            inner = compilation.bodies[body.program].partition.program
+            given = ", ".join(map(str, inner.inputs))
+            yield f"{indent}  ({given}) -> {', '.join(str(b) for _, b in inner.outputs)}:"
+            yield from _step_lines(compilation, inner, f"{indent}    ")
+
+
+def _step_kind(step: RuntimeStep) -> str:
+    """What the runtime does in a step, in a word."""
+    match step:
+        case Conditional():
+            return "if"
+        case Loop():
+            return "loop"
+        case _:
+            return "fallback"
 
 
 def layouts(compilation: Compilation) -> str:
@@ -63,7 +89,7 @@ def layouts(compilation: Compilation) -> str:
 def alternatives(compilation: Compilation) -> str:
     """Every alternative that was considered, as a table, and how many kernels were constructed."""
     rows = [("node", "alternative", "before us", "after us", "", "why")]
-    for d in compilation.alternatives:
+    for d in _all_alternatives(compilation):
         times = (_time_text(d.before), _time_text(d.after))
         rows.append((d.alternative.label, d.alternative.name, *times, "chosen" if d.chosen else "-", d.reason))
     node, name, before, after, verdict, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
@@ -73,7 +99,12 @@ def alternatives(compilation: Compilation) -> str:
     counts = compilation.constructions
     reused = pluralize(counts.reused, "function")
     what = f"constructed kernels: {counts.constructed}; {reused} of the model have programs that were estimated before"
-    return "\n".join([*(lines if compilation.alternatives else ["no alternatives were considered"]), what])
+    return "\n".join([*(lines if len(rows) > 1 else ["no alternatives were considered"]), what])
+
+
+def _all_alternatives(compilation: Compilation) -> list[Evaluation]:
+    """Those of the model's own steps, then those of bodies."""
+    return [*compilation.alternatives, *(d for b in compilation.bodies.values() for d in b.alternatives)]
 
 
 def _time_text(nanoseconds: float | None) -> str:
@@ -93,7 +124,7 @@ def alternatives_data(compilation: Compilation) -> list[dict[str, object]]:
             "chosen": d.chosen,
             "reason": d.reason,
         }
-        for d in compilation.alternatives
+        for d in _all_alternatives(compilation)
     ]
 
 
@@ -126,7 +157,7 @@ def _select_kernels(compilation: Compilation, name: str | None) -> Iterable[Comp
 def memory(compilation: Compilation) -> str:
     """Slots of the workspace, the location of every buffer, and what kernels keep per thread."""
     lines: list[str] = []
-    for planned in compilation.segments:
+    for planned in compilation.all_segments:
         plan = planned.memory
         lines.append(
             f"{planned.segment.name}"
@@ -170,6 +201,8 @@ def _place_text(place: BufferLocation) -> str:
             return f"constant {name}"
         case WorkspaceLocation(_, slot):
             return f"slot {slot}"
+        case PointerLocation(name):
+            return f"pointer {name}"
 
 
 def _build_text(compilation: Compilation) -> str:
@@ -181,7 +214,7 @@ def _build_text(compilation: Compilation) -> str:
 def summary(compilation: Compilation) -> str:
     """Counts, sizes, and the units in order of execution with the functions that compute them."""
     program = compilation.program
-    kernels = [u for u in compilation.units if isinstance(u, BoundKernel)]
+    kernels = [u for u in compilation.all_units if isinstance(u, BoundKernel)]
     weights = sum(int(w.nbytes) for w in compilation.weights.values())
     lines = [
         f"model     {program.name}, {len(compilation.graph.nodes)} nodes",
@@ -194,13 +227,20 @@ def summary(compilation: Compilation) -> str:
     lines += [f"requires  {show_expr(c.condition)}  # {c.message}" for c in program.constraints]
     lines.append(f"kernels   {len(kernels)}, of which {len(compilation.kernels)} are distinct")
     lines.append(f"weights   {weights} bytes in {len(compilation.weights)} arrays")
-    lines += [f"workspace {_bytes_text(p.memory.total)}" for p in compilation.segments]
-    for unit in compilation.units:
+    lines += [f"workspace {_bytes_text(p.memory.total)}" for p in compilation.all_segments]
+    return "\n".join([*lines, *_unit_lines(compilation, compilation.units, "")])
+
+
+def _unit_lines(compilation: Compilation, units: Iterable[BoundUnit], indent: str) -> Iterator[str]:
+    """The units with the functions that compute them, those of bodies indented."""
+    for unit in units:
         if isinstance(unit, BoundKernel):
             results = ", ".join(map(str, unit.kernel.writes))
-            lines.append(f"{unit.compiled.name:24s} -> {results}  # {unit.kernel.label}")
+            yield f"{indent}{unit.compiled.name:24s} -> {results}  # {unit.kernel.label}"
         elif isinstance(unit, View):
-            lines.append(f"{'view':24s} -> {show_name(unit.output.name)} of {show_name(unit.source.name)}")
+            yield f"{indent}{'view':24s} -> {show_name(unit.output.name)} of {show_name(unit.source.name)}"
         else:
-            lines.append(f"{'fallback':24s} -> {', '.join(b.name for b in unit.outputs)}  # {unit.label}")
-    return "\n".join(lines)
+            yield f"{indent}{_step_kind(unit):24s} -> {', '.join(b.name for b in unit.outputs)}  # {unit.label}"
+            for k, body in enumerate(bodies_of(unit)):
+                yield f"{indent}  {('then', 'else')[k] if isinstance(unit, Conditional) else 'body'}:"
+                yield from _unit_lines(compilation, compilation.bodies[body.program].units, f"{indent}    ")

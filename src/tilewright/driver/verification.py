@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.float64_reference import evaluate_program
 from tilewright.expr.nodes import Var
-from tilewright.graph.program import Fallback
+from tilewright.graph.program import RuntimeStep
 from tilewright.runtime import Executable
 
 Array = np.ndarray[Any, Any]
@@ -107,7 +107,7 @@ def compare_layers(compilation: Compilation, feeds: Mapping[str, Array], threads
     actual = Executable(compilation.artifact(), threads).run(dict(feeds))
     buffers = {name: b.name for name, b in compilation.program.outputs}
     exact = evaluate_program(compilation.lowered, feeds, set(buffers.values()))
-    steps = [s for s in compilation.lowered.steps if not isinstance(s, Fallback)]
+    steps = [s for s in compilation.lowered.steps if not isinstance(s, RuntimeStep)]
     order = {s.output.name: k for k, s in enumerate(steps)}
     listed = sorted(buffers.items(), key=lambda item: order.get(item[1], -1))
     return tuple(

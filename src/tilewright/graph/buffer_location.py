@@ -44,4 +44,15 @@ class WorkspaceLocation:
     slot: int | None = field(default=None, compare=False)
 
 
-BufferLocation = InputLocation | OutputLocation | ConstantLocation | WorkspaceLocation
+@dataclass(frozen=True, slots=True)
+class PointerLocation:
+    """Memory whose address native code keeps in a variable: a carried value or a slice in an iteration of a loop.
+
+    Attributes:
+        name: of the variable, unique within a native segment.
+    """
+
+    name: str
+
+
+BufferLocation = InputLocation | OutputLocation | ConstantLocation | WorkspaceLocation | PointerLocation

@@ -4,7 +4,7 @@ Values that are not tensors of known rank (sequences, optional values) have buff
 tensors of types without native code (strings, float8), pass between fallback steps as Python objects.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from tilewright.errors import Defect, UnsupportedError
@@ -20,6 +20,7 @@ from tilewright.graph.data_dependent_shapes import (
 from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
 from tilewright.graph.program import Constraint, Fallback
 from tilewright.graph.solve_symbols import SolvedSize
+from tilewright.names import unique_name
 from tilewright.ops.definition import OpValue
 
 
@@ -36,6 +37,7 @@ class FallbackContext:
         opaque_constants: Constant nodes of types without arrays, which the node reads.
         opaque_types: serialized types of opaque buffers by buffer name, where they are known.
         shared_sizes: symbol and size that stand for a data-dependent size, by its origin; extended by each node.
+        taken_symbols: names of the symbols of enclosing programs.
     """
 
     feeds: Mapping[str, Buffer]
@@ -46,6 +48,7 @@ class FallbackContext:
     opaque_constants: Sequence[Node] = ()
     opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     shared_sizes: MutableMapping[Hashable, tuple[Var, Expr]] = field(default_factory=dict[Hashable, tuple[Var, Expr]])
+    taken_symbols: Set[str] = frozenset()
 
     def region(self, node: Node, results: Mapping[str, Buffer] | None = None) -> FallbackRegion:
         """The region of a node and the opaque constants that it reads."""
@@ -92,6 +95,27 @@ def infer_results(
         make_name: generates a buffer's name from a value's name.
     """
     types, serialized = _infer_types(node, context)
+    return result_buffers(node, types, context, requested, make_name, serialized)
+
+
+def result_buffers(
+    node: Node,
+    types: Mapping[str, ResultType],
+    context: FallbackContext,
+    requested: Iterable[str],
+    make_name: Callable[[str], str],
+    serialized: Mapping[str, bytes] | None = None,
+) -> FallbackResults:
+    """The result buffers of a node that the runtime executes, with new symbols for data-dependent sizes.
+
+    Args:
+        node: the node.
+        types: of its results by value name; a result without one is opaque.
+        context: its surroundings.
+        requested: names of the values that need a buffer.
+        make_name: generates a buffer's name from a value's name.
+        serialized: serialized types of opaque results, where they are known.
+    """
     result = FallbackResults()
     # Symbol and size per data-dependent size, so that outputs with a common size share them.
     node_sizes: dict[str, tuple[Var, Expr]] = {}
@@ -99,28 +123,50 @@ def infer_results(
         buffer_name = make_name(value)
         if value not in types:
             result.buffers[value], result.runtime_shapes[value] = Buffer(buffer_name, (), opaque), ()
-            if value in serialized:
+            if serialized is not None and value in serialized:
                 result.opaque_types[buffer_name] = serialized[value]
             continue
-        result_type = types[value]
-        dims: list[tuple[Expr, Expr]] = []
-        for axis, size in enumerate(result_type.shape):
-            key = size.key if isinstance(size, DataDependentSize) else f"{value}.{axis}"
-            if isinstance(size, Const | Var):
-                dims.append((size, size))
-                continue
-            source = size.origin if isinstance(size, DataDependentSize) else None
-            if key not in node_sizes and source in context.shared_sizes:
-                node_sizes[key] = context.shared_sizes[source]
-            if key not in node_sizes:
-                description = f"node {node.label}: dimension {axis} of '{value}'"
-                node_sizes[key] = _make_data_symbol(f"{buffer_name}_n{axis}", size, description, context.solved, result)
-            if source is not None:
-                context.shared_sizes[source] = node_sizes[key]
-            dims.append(node_sizes[key])
+        dims = [
+            _result_size(node, (value, buffer_name, axis), size, context, node_sizes, result)
+            for axis, size in enumerate(types[value].shape)
+        ]
         result.runtime_shapes[value] = tuple(p[0] for p in dims)
-        result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in dims), result_type.dtype)
+        result.buffers[value] = Buffer(buffer_name, tuple(p[1] for p in dims), types[value].dtype)
     return result
+
+
+def _result_size(
+    node: Node,
+    place: tuple[str, str, int],
+    size: Size,
+    context: FallbackContext,
+    node_sizes: MutableMapping[str, tuple[Var, Expr]],
+    result: FallbackResults,
+) -> tuple[Expr, Expr]:
+    """The size of a result as the runtime reports it, and the expression that stands for it in shapes.
+
+    Args:
+        node: the node.
+        place: names of the value and of its buffer, and the axis.
+        size: as far as it is known.
+        context: the node's surroundings.
+        node_sizes: those of the node so far by key; extended.
+        result: receives new symbols.
+    """
+    value, buffer_name, axis = place
+    if isinstance(size, Const | Var):
+        return size, size
+    key = size.key if isinstance(size, DataDependentSize) else f"{value}.{axis}"
+    source = size.origin if isinstance(size, DataDependentSize) else None
+    if key not in node_sizes and source in context.shared_sizes:
+        node_sizes[key] = context.shared_sizes[source]
+    if key not in node_sizes:
+        description = f"node {node.label}: dimension {axis} of '{value}'"
+        name = unique_name(f"{buffer_name}_n{axis}", context.taken_symbols)
+        node_sizes[key] = _make_data_symbol(name, size, description, context.solved, result)
+    if source is not None:
+        context.shared_sizes[source] = node_sizes[key]
+    return node_sizes[key]
 
 
 def _make_data_symbol(

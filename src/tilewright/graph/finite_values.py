@@ -13,7 +13,7 @@ from tilewright.expr.computation import Computation, View
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Unary
 from tilewright.graph.ir import Array
-from tilewright.graph.program import Fallback, Step, step_outputs
+from tilewright.graph.program import RuntimeStep, Step, step_outputs
 
 Interval = tuple[float, float]
 """The smallest and the largest value."""
@@ -44,7 +44,7 @@ def _buffer_interval(
         data = constants[b.name].astype(np.float64)
         return _finite(float(data.min()), float(data.max()), b.dtype) if data.size else (0.0, 0.0)
     step = writers.get(b)
-    if step is None or isinstance(step, Fallback) or depth > _MAX_DEPTH:
+    if step is None or isinstance(step, RuntimeStep) or depth > _MAX_DEPTH:
         return None
     if isinstance(step, View):
         return _buffer_interval(step.source, writers, constants, depth + 1)

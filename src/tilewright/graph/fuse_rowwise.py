@@ -25,7 +25,7 @@ from tilewright.graph.fusion import (
     share_iteration_space,
 )
 from tilewright.graph.memory_plan import representative_size
-from tilewright.graph.program import Fallback, Program, Step, step_outputs
+from tilewright.graph.program import Program, RuntimeStep, Step, step_outputs
 from tilewright.ops.definition import is_one
 
 FusionGroup = tuple[Computation, ...]
@@ -163,7 +163,7 @@ class _Groups:
         self.merged = dict(enumerate(groups))
         self._pinned = {buffer.name for _, buffer in program.outputs}
         self._positions = {b: k for k, step in enumerate(program.steps) for b in step_outputs(step)}
-        self._fallbacks = [k for k, step in enumerate(program.steps) if isinstance(step, Fallback)]
+        self._fallbacks = [k for k, step in enumerate(program.steps) if isinstance(step, RuntimeStep)]
         self._group_of = {s.output: k for k, group in self.merged.items() for s in group}
         self._reading_steps: dict[Buffer, list[Step]] = {}
         for step in program.steps:

@@ -12,12 +12,12 @@ import numpy as np
 
 from tilewright.errors import UnsupportedError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Buffer, Expr, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, Var
 
 Array = np.ndarray[Any, Any]
 
 Attribute = int | float | str | bytes | Array | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
-"""Attribute values; a sub-graph or an attribute of another type is in `Node.source` only."""
+"""Attribute values; an attribute of another type is in `Node.source` only, and sub-graphs in `Node.subgraphs`, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,13 @@ class TensorType:
 
     dtype: DType
     shape: tuple[Expr, ...]
+
+    def has_other_shape(self, other: "TensorType") -> bool:
+        """Whether ranks or literal sizes differ; symbol names carry no information."""
+        if len(self.shape) != len(other.shape):
+            return True
+        pairs = zip(self.shape, other.shape, strict=True)
+        return any(a is not b and isinstance(a, Const) and isinstance(b, Const) for a, b in pairs)
 
     def __str__(self) -> str:
         return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
@@ -55,6 +62,7 @@ class Node:
         captures: names by which sub-graphs in `source` refer to values of the enclosing graph; the last `len(captures)`
             entries of `inputs` are those values, so that the order of nodes and liveness take them into account.
         has_opaque_attributes: whether `source` holds sub-graphs or attributes that are missing in `attributes`.
+        subgraphs: the sub-graphs of a control-flow node, by name of the attribute; empty where the evaluator runs it.
     """
 
     name: str
@@ -67,6 +75,12 @@ class Node:
     source: bytes = b""
     captures: tuple[str, ...] = ()
     has_opaque_attributes: bool = False
+    subgraphs: Mapping[str, "Subgraph"] = field(default_factory=dict[str, "Subgraph"])
+
+    @property
+    def captured(self) -> Mapping[str, str]:
+        """The values of the enclosing graph that the sub-graphs use, by the names that these have for them."""
+        return dict(zip(self.captures, self.inputs[len(self.inputs) - len(self.captures) :], strict=True))
 
     @property
     def arguments(self) -> tuple[str, ...]:
@@ -77,6 +91,25 @@ class Node:
     def label(self) -> str:
         """The node's name in errors and reports: "conv1 (Conv)"."""
         return f"{self.name} ({self.op_type})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Subgraph:
+    """A branch or body of a control-flow node; it sees the values of the graph around it.
+
+    Attributes:
+        inputs: names of its parameters.
+        outputs: names of its results; a parameter, a constant and a captured value may be one, also several times.
+        constants: its initializers by value name.
+        nodes: in topological order.
+        declared_types: types that it declares for its values; sizes of parameters are those of one run of the exporter.
+    """
+
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, Array]
+    nodes: tuple[Node, ...]
+    declared_types: Mapping[str, TensorType] = field(default_factory=dict[str, TensorType])
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +174,10 @@ class Dialect(Protocol):
         """A serialized node (`Node.source`) with one attribute replaced by a list of integers."""
         ...
 
+    def node_source(self, op_type: str) -> bytes:
+        """The serialized node (`Node.source`) of a standard operator without attributes."""
+        ...
+
 
 class NoDialect:
     """The dialect of a graph whose operators all have definitions: it infers, evaluates and serializes nothing."""
@@ -164,6 +201,10 @@ class NoDialect:
     def set_ints_attribute(self, source: bytes, name: str, values: tuple[int, ...]) -> bytes:
         """The node unchanged."""
         return source
+
+    def node_source(self, op_type: str) -> bytes:
+        """Nothing: nothing runs it."""
+        return b""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,6 +240,11 @@ class Graph:
     symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
     opaque_types: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     dialect: Dialect = field(default_factory=NoDialect)
+
+    @property
+    def value_names(self) -> set[str]:
+        """The names of all values: inputs, constants and results of nodes."""
+        return {v.name for v in self.inputs} | self.constants.keys() | {o for n in self.nodes for o in n.outputs if o}
 
     def with_nodes(self, nodes: tuple[Node, ...], constants: Mapping[str, Array] | None = None) -> "Graph":
         """The graph with other nodes, and with other constants where they are given."""

@@ -3,7 +3,8 @@
 Every node is lowered by its operator's definition in one walk (`NodeLowering`), which infers shapes and types on the
 way: an output's shape is the shape of what the definition computes, and results of shape arithmetic are known as
 expressions. Literal results become constants, and steps without uses are dropped. Nodes without a definition become
-steps of ONNX's reference evaluator. The problems of all nodes are reported together.
+steps of ONNX's reference evaluator, and control flow becomes steps that hold programs. The problems of all nodes are
+reported together.
 """
 
 import warnings
@@ -13,9 +14,19 @@ from dataclasses import replace
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr
+from tilewright.graph.control_flow import Enclosing
+from tilewright.graph.inline_branches import inline_branches
 from tilewright.graph.ir import Graph
 from tilewright.graph.lower_nodes import NodeLowering
-from tilewright.graph.program import Fallback, Program, eliminate_dead_steps, step_outputs
+from tilewright.graph.passes import simplify_graph
+from tilewright.graph.program import (
+    Fallback,
+    Program,
+    RuntimeStep,
+    eliminate_dead_steps,
+    nested_programs,
+    step_outputs,
+)
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
 
 _MAX_LISTED = 8
@@ -35,12 +46,28 @@ def lower_graph(graph: Graph) -> Program:
         ModelError: shapes do not fit, a type differs from the declared one, or an operator cannot be run at all; lists
             all such problems.
     """
+    program, mismatches = _lower(graph, Enclosing())
+    _emit_warnings(program, mismatches)
+    return program
+
+
+def _lower(graph: Graph, enclosing: Enclosing) -> tuple[Program, Sequence[str]]:
+    """The program of a graph, and what it declares otherwise than it computes.
+
+    Args:
+        graph: a model, or what stands for a sub-graph.
+        enclosing: the programs around it.
+    """
     solved: dict[str, SolvedSize] = {}
     assumed_equal: frozenset[Expr] = frozenset()
     while True:
-        lowering = NodeLowering(graph, solved, assumed_equal).run()
+        lowering = NodeLowering(graph, solved, assumed_equal, enclosing, _lower_body).run()
         if lowering.problems:
             raise ModelError(lowering.problems)
+        if lowering.known_conditions:
+            conditions = lowering.known_conditions
+            graph = simplify_graph(inline_branches(graph, lambda node: conditions.get(node.name)))  # noqa: B023 - called here
+            continue
         solution = solve_symbols(graph, lowering.constraints, lowering.data_symbols)
         # Solved sizes stay constraints, so they are solved again.
         new = {n: s for n, s in solution.data_sizes.items() if n not in solved or s.size is not solved[n].size}
@@ -51,9 +78,14 @@ def lower_graph(graph: Graph) -> Program:
         elif assumed_equal.issuperset(lowering.unproven_equalities):
             break
         assumed_equal |= frozenset(lowering.unproven_equalities)
-    program = _build_program(graph, lowering)
-    _emit_warnings(program, lowering.shape_mismatches)
-    return program
+    return _build_program(graph, lowering), lowering.shape_mismatches
+
+
+def _lower_body(graph: Graph, enclosing: Enclosing) -> Program:
+    """The program of a sub-graph."""
+    program, _ = _lower(simplify_graph(graph), enclosing)
+    outer = sorted(program.used_symbols - set(program.symbols), key=lambda v: v.name)
+    return replace(program, symbols=(*program.symbols, *outer))
 
 
 def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
@@ -61,7 +93,7 @@ def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
     steps = eliminate_dead_steps(lowering.steps, {b.name for _, b in outputs})
     used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
     live = used | {b.name for s in steps for b in step_outputs(s)}
-    data_symbols = tuple(v for s in steps if isinstance(s, Fallback) for v in s.data_symbols)
+    data_symbols = tuple(v for s in steps if isinstance(s, RuntimeStep) for v in s.data_symbols)
     return Program(
         name=graph.name,
         inputs=tuple(lowering.operands[v.name].buffer for v in graph.inputs),
@@ -85,7 +117,8 @@ def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
         ]
         message = f"shapes that the model declares are not what it computes, which counts: {'; '.join(listed)}"
         warnings.warn(message, ShapeWarning, stacklevel=3)
-    fallbacks = [s for s in program.steps if isinstance(s, Fallback)]
+    programs = (program, *nested_programs(program))
+    fallbacks = [s for p in programs for s in p.steps if isinstance(s, Fallback)]
     if fallbacks:
         reasons: dict[str, list[str]] = {}
         for step in fallbacks:

@@ -1,6 +1,6 @@
 """Lowering of a graph's nodes to steps, in one walk from inputs and constants to outputs."""
 
-from collections.abc import Hashable, Iterable, Mapping, Set
+from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from tilewright.errors import Defect, InternalError, TilewrightError, UnsupportedError
@@ -8,15 +8,28 @@ from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.graph.constant_values import as_constant_array, fold_stage, substitute_constants
-from tilewright.graph.fallback import FallbackContext, infer_results, make_fallback
+from tilewright.graph.control_flow import (
+    ControlFlowContext,
+    Enclosing,
+    LowerBody,
+    NotNativeError,
+    known_condition,
+    lower_control_flow,
+)
+from tilewright.graph.fallback import FallbackContext, FallbackResults, infer_results, make_fallback
 from tilewright.graph.finite_values import has_finite_elements
+from tilewright.graph.inline_branches import inline_branch, is_conditional
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
-from tilewright.graph.program import Constraint, Step
+from tilewright.graph.program import Constraint, RuntimeStep, Step
+from tilewright.graph.recurrence import GATES, USED_OPERATORS, recurrent_nodes
+from tilewright.graph.scan import scan_as_loop, scan_output_nodes
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.ops.definition import Definition, KnownElements, OpValue, literal_elements, simplest_size
 from tilewright.ops.library import OPERATORS
+
+_NO_ENCLOSING = Enclosing()
 
 
 class NodeLowering:
@@ -32,6 +45,7 @@ class NodeLowering:
         unproven_equalities: required equalities of sizes of one node's operands, whose simpler side is not provably the
             smaller one.
         shape_mismatches: values whose declared shape is not the computed one, as texts.
+        known_conditions: values of conditions that follow from constants and ranges of symbols, by conditional.
     """
 
     def __init__(
@@ -39,6 +53,8 @@ class NodeLowering:
         graph: Graph,
         solved: Mapping[str, SolvedSize] | None = None,
         assumed_equal: frozenset[Expr] = frozenset(),
+        enclosing: Enclosing = _NO_ENCLOSING,
+        lower_body: LowerBody | None = None,
     ) -> None:
         """Prepares a walk.
 
@@ -46,12 +62,16 @@ class NodeLowering:
             graph: the graph to lower.
             solved: what constraints of earlier walks say about data-dependent sizes, by symbol name.
             assumed_equal: those of earlier walks' `unproven_equalities` that nodes may rely on.
+            enclosing: the programs around the graph of a sub-graph.
+            lower_body: lowers sub-graphs of control-flow nodes; without it the evaluator runs these.
         """
         self.graph = graph
         self.data_symbols: list[Var] = []
         self.unproven_equalities: list[Expr] = []
         self.shape_mismatches: list[str] = []
+        self.known_conditions: dict[str, bool] = {}
         self._solved = solved or {}
+        self._enclosing, self._lower_body = enclosing, lower_body
         self._assumed_equal = assumed_equal
         self.operands: dict[str, OpValue] = {}
         self.steps: list[Step] = []
@@ -59,7 +79,7 @@ class NodeLowering:
         self.constraints: list[Constraint] = []
         self.problems: list[Defect] = []
         self._used_values = {v for n in graph.nodes for v in n.inputs} | set(graph.outputs)
-        self._namer = Namer(frozenset(s.name for s in graph.symbols))
+        self._namer = Namer(frozenset(s.name for s in graph.symbols) | enclosing.symbols)
         self._constant_elements: dict[Buffer, KnownElements] = {}
         # Constant nodes of types without arrays, by value; serialized types of opaque buffers, by buffer; results of
         # failed nodes; symbols of data-dependent sizes, by origin; names of all such symbols.
@@ -67,13 +87,16 @@ class NodeLowering:
         self._opaque_types: dict[str, bytes] = {}
         self._failed_values: set[str] = set()
         self._shared_sizes: dict[Hashable, tuple[Var, Expr]] = {}
-        self._data_symbol_names: set[str] = set()
+        self._data_symbol_names: set[str] = set(enclosing.data_symbols)
 
     def run(self) -> "NodeLowering":
         """Performs the walk; returns the object itself."""
         for value in self.graph.inputs:
             buffer = Buffer(self._namer.make_name(value.name), value.type.shape, value.type.dtype)
-            self.operands[value.name] = OpValue(buffer)
+            elements = self._enclosing.known.get(value.name)
+            self.operands[value.name] = OpValue(buffer, elements)
+            if elements is not None:
+                self._constant_elements[buffer] = elements
             if value.name in self.graph.opaque_types:
                 self._opaque_types[buffer.name] = self.graph.opaque_types[value.name]
         for node in self.graph.nodes:
@@ -107,6 +130,11 @@ class NodeLowering:
             if node.outputs[0] in self.graph.outputs:
                 self._lower_to_fallback(node, "no native type")
             return
+        if node.subgraphs and self._lower_body is not None:
+            self._lower_control_flow(node, self._lower_body)
+            return
+        if self._lower_body is not None and self._lower_recurrent(node):
+            return
         operands = [self._operand(v) for v in node.inputs if v and v not in self._opaque_constants]
         types = {o.dtype for o in operands if o is not None and not o.dtype.is_native}
         if opaque in types:
@@ -115,6 +143,71 @@ class NodeLowering:
             self._lower_to_fallback(node, "works on elements without a native type")
         else:
             self._lower_by_definition(node)
+
+    def _lower_control_flow(self, node: Node, lower_body: LowerBody) -> None:
+        """Lowers control flow to a step with the programs of its sub-graphs, a conditional whose condition is known to
+        the nodes of its branch, and what only the evaluator can run to a fallback."""
+        if node.op_type == "Scan":
+            self._lower_scan(node)
+            return
+        condition = known_condition(self._operand(node.inputs[0])) if is_conditional(node) else None
+        if condition is not None:
+            self.known_conditions[node.name] = condition
+            taken, identity = self.graph.value_names | self.operands.keys(), self.graph.dialect.node_source("Identity")
+            branch = inline_branch(node, condition, taken, identity)
+            self._lower_expansion(branch.nodes, branch.constants)
+            return
+        symbols = {v.name for v in (*self.graph.symbols, *self.data_symbols)} | self._enclosing.symbols
+        enclosing = Enclosing(symbols, frozenset(self._data_symbol_names), depth=self._enclosing.depth + 1)
+        outside = self._fallback_context(node)
+        context = ControlFlowContext(outside, enclosing, lower_body, self._namer.make_name, self._used_values)
+        try:
+            lowered = lower_control_flow(node, context)
+        except NotNativeError as error:
+            self._lower_to_fallback(node, str(error))
+            return
+        if isinstance(lowered, Defect):
+            self._fail_values(node.outputs, lowered)
+            return
+        step, results = lowered
+        self._set_runtime_results(node, results)
+        self._add_runtime_step(step, results)
+
+    def _lower_scan(self, node: Node) -> None:
+        """Lowers a Scan as a Loop."""
+        sources = self._sources(("Shape", "Gather", "Sub", "Slice", "Transpose"))
+        scan = scan_as_loop(node, sources)
+        if scan is None:
+            what = "its inputs and outputs do not fit those of its body"
+            self._fail_values(node.outputs, Defect("arity", f"node {node.label}", what))
+            return
+        self._used_values |= {stacked for stacked, output, _, _ in scan.stacked if output in self._used_values}
+        self._lower_expansion((*scan.before, scan.loop), scan.constants)
+        for stacked, output, axis, is_reversed in scan.stacked:
+            operand = self.operands.get(stacked)
+            if operand is not None:
+                place = (operand.rank, axis, is_reversed)
+                self._lower_expansion(*scan_output_nodes(node, stacked, output, place, sources))
+
+    def _lower_recurrent(self, node: Node) -> bool:
+        """Lowers an LSTM, GRU or RNN by the nodes that stand for it; whether it is one and has such a form."""
+        if node.op_type not in GATES or node.domain:
+            return False
+        operands = [self._operand(v) if v else None for v in node.arguments]
+        expansion = recurrent_nodes(node, operands, self._sources(USED_OPERATORS))
+        if expansion is not None:
+            self._lower_expansion(*expansion)
+        return expansion is not None
+
+    def _lower_expansion(self, nodes: Sequence[Node], constants: Mapping[str, Array]) -> None:
+        """Lowers the nodes that stand for one node."""
+        self.graph = self.graph.with_nodes(self.graph.nodes, {**self.graph.constants, **constants})
+        self._used_values |= {v for n in nodes for v in n.inputs}
+        for node in nodes:
+            self._lower_node(node)
+
+    def _sources(self, operators: Iterable[str]) -> dict[str, bytes]:
+        return {op: self.graph.dialect.node_source(op) for op in operators}
 
     def _lower_by_definition(self, node: Node) -> None:
         """Lowers a node through its operator's definition, or to a fallback where that is not possible."""
@@ -231,7 +324,7 @@ class NodeLowering:
         if inferred.dtype != declared.dtype:
             what = f"computes '{name}' as {inferred}, but the model declares {declared}"
             self.problems.append(Defect("type", f"node {node.label}", what))
-        elif _has_other_shape(inferred.shape, declared.shape):
+        elif inferred.has_other_shape(declared):
             self.shape_mismatches.append(f"'{name}' is {inferred}, declared {declared}")
 
     def _fail_values(self, outputs: Iterable[str], problem: Defect) -> None:
@@ -252,6 +345,15 @@ class NodeLowering:
         wanted = [o for o in node.outputs if o and o in self._used_values]
         results = infer_results(node, outside, wanted, self._namer.make_name)
         self._opaque_types |= results.opaque_types
+        self._set_runtime_results(node, results)
+        step = make_fallback(node, replace(outside, opaque_types=self._opaque_types), results, reason)
+        if isinstance(step, Defect):
+            self.problems.append(step)
+        else:
+            self._add_runtime_step(step, results)
+
+    def _set_runtime_results(self, node: Node, results: FallbackResults) -> None:
+        """Makes the result buffers of a node that the runtime executes operands of later nodes."""
         for name, buffer in results.buffers.items():
             what = None if buffer.dtype is opaque else limit_violation(OpValue(buffer))
             if what is not None:
@@ -260,14 +362,12 @@ class NodeLowering:
             self.operands[name] = OpValue(buffer)
             if buffer.dtype is not opaque:
                 self._check_declared(node, name, buffer)
-        step = make_fallback(node, replace(outside, opaque_types=self._opaque_types), results, reason)
-        if isinstance(step, Defect):
-            self.problems.append(step)
-        else:
-            self.steps.append(step)
-            self.data_symbols += results.data_symbols
-            self._data_symbol_names.update(v.name for v in results.data_symbols)
-            self.constraints += results.constraints
+
+    def _add_runtime_step(self, step: RuntimeStep, results: FallbackResults) -> None:
+        self.steps.append(step)
+        self.data_symbols += results.data_symbols
+        self._data_symbol_names.update(v.name for v in results.data_symbols)
+        self.constraints += results.constraints
 
     def _fallback_context(self, node: Node) -> FallbackContext:
         feeds: dict[str, Buffer] = {}
@@ -287,8 +387,9 @@ class NodeLowering:
             else:
                 feeds[value] = operand.buffer
         return FallbackContext(
-            feeds, constants, operands, self.graph, self._solved, loose, self._opaque_types, self._shared_sizes
-        )
+            feeds, constants, operands, self.graph, self._solved, loose, self._opaque_types, self._shared_sizes,
+            self._enclosing.symbols,
+        )  # fmt: skip
 
 
 def _replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:
@@ -296,17 +397,3 @@ def _replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definit
     views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={})
     operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
     return replace(views, operands=tuple(operands))
-
-
-def _has_other_shape(computed: tuple[Expr, ...], declared: tuple[Expr, ...]) -> bool:
-    """Whether ranks or literal sizes differ; symbol names carry no information."""
-    if len(computed) != len(declared):
-        return True
-    pairs = zip(computed, declared, strict=True)
-    return any(a is not b and isinstance(a, Const) and isinstance(b, Const) for a, b in pairs)
-
-
-def constant_results(graph: Graph) -> dict[str, Array]:
-    """Values that are constant once the graph is lowered, by name; values of nodes that fail are missing."""
-    walk = NodeLowering(graph).run()
-    return {n: walk.constants[o.buffer.name] for n, o in walk.operands.items() if o.buffer.name in walk.constants}

@@ -16,10 +16,10 @@ from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.graph.fuse_rowwise import fuse_rowwise
 from tilewright.graph.inline_elementwise import inline_elementwise, inline_scalars
 from tilewright.graph.kernel import Kernel
-from tilewright.graph.program import Fallback, Program, step_outputs
+from tilewright.graph.program import Program, RuntimeStep, step_outputs
 from tilewright.graph.read_through_views import read_through_views
 
-Unit = Kernel | View | Fallback
+Unit = Kernel | View | RuntimeStep
 
 
 @dataclass(frozen=True, slots=True, eq=False)

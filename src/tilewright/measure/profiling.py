@@ -16,8 +16,7 @@ from tilewright.codegen.segment import Segment, TimestampBuffer
 from tilewright.measure.timestamp_counter import MIN_RATE_SECONDS, TimestampCounter, timestamp_counter
 from tilewright.measure.timing import time_calls
 from tilewright.runtime import Artifact, Executable
-from tilewright.runtime.fallback_call import FallbackCall
-from tilewright.runtime.manifest import FallbackStep
+from tilewright.runtime.block_calls import Resources, RuntimeCall
 
 MIN_CALLS, MAX_CALLS = 8, 20_000
 """Minimum and maximum number of calls of a profile."""
@@ -76,7 +75,7 @@ class Recording:
         median_us: median duration of all calls.
         segments: spans per native step, in the order of the segment's calls.
         sizes: values of the symbols per native step, in their order.
-        fallbacks: spans of the fallback steps, in order.
+        runtime_steps: spans of the model's own fallbacks, conditionals and loops, in order.
     """
 
     calls: int
@@ -84,26 +83,22 @@ class Recording:
     median_us: float
     segments: tuple[tuple[TimedSpan, ...], ...]
     sizes: tuple[tuple[int, ...], ...]
-    fallbacks: tuple[TimedSpan, ...]
+    runtime_steps: tuple[TimedSpan, ...]
 
 
-class _StampedFallbacks:
-    """Fallback steps that record begin and end."""
+class _StampedCall:
+    """A fallback, conditional or loop that records begin and end."""
 
-    def __init__(self, clock: TimestampCounter) -> None:
-        self.intervals: list[tuple[int, int]] = []
-        intervals = self.intervals
+    def __init__(self, call: RuntimeCall, clock: TimestampCounter, intervals: list[tuple[int, int]]) -> None:
+        self.step, self.blocks, self.shape_error = call.step, call.blocks, call.shape_error
+        self._call, self._clock, self._intervals = call, clock, intervals
 
-        class StampedFallback(FallbackCall):
-            """A fallback step with timestamps."""
-
-            def run(self, inputs: Sequence[Any]) -> list[Any]:
-                begin = clock.read()
-                result = super().run(inputs)
-                intervals.append((begin, clock.read()))
-                return result
-
-        self.make: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = StampedFallback
+    def run(self, inputs: Sequence[Any], sizes: dict[str, int], resources: Resources) -> list[Any]:
+        """The outputs of the call."""
+        begin = self._clock.read()
+        result = self._call.run(inputs, sizes, resources)
+        self._intervals.append((begin, self._clock.read()))
+        return result
 
 
 class Recorder:
@@ -126,9 +121,12 @@ class Recorder:
         feeds: Mapping[str, Any],
     ) -> None:
         self._clock = timestamp_counter()
-        self._fallbacks = _StampedFallbacks(self._clock)
+        self._intervals: list[tuple[int, int]] = []
         self._feeds, self._segments, self._buffers = dict(feeds), tuple(segments), tuple(buffers)
-        self.executable = Executable(artifact, threads, fallback=self._fallbacks.make)
+        self.executable = Executable(artifact, threads, observe=self._stamped)
+
+    def _stamped(self, call: RuntimeCall) -> RuntimeCall:
+        return _StampedCall(call, self._clock, self._intervals)
 
     def results(self) -> dict[str, Any]:
         """The model's outputs, without the timestamps."""
@@ -156,12 +154,12 @@ class Recorder:
         return _mean_recording(calls, self._segments, first.rate_until(self._clock.mark()))
 
     def _call(self) -> "_Call":
-        self._fallbacks.intervals.clear()
+        self._intervals.clear()
         begin = self._clock.read()
         outputs = self.executable.run(self._feeds)
         end = self._clock.read()
         # copied, as a later call reuses the outputs' memory
-        return _Call(begin, end, [np.array(outputs[b]) for b in self._buffers], list(self._fallbacks.intervals))
+        return _Call(begin, end, [np.array(outputs[b]) for b in self._buffers], list(self._intervals))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,7 +169,7 @@ class _Call:
     begin: int
     end: int
     buffers: list[Array]
-    fallbacks: list[tuple[int, int]]
+    runtime_steps: list[tuple[int, int]]
 
 
 def stamp_overhead(recorder: Recorder, plain: Executable, feeds: Mapping[str, Any], seconds: float) -> float:
@@ -206,12 +204,12 @@ def _mean_recording(calls: Sequence[_Call], segments: Sequence[Segment], rate: f
         buffers = np.stack([c.buffers[k] for c in fastest])
         sizes.append(tuple(int(x) for x in buffers[0, : len(segment.symbols)]))
         spans.append(_segment_spans(buffers, segment, origins, rate))
-    steps = np.array([c.fallbacks for c in fastest], np.int64).reshape(len(fastest), -1, 2)
+    steps = np.array([c.runtime_steps for c in fastest], np.int64).reshape(len(fastest), -1, 2)
     mean = (steps - origins[:, None, None]).mean(0) / rate
-    fallbacks = tuple(TimedSpan(float(b), float(e - b), 0, ()) for b, e in mean)
+    runtime_steps = tuple(TimedSpan(float(b), float(e - b), 0, ()) for b, e in mean)
     call = float(np.mean([c.end - c.begin for c in fastest])) / rate
     median = float(np.median([c.end - c.begin for c in ordered])) / rate
-    return Recording(len(calls), call, median, tuple(spans), tuple(sizes), fallbacks)
+    return Recording(len(calls), call, median, tuple(spans), tuple(sizes), runtime_steps)
 
 
 def _segment_spans(buffers: Array, segment: Segment, origins: Array, rate: float) -> tuple[TimedSpan, ...]:

@@ -152,7 +152,7 @@ def constructions(
         what = f"the optimizer {optimizer.name!r} chooses by rule, there is no construction to show"
         raise OptionError(what, where="construction", hint="choose --optimizer gensor or roller")
     labels: dict[str, list[str]] = {}
-    for unit in compilation.units:
+    for unit in compilation.all_units:
         if isinstance(unit, BoundKernel):
             labels.setdefault(unit.compiled.name, []).append(unit.kernel.label)
     kernels = [k for k in compilation.kernels if kernel is None or k.name == kernel]

@@ -33,7 +33,8 @@ from tilewright.runtime.weights import WeightSection, make_weight_section, read_
 
 MAGIC = b"TILEWRT\0"
 FORMAT_VERSION = 2
-"""Version 1 has one object file in the place of an archive, and is read as well."""
+"""Since version 2 code is an archive of object files, and there are steps with blocks; version 1 is read, too."""
+
 _HEADER = struct.Struct("<8sIIQQ32s")
 _HASH_BLOCK_BYTES = 16 * 1024 * 1024
 

@@ -11,17 +11,30 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import Defect, FeedError
+from tilewright.errors import Defect, FeedError, InternalError
 from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, describe_source, load_artifact, save_artifact
+from tilewright.runtime.block_calls import BlockCalls, CallMaker, Resources, RuntimeCall
 from tilewright.runtime.call_frame import CallPlan
+from tilewright.runtime.control_flow_call import IfCall, LoopCall
 from tilewright.runtime.fallback_call import FallbackCall
 from tilewright.runtime.fast_call import REQUIRED_FLAGS, has_fast_calls
 from tilewright.runtime.feeds import InputSignature, check_mapping, collect_feeds, make_contiguous, raise_problems
 from tilewright.runtime.link_lock import hold_link_lock
 from tilewright.runtime.linker import Library, link
-from tilewright.runtime.manifest import FallbackStep, Manifest, NativeStep, TensorSpec
+from tilewright.runtime.manifest import (
+    ControlFlowStep,
+    FallbackStep,
+    IfStep,
+    LoopStep,
+    Manifest,
+    NativeStep,
+    StepBlock,
+    SymbolSpec,
+    TensorSpec,
+    all_steps,
+)
 from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.openmp import find_openmp
 from tilewright.runtime.weights import align_array, numpy_dtype
@@ -56,17 +69,17 @@ class Executable:
         artifact: Artifact,
         threads: int | None = None,
         where: str = "",
-        fallback: Callable[[FallbackStep, np.ndarray, str], FallbackCall] = FallbackCall,
+        observe: Callable[[RuntimeCall], RuntimeCall] | None = None,
     ) -> None:
         """Args: the compiled model, the number of threads (`machine.thread_count` explains None), the place in errors,
-        and the constructor of fallback calls, which takes a fallback step, its model and the place in errors.
+        and what replaces the calls of the model's own fallbacks, conditionals and loops, to observe them.
 
         Raises:
             OptionError: the number of threads is invalid.
             ArtifactError: the manifest is inconsistent.
         """
         manifest = artifact.manifest
-        self._fallback = fallback
+        self._observe = observe
         self._where = where or f"model '{manifest.meta.graph_name}'"
         manifest.check(self._where)
         self._threads = thread_count(threads)
@@ -79,9 +92,9 @@ class Executable:
         self._output_names = [spec.name for spec in manifest.outputs]
         self._pool = WorkspacePool()
         self._library: Library | None = None
-        self._calls: tuple[NativeCall | FallbackCall, ...] = ()
         self._single_call: NativeCall | None = None
-        self._dead_values = _dead_after_steps(manifest)
+        self._block: BlockCalls | None = None
+        self._aliased = _may_alias(manifest)
         self._plans: dict[_Shapes, CallPlan] = {}
         # one tuple, so that another thread never sees a plan with other shapes
         self._last_plan: tuple[_Shapes, CallPlan | None] = ((),) * len(self._names), None
@@ -138,28 +151,37 @@ class Executable:
     def _link(self) -> None:
         manifest, weights = self._artifact.manifest, self._artifact.weights
         check_host(manifest.target.arch, manifest.target.required, self._where)
-        steps = manifest.steps
-        native = [step.prefix for step in steps if isinstance(step, NativeStep)]
+        native = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
         library = link(self._artifact.code, native, self._where) if native else Library({}, find_openmp(), ())
         if not library.omp.is_parallel:
             self._team_size = self._threads = 1
-        self._calls = tuple(
-            NativeCall(step, library, weights, self._team_size, reuse_outputs=len(steps) == 1)
-            if isinstance(step, NativeStep)
-            else self._fallback(step, weights[step.model], self._where)
-            for step in steps
-        )
-        only = self._calls[0] if len(self._calls) == 1 else None
+        maker = CallMaker(library, weights, self._team_size, self._make_runtime_call)
+        main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
+        block = BlockCalls(main, maker, None, reuse_outputs=len(manifest.steps) == 1)
+        if self._observe is not None:
+            block.calls = tuple(c if isinstance(c, NativeCall) else self._observe(c) for c in block.calls)
+        only = block.calls[0] if len(block.calls) == 1 else None
         if isinstance(only, NativeCall) and _covers_model(only.step, manifest):
             self._single_call = only
-        for call in self._calls:
-            if isinstance(call, NativeCall):
-                call.warm_up(self._pool)
+        for call in block.native_calls():
+            call.warm_up(self._pool)
         if native:
             has_fast_calls()
         if native and not _Process.forked:
             library.omp.start_threads(self._team_size)
+        self._block = block
         self._library = library
+
+    def _make_runtime_call(
+        self, step: FallbackStep | ControlFlowStep, maker: CallMaker, symbols: Mapping[str, SymbolSpec]
+    ) -> RuntimeCall:
+        match step:
+            case FallbackStep():
+                return FallbackCall(step, maker.weights[step.model], self._where)
+            case IfStep():
+                return IfCall(step, maker, symbols)
+            case LoopStep():
+                return LoopCall(step, maker, symbols)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         """Runs the model on arrays by position, by name, or both.
@@ -263,47 +285,19 @@ class Executable:
         return self._single_call.run(inputs, plan, self._pool, self._worker_count())
 
     def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
-        aliased, team = set(values), self._worker_count()
-        for call, unused in zip(self._calls, self._dead_values, strict=True):
-            inputs = [values[spec.name] for spec in call.step.inputs]
-            names = [spec.name for spec in call.step.outputs]
-            if isinstance(call, NativeCall):
-                sizes = self._bind_intermediates(call.step.inputs, values, sizes)
-                values.update(zip(names, call.run(inputs, call.plan(sizes), self._pool, team), strict=True))
-            else:
-                aliased.update(names)
-                values.update(zip(names, call.run(inputs), strict=True))
-                sizes = self._bind_fallback_results(call, values, sizes)
-            del inputs  # large values are freed after their last use
-            for name in unused:
-                values.pop(name, None)
-        # the caller may write to outputs, so those that may alias inputs or the evaluator's constants are copied
-        outputs = [(name, values[name]) for name in self._output_names]
-        return [_copy(value) if name in aliased else value for name, value in outputs]
-
-    def _bind_intermediates(
-        self, specs: Sequence[TensorSpec], values: Mapping[str, Any], sizes: dict[str, int]
-    ) -> dict[str, int]:
-        """Sizes of the symbols, with those that intermediate values determine."""
-        problems: list[Defect] = []
-        signature = InputSignature(specs, self.manifest.symbols, "tensor")
-        sizes = signature.bind(_shapes(specs, values), sizes, problems)
-        raise_problems(problems)
-        return sizes
-
-    def _bind_fallback_results(
-        self, call: FallbackCall, values: Mapping[str, Any], sizes: dict[str, int]
-    ) -> dict[str, int]:
-        """Sizes of the symbols, with those that a fallback's results determine; these must have the declared shapes."""
-        for spec in call.step.outputs:
-            problems: list[Defect] = []
-            signature = InputSignature((spec,), self.manifest.symbols, "tensor")
-            bound = signature.bind(_shapes((spec,), values), sizes, problems)
-            if problems:
-                symbols = {symbol.name: symbol for symbol in self.manifest.symbols}
-                raise call.shape_error(spec, values[spec.name].shape, sizes, symbols)
-            sizes = bound
-        return sizes
+        block = self._block
+        if block is None:
+            raise InternalError("a model is called before it is linked")
+        feeds = list(values.values())
+        block.run_steps(values, sizes, Resources(self._pool, self._worker_count()))
+        # the caller may write to outputs, so those that alias inputs, constants or each other are copied
+        taken = {id(value) for value in (*feeds, *block.constants.values())}
+        outputs: list[Any] = []
+        for name in self._output_names:
+            value = values[name]
+            outputs.append(_copy(value) if id(value) in taken or name in self._aliased else value)
+            taken.add(id(value))
+        return outputs
 
     def _merge_feeds(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(arrays) > len(self._names):
@@ -338,15 +332,19 @@ def _make_picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence
     return lambda feeds: [feeds[name] for name in names]
 
 
-def _dead_after_steps(manifest: Manifest) -> tuple[tuple[str, ...], ...]:
-    """Per step, the values that nothing reads after it."""
-    needed = {spec.name for spec in manifest.outputs}
-    unused: list[tuple[str, ...]] = []
-    for step in reversed(manifest.steps):
-        touched = dict.fromkeys(spec.name for spec in (*step.inputs, *step.outputs))
-        unused.append(tuple(name for name in touched if name not in needed))
-        needed.update(touched)
-    return tuple(reversed(unused))
+def _may_alias(manifest: Manifest) -> frozenset[str]:
+    """Values that may share memory with inputs or constants without being these: results of the evaluator, and of
+    control flow around it or around constants."""
+    names: set[str] = set()
+    for step in manifest.steps:
+        if isinstance(step, FallbackStep):
+            names |= {spec.name for spec in step.outputs}
+        elif not isinstance(step, NativeStep):
+            inner = [s for block in step.blocks for s in all_steps(block.steps)]
+            blocks = [*step.blocks, *(b for s in inner if isinstance(s, ControlFlowStep) for b in s.blocks)]
+            if any(isinstance(s, FallbackStep) for s in inner) or any(b.constants for b in blocks):
+                names |= {spec.name for spec in step.outputs}
+    return frozenset(names)
 
 
 def _covers_model(step: NativeStep, manifest: Manifest) -> bool:

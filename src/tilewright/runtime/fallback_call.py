@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from tilewright.errors import ArtifactError, EvaluatorError, FeedError, ShapeError, TilewrightError, UnsupportedError
+from tilewright.runtime.block_calls import BlockCalls, Resources, Sizes
 from tilewright.runtime.manifest import FallbackStep, SymbolSpec, TensorSpec, format_dims
 from tilewright.runtime.weights import numpy_dtype
 
@@ -28,6 +29,7 @@ class FallbackCall:
         from tilewright.runtime.reference_evaluator import reference_evaluator
 
         self.step = step
+        self.blocks: tuple[BlockCalls, ...] = ()
         self._nodes = ", ".join(step.nodes) or f"step '{step.model}'"
         self._where = f"reference evaluator, {', '.join(step.nodes) or step.model}"
         try:
@@ -40,8 +42,8 @@ class FallbackCall:
             reason = _first_line(error)
             raise UnsupportedError(f"can't run the model's operator ({reason})", where=self._where) from error
 
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        """Computes the outputs from the inputs, both in the step's order.
+    def run(self, inputs: Sequence[Any], sizes: Sizes, resources: Resources) -> list[Any]:
+        """Computes the outputs from the inputs, both in the step's order; needs neither sizes nor resources.
 
         Raises:
             EvaluatorError: the evaluator fails on these values.

@@ -1,15 +1,15 @@
 """Manifest: an artifact's description of its inputs, outputs, symbolic dimensions, and steps of one inference.
 
-Plain frozen data, written as JSON. A compiled model is a list of steps over named values: a native step is a group of
-functions in the object code, a fallback step is a small ONNX model for the reference evaluator. Usually there is
-exactly one native step.
+Plain frozen data, written as JSON. A compiled model is a tree of steps over named values: a native step is a group of
+functions in the object code, a fallback step is a small ONNX model for the reference evaluator, and a conditional or a
+loop has blocks of steps. Usually there is exactly one native step.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from tilewright.errors import ArtifactError
-from tilewright.machine import Target
+from tilewright.runtime.manifest_meta import BuildSpec, ModelMeta, TargetSpec
 
 Dim = int | str | None
 
@@ -104,73 +104,105 @@ class FallbackStep:
     nodes: tuple[str, ...] = ()
 
 
-ManifestStep = NativeStep | FallbackStep
+@dataclass(frozen=True, slots=True)
+class ConstantSpec:
+    """A value that is a weight, for steps that the runtime executes itself."""
+
+    value: TensorSpec
+    weight: str
 
 
 @dataclass(frozen=True, slots=True)
-class TargetSpec:
-    """The target of the object code, and the CPU features that it needs."""
-
-    triple: str
-    cpu: str
-    features: tuple[str, ...]
-    required: tuple[str, ...]
-
-    @staticmethod
-    def of(target: Target) -> "TargetSpec":
-        """The spec of a target."""
-        return TargetSpec(target.triple, target.cpu, target.features, target.required)
-
-    @property
-    def arch(self) -> str:
-        """Architecture, the first part of the triple."""
-        return self.triple.split("-")[0]
-
-
-@dataclass(frozen=True, slots=True)
-class ModelMeta:
-    """The metadata of the user's model."""
-
-    graph_name: str = ""
-    producer_name: str = ""
-    producer_version: str = ""
-    domain: str = ""
-    model_version: int = 0
-    description: str = ""
-    custom: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class MachineSpec:
-    """The machine description that the optimizer used: its name, its origin ("stored", "shipped", "features",
-    "generic", "file", "argument"), and the SHA-256 of its content."""
-
-    name: str
-    origin: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
-class BuildSpec:
-    """How the code was made: equal models, options, versions and build specs give equal bytes anywhere.
+class StepBlock:
+    """Steps over values of their own: a branch of a conditional, or the body of a loop.
 
     Attributes:
-        version: of tilewright.
-        optimizer: its name.
-        seed: of the optimizer's random numbers; None where it uses none.
-        machine: description that the optimizer used; None where it uses none.
-        convolutions: permitted algorithms: "direct", or "safe" or "fast" minimal filtering.
-        fusion: how chains of contractions were fused: "mcfuser", "chimera" or "unfused".
-        variants: the largest number of programs of a kernel.
+        inputs: parameters, then captured values.
+        captures: names of the captured values outside.
+        constants: values that are weights.
+        symbols: symbolic dimensions besides those outside, bound by parameters and by steps.
+        steps: in order of execution.
+        outputs: results; they may be inputs or constants, and one value several times.
     """
 
-    version: str
-    optimizer: str
-    seed: int | None = None
-    machine: MachineSpec | None = None
-    convolutions: str = "direct"
-    fusion: str = "unfused"
-    variants: int = 1
+    inputs: tuple[TensorSpec, ...]
+    captures: tuple[str, ...]
+    constants: tuple[ConstantSpec, ...]
+    symbols: tuple[SymbolSpec, ...]
+    steps: tuple["ManifestStep", ...]
+    outputs: tuple[TensorSpec, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IfStep:
+    """One of two blocks.
+
+    Attributes:
+        condition: name of the bool that selects the block.
+        then_block: its outputs are those of the step.
+        else_block: as `then_block`.
+        inputs: all values read.
+        outputs: values written; new symbols in their dims are bound from the actual arrays.
+        nodes: the user's nodes that the step computes.
+    """
+
+    condition: str
+    then_block: StepBlock
+    else_block: StepBlock
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[StepBlock, ...]:
+        """The branches."""
+        return self.then_block, self.else_block
+
+
+@dataclass(frozen=True, slots=True)
+class LoopStep:
+    """Repetition of a block.
+
+    The block's parameters are the number of the iteration (int64), the condition (bool), and the carried values; its
+    outputs the condition, unless the loop is counted, the carried values, and values that are stacked.
+
+    Attributes:
+        trip_count: name of the number of iterations; None without a limit.
+        condition: name of the bool that says whether there is a first iteration; None where there is.
+        initial: names of the first carried values.
+        is_counted: whether the block computes no condition.
+        body: the block.
+        inputs: all values read.
+        outputs: values written; new symbols in their dims are bound from the actual arrays.
+        nodes: the user's nodes that the step computes.
+    """
+
+    trip_count: str | None
+    condition: str | None
+    initial: tuple[str, ...]
+    is_counted: bool
+    body: StepBlock
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def blocks(self) -> tuple[StepBlock, ...]:
+        """The body."""
+        return (self.body,)
+
+
+ControlFlowStep = IfStep | LoopStep
+ManifestStep = NativeStep | FallbackStep | ControlFlowStep
+
+
+def all_steps(steps: Iterable[ManifestStep]) -> Iterator[ManifestStep]:
+    """Steps, each followed by those of its blocks."""
+    for step in steps:
+        yield step
+        if isinstance(step, ControlFlowStep):
+            for block in step.blocks:
+                yield from all_steps(block.steps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +217,7 @@ class Manifest:
         target: what the code runs on.
         meta: the metadata of the user's model.
         build: how the code was made; None where unknown.
+        constants: values that are weights, for steps that the runtime executes itself.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -194,12 +227,19 @@ class Manifest:
     target: TargetSpec
     meta: ModelMeta = field(default_factory=ModelMeta)
     build: BuildSpec | None = None
+    constants: tuple[ConstantSpec, ...] = ()
 
     def weight_names(self) -> frozenset[str]:
         """Names of all weights that the steps need."""
-        names: set[str] = set()
-        for step in self.steps:
-            names.update(step.weights if isinstance(step, NativeStep) else [step.model])
+        names = {c.weight for c in self.constants}
+        for step in all_steps(self.steps):
+            match step:
+                case NativeStep():
+                    names.update(step.weights)
+                case FallbackStep():
+                    names.add(step.model)
+                case _:
+                    names.update(c.weight for block in step.blocks for c in block.constants)
         return frozenset(names)
 
     def problems(self) -> list[str]:
@@ -218,38 +258,87 @@ def format_dims(dims: Iterable[Dim]) -> str:
 
 
 def _find_problems(manifest: Manifest) -> Iterable[str]:
-    symbols = [symbol.name for symbol in manifest.symbols]
-    yield from _find_duplicates("symbol", symbols)
-    yield from _find_duplicates("input", [spec.name for spec in manifest.inputs])
-    for symbol in manifest.symbols:
+    outside = _Scope({}, frozenset(), frozenset())
+    main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
+    yield from _find_block_problems(main, outside, "input")
+    prefixes = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
+    yield from _find_duplicates("entry prefix", prefixes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What steps may refer to: values by name, declared symbols, and symbols that have a size already."""
+
+    values: Mapping[str, TensorSpec]
+    declared: Set[str]
+    bound: Set[str]
+
+
+def _find_block_problems(block: StepBlock, outside: _Scope, noun: str) -> Iterable[str]:
+    """Problems of a block; its own values are not those outside."""
+    symbols = [symbol.name for symbol in block.symbols]
+    yield from _find_duplicates("symbol", [*sorted(outside.declared), *symbols])
+    yield from _find_duplicates(noun, [spec.name for spec in block.inputs])
+    for symbol in block.symbols:
         if symbol.hi is not None and symbol.hi < symbol.lo:
             yield f"symbol '{symbol.name}' has the empty range {symbol.lo}..{symbol.hi}"
-    declared = frozenset(symbols)
-    yield from _find_spec_problems(manifest.inputs, declared, DTYPES | FALLBACK_DTYPES, "input")
-    values = {spec.name: spec for spec in manifest.inputs}
-    bound = _dim_names(manifest.inputs)
-    prefixes: list[str] = []
-    for step in manifest.steps:
-        native = isinstance(step, NativeStep)
-        dtypes = DTYPES if native else DTYPES | FALLBACK_DTYPES
-        yield from _find_spec_problems(step.inputs, declared, dtypes, "step input")
-        # sizes of native outputs are computed by the code, so their dims may be printed expressions
-        yield from _find_spec_problems(step.outputs, None if native else declared, dtypes, "step output")
-        for spec in step.inputs:
-            yield from _find_use_problems(spec, values, f"step input '{spec.name}'")
+    declared = outside.declared | set(symbols)
+    constants = [c.value for c in block.constants]
+    yield from _find_spec_problems((*block.inputs, *constants), declared, DTYPES | FALLBACK_DTYPES, noun)
+    if len(block.captures) > len(block.inputs):
+        yield f"a block of {len(block.inputs)} inputs captures {len(block.captures)} values"
+    captured = block.inputs[max(0, len(block.inputs) - len(block.captures)) :]
+    for name, spec in zip(block.captures, captured, strict=False):
+        yield from _find_use_problems(TensorSpec(name, spec.dtype, spec.dims), outside.values, f"captured '{name}'")
+    values = {spec.name: spec for spec in (*block.inputs, *constants)}
+    bound = outside.bound | _dim_names(block.inputs)
+    for step in block.steps:
+        yield from _find_step_problems(step, _Scope(values, declared, bound))
         bound |= _dim_names(step.inputs)
-        if native:
-            prefixes.append(step.prefix)
-            for name in step.symbols:
-                if name not in declared or name not in bound:
-                    yield f"symbol '{name}' is bound by no input"
-        else:
+        if not isinstance(step, NativeStep):
             bound |= _dim_names(step.outputs)
         values.update((spec.name, spec) for spec in step.outputs)
-    yield from _find_duplicates("entry prefix", prefixes)
-    yield from _find_spec_problems(manifest.outputs, None, DTYPES | FALLBACK_DTYPES, "output")
-    for spec in manifest.outputs:
+    yield from _find_spec_problems(block.outputs, None, DTYPES | FALLBACK_DTYPES, "output")
+    for spec in block.outputs:
         yield from _find_use_problems(spec, values, f"output '{spec.name}'")
+
+
+def _find_step_problems(step: ManifestStep, scope: _Scope) -> Iterable[str]:
+    native = isinstance(step, NativeStep)
+    dtypes = DTYPES if native else DTYPES | FALLBACK_DTYPES
+    yield from _find_spec_problems(step.inputs, scope.declared, dtypes, "step input")
+    # sizes of native outputs are computed by the code, so their dims may be printed expressions
+    yield from _find_spec_problems(step.outputs, None if native else scope.declared, dtypes, "step output")
+    for spec in step.inputs:
+        yield from _find_use_problems(spec, scope.values, f"step input '{spec.name}'")
+    if isinstance(step, NativeStep):
+        bound = scope.bound | _dim_names(step.inputs)
+        for name in step.symbols:
+            if name not in scope.declared or name not in bound:
+                yield f"symbol '{name}' is bound by no input"
+    elif isinstance(step, ControlFlowStep):
+        yield from _find_operand_problems(step)
+        for block in step.blocks:
+            yield from _find_block_problems(block, scope, "block input")
+
+
+def _find_operand_problems(step: ControlFlowStep) -> Iterable[str]:
+    """The operands of control flow are among its inputs, and its blocks fit its outputs."""
+    operands = [step.condition] if isinstance(step, IfStep) else [step.trip_count, step.condition, *step.initial]
+    operands += [name for block in step.blocks for name in block.captures]
+    given = {spec.name for spec in step.inputs}
+    for name in operands:
+        if name is not None and name not in given:
+            yield f"operand '{name}' is no input of its step"
+    if isinstance(step, IfStep):
+        expected, parameters = len(step.outputs), 0
+    else:
+        expected, parameters = len(step.outputs) + (not step.is_counted), 2 + len(step.initial)
+        if len(step.initial) > len(step.outputs):
+            yield f"a loop carries {len(step.initial)} values, but has {len(step.outputs)} outputs"
+    for block in step.blocks:
+        if len(block.outputs) != expected or len(block.inputs) - len(block.captures) != parameters:
+            yield f"a block with {len(block.inputs)} inputs and {len(block.outputs)} outputs does not fit its step"
 
 
 def _find_use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what: str) -> Iterable[str]:
@@ -261,8 +350,8 @@ def _find_use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what:
         yield f"{what} is read as {spec}, but computed as {computed}"
 
 
-def _dim_names(specs: Iterable[TensorSpec]) -> set[str]:
-    return {dim for spec in specs for dim in spec.dims if isinstance(dim, str)}
+def _dim_names(specs: Iterable[TensorSpec]) -> frozenset[str]:
+    return frozenset(dim for spec in specs for dim in spec.dims if isinstance(dim, str))
 
 
 def _find_duplicates(kind: str, names: list[str]) -> Iterable[str]:
@@ -274,7 +363,7 @@ def _find_duplicates(kind: str, names: list[str]) -> Iterable[str]:
 
 
 def _find_spec_problems(
-    specs: tuple[TensorSpec, ...], symbols: frozenset[str] | None, dtypes: frozenset[str], kind: str
+    specs: tuple[TensorSpec, ...], symbols: Set[str] | None, dtypes: frozenset[str], kind: str
 ) -> Iterable[str]:
     for spec in specs:
         if spec.dtype not in dtypes:

@@ -6,33 +6,49 @@ field, then the manifest as a whole.
 
 import dataclasses
 import json
+from collections.abc import Mapping
 
 from tilewright.errors import ArtifactError
 from tilewright.runtime import schema
 from tilewright.runtime.manifest import (
-    BuildSpec,
+    ConstantSpec,
     ConstraintSpec,
     Dim,
     FallbackStep,
-    MachineSpec,
+    IfStep,
+    LoopStep,
     Manifest,
     ManifestStep,
-    ModelMeta,
     NativeStep,
+    StepBlock,
     SymbolSpec,
-    TargetSpec,
     TensorSpec,
 )
+from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec, ModelMeta, TargetSpec
 from tilewright.runtime.schema import Json, array, as_object, as_text, integer, text
 
 
 def manifest_to_json(manifest: Manifest) -> Json:
     """The manifest as JSON values; a step has the extra field "kind"."""
     obj: Json = dataclasses.asdict(manifest)
-    obj["steps"] = [
-        {"kind": "native" if isinstance(step, NativeStep) else "fallback", **dataclasses.asdict(step)}
-        for step in manifest.steps
-    ]
+    obj["steps"] = [_step_to_json(step) for step in manifest.steps]
+    return obj
+
+
+_STEP_KINDS: Mapping[type, str] = {NativeStep: "native", FallbackStep: "fallback", IfStep: "if", LoopStep: "loop"}
+_BLOCKS = ("then_block", "else_block", "body")
+"""Fields of steps that are blocks."""
+
+_MAX_DEPTH = 16
+"""Blocks inside each other that are read; a compiler writes fewer."""
+
+
+def _step_to_json(step: ManifestStep) -> Json:
+    obj: Json = {"kind": _STEP_KINDS[type(step)], **dataclasses.asdict(step)}
+    for name in _BLOCKS:
+        block = getattr(step, name, None)
+        if isinstance(block, StepBlock):
+            obj[name] = dataclasses.asdict(block) | {"steps": [_step_to_json(s) for s in block.steps]}
     return obj
 
 
@@ -59,6 +75,8 @@ def manifest_from_json(obj: Json, where: str) -> Manifest:
         target=_parse_target(schema.field(obj, "target", where), where),
         meta=_parse_meta(schema.field(obj, "meta", where), where),
         build=_parse_build(obj.get("build"), where),
+        # artifacts of the first format have no such field
+        constants=array(obj, "constants", where, _parse_constant) if "constants" in obj else (),
     )
     manifest.check(where)
     return manifest
@@ -90,23 +108,66 @@ def _parse_constraint(value: object, where: str, what: str) -> ConstraintSpec:
     return ConstraintSpec(text(obj, "text", where), text(obj, "where", where))
 
 
-def _parse_step(value: object, where: str, what: str) -> ManifestStep:
+def _parse_constant(value: object, where: str, what: str) -> ConstantSpec:
+    obj = as_object(value, where, what)
+    return ConstantSpec(_parse_spec(schema.field(obj, "value", where), where, what), text(obj, "weight", where))
+
+
+def _parse_step(value: object, where: str, what: str, depth: int = 0) -> ManifestStep:
     obj = as_object(value, where, what)
     kind = text(obj, "kind", where)
     inputs, outputs = array(obj, "inputs", where, _parse_spec), array(obj, "outputs", where, _parse_spec)
     nodes = array(obj, "nodes", where, as_text)
-    if kind == "fallback":
-        return FallbackStep(text(obj, "model", where), inputs, outputs, nodes)
-    if kind != "native":
-        raise ArtifactError(f"{what}: unknown kind of step '{kind}'", where=where, hint=schema.DAMAGED)
-    return NativeStep(
-        prefix=text(obj, "prefix", where),
-        inputs=inputs,
-        outputs=outputs,
-        weights=array(obj, "weights", where, as_text),
-        symbols=array(obj, "symbols", where, as_text),
-        constraints=array(obj, "constraints", where, _parse_constraint),
-        nodes=nodes,
+
+    def block(name: str) -> StepBlock:
+        return _parse_block(schema.field(obj, name, where), where, f"{what}.{name}", depth + 1)
+
+    match kind:
+        case "native":
+            return NativeStep(
+                prefix=text(obj, "prefix", where),
+                inputs=inputs,
+                outputs=outputs,
+                weights=array(obj, "weights", where, as_text),
+                symbols=array(obj, "symbols", where, as_text),
+                constraints=array(obj, "constraints", where, _parse_constraint),
+                nodes=nodes,
+            )
+        case "fallback":
+            return FallbackStep(text(obj, "model", where), inputs, outputs, nodes)
+        case "if":
+            condition = text(obj, "condition", where)
+            return IfStep(condition, block("then_block"), block("else_block"), inputs, outputs, nodes)
+        case "loop":
+            return LoopStep(
+                trip_count=_optional_text(obj, "trip_count", where),
+                condition=_optional_text(obj, "condition", where),
+                initial=array(obj, "initial", where, as_text),
+                is_counted=schema.boolean(obj, "is_counted", where),
+                body=block("body"),
+                inputs=inputs,
+                outputs=outputs,
+                nodes=nodes,
+            )
+        case _:
+            raise ArtifactError(f"{what}: unknown kind of step '{kind}'", where=where, hint=schema.DAMAGED)
+
+
+def _optional_text(obj: Json, name: str, where: str) -> str | None:
+    return None if schema.field(obj, name, where) is None else text(obj, name, where)
+
+
+def _parse_block(value: object, where: str, what: str, depth: int) -> StepBlock:
+    if depth > _MAX_DEPTH:
+        raise ArtifactError(f"{what}: expected at most {_MAX_DEPTH} blocks inside each other", where=where)
+    obj = as_object(value, where, what)
+    return StepBlock(
+        inputs=array(obj, "inputs", where, _parse_spec),
+        captures=array(obj, "captures", where, as_text),
+        constants=array(obj, "constants", where, _parse_constant),
+        symbols=array(obj, "symbols", where, _parse_symbol),
+        steps=array(obj, "steps", where, lambda v, w, x: _parse_step(v, w, x, depth)),
+        outputs=array(obj, "outputs", where, _parse_spec),
     )
 
 

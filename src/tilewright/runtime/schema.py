@@ -56,6 +56,14 @@ def integer(obj: Json, name: str, where: str, lo: int = 0) -> int:
     return as_integer(field(obj, name, where), where, f"manifest field '{name}'", lo)
 
 
+def boolean(obj: Json, name: str, where: str) -> bool:
+    """A field that is true or false."""
+    value = field(obj, name, where)
+    if not isinstance(value, bool):
+        raise _type_error(where, f"manifest field '{name}'", "true or false", value)
+    return value
+
+
 def as_integer(value: object, where: str, what: str, lo: int = 0) -> int:
     """The value as an integer in lo..2^63-1."""
     if isinstance(value, bool) or not isinstance(value, int) or not lo <= value < 2**63:

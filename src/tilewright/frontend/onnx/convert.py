@@ -1,6 +1,6 @@
 """Conversion of NodeProtos to graph nodes, and of constants to arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 
 import numpy as np
 import onnx
@@ -111,6 +111,29 @@ def constant_value(node: onnx.NodeProto, folders: tuple[str, ...]) -> Array | No
             case _:
                 pass
     return None
+
+
+def extract_constant(
+    node: onnx.NodeProto,
+    constants: MutableMapping[str, Array],
+    defective: set[str],
+    folders: tuple[str, ...],
+    problems: list[Defect],
+) -> bool:
+    """Moves the value of a Constant node to `constants`, or the name of a defective one to `defective`; whether it did
+    so."""
+    if node.op_type != "Constant" or standard_domain(node.domain) or len(node.output) != 1:
+        return False
+    try:
+        value = constant_value(node, folders)
+    except TensorDefectError as error:
+        problems.append(error.problem)
+        defective.add(node.output[0])
+        return True
+    if value is None or node.output[0] in constants:
+        return False
+    constants[node.output[0]] = value
+    return True
 
 
 def initializer_values(

@@ -78,6 +78,10 @@ class OnnxDialect:
         """A serialized NodeProto with one attribute replaced by a list of integers."""
         return set_ints_attribute(source, name, values)
 
+    def node_source(self, op_type: str) -> bytes:
+        """A serialized NodeProto of a standard operator, whose inputs and outputs are those of its graph's node."""
+        return onnx.NodeProto(op_type=op_type).SerializeToString(deterministic=True)
+
 
 def reference_model(region: FallbackRegion) -> onnx.ModelProto:
     """The region as an ONNX model; its inputs and outputs are named like the buffers of feeds and results."""

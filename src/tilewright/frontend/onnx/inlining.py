@@ -1,18 +1,18 @@
-"""Inlining of functions and of conditionals on constants.
+"""Inlining of functions.
 
 Functions of the model, and functions by which ONNX defines operators, go through `onnx.inliner`. Initializers stay out
 of it, so that large models are not copied. An operator with a definition in `ops` is never replaced by ONNX's function
 for it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 import onnx.defs
 import onnx.inliner
 
 from tilewright.errors import Defect, ModelError
-from tilewright.frontend.onnx.node_protos import rename_values
+from tilewright.frontend.onnx.node_protos import all_nodes
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
 
@@ -68,7 +68,7 @@ def _inline_each(
 def _add_default_attributes(model: onnx.ModelProto, selected: Sequence[tuple[str, str]]) -> None:
     """Adds default attributes to nodes that will be inlined: the inliner omits attributes without a value."""
     opsets = opset_versions(model)
-    for node in model.graph.node:
+    for node in all_nodes(model.graph.node):
         domain = standard_domain(node.domain)
         if (domain, node.op_type) not in selected:
             continue
@@ -79,9 +79,9 @@ def _add_default_attributes(model: onnx.ModelProto, selected: Sequence[tuple[str
 
 
 def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list[tuple[str, str]]:
-    """Standard operators without a definition in `ops` that ONNX defines by a function."""
+    """Standard operators without a definition in `ops` that ONNX defines by a function, also those in sub-graphs."""
     expandable: dict[tuple[str, str], None] = {}
-    for node in nodes:
+    for node in all_nodes(nodes):
         domain = standard_domain(node.domain)
         version = opsets.get(domain)
         if version is None or (domain, node.op_type) in OPERATORS or not onnx.defs.has(node.op_type, version, domain):
@@ -111,43 +111,3 @@ def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
         if t.name not in input_names
     )
     return result
-
-
-def inline_constant_branches(
-    nodes: Sequence[onnx.NodeProto], constant_bool: Callable[[str], bool | None]
-) -> Iterator[onnx.NodeProto]:
-    """The nodes, with every If on a constant condition replaced by the nodes of its branch.
-
-    Args:
-        nodes: of the main graph.
-        constant_bool: the value of a constant by name, None where it is not a constant bool.
-    """
-    for index, node in enumerate(nodes):
-        condition = constant_bool(node.input[0]) if node.op_type == "If" and not node.domain and node.input else None
-        branch = None if condition is None else _branch(node, "then_branch" if condition else "else_branch")
-        if branch is None or len(branch.output) != len(node.output) or branch.sparse_initializer:
-            yield node
-            continue
-        yield from inline_constant_branches(
-            list(_splice_branch(node, branch, f"{node.name or 'If'}#{index}/")), constant_bool
-        )
-
-
-def _branch(node: onnx.NodeProto, name: str) -> onnx.GraphProto | None:
-    return next((a.g for a in node.attribute if a.name == name and a.type == onnx.AttributeProto.GRAPH), None)
-
-
-def _splice_branch(node: onnx.NodeProto, branch: onnx.GraphProto, prefix: str) -> Iterator[onnx.NodeProto]:
-    """The branch's nodes under names that are free in the enclosing graph."""
-    defined = {t.name for t in branch.initializer} | {o for n in branch.node for o in n.output if o}
-    names = {name: prefix + name for name in defined}
-    for tensor in branch.initializer:
-        constant = onnx.helper.make_node("Constant", [], [names[tensor.name]], name=names[tensor.name], value=tensor)
-        yield constant
-    for inner_node in branch.node:
-        proto = rename_values(inner_node, names)
-        proto.name = prefix + inner_node.name if inner_node.name else ""
-        yield proto
-    for value, output in zip(branch.output, node.output, strict=True):
-        if output:
-            yield onnx.helper.make_node("Identity", [names.get(value.name, value.name)], [output], name=prefix + output)

@@ -3,12 +3,12 @@
 Functions that call functions twice double at every level, and the inliner's C++ code cannot be interrupted.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import onnx
 
 from tilewright.errors import Defect
-from tilewright.frontend.onnx.node_protos import subgraphs
+from tilewright.frontend.onnx.node_protos import all_nodes
 from tilewright.graph.limits import MAX_RANK
 
 MAX_NODES = 1 << 20
@@ -47,7 +47,7 @@ def check_limits(model: onnx.ModelProto) -> Iterator[Defect]:
 
 def _inlined_node_count(model: onnx.ModelProto) -> int:
     """Nodes of the main graph after inlining; functions that call each other in a cycle count once."""
-    bodies = {(f.domain, f.name, f.overload): list(_all_nodes(f.node)) for f in model.functions}
+    bodies = {(f.domain, f.name, f.overload): list(all_nodes(f.node)) for f in model.functions}
     sizes: dict[_FunctionKey, int] = {}
     for key in bodies:
         stack = [key]
@@ -60,16 +60,8 @@ def _inlined_node_count(model: onnx.ModelProto) -> int:
                 continue
             sizes[current] = len(bodies[current]) + sum(sizes.get(c, 1) for c in calls)
             stack.pop()
-    return sum(1 + sizes.get(_function_key(n), 0) for n in _all_nodes(model.graph.node))
+    return sum(1 + sizes.get(_function_key(n), 0) for n in all_nodes(model.graph.node))
 
 
 def _function_key(node: onnx.NodeProto) -> _FunctionKey:
     return node.domain, node.op_type, node.overload
-
-
-def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
-    """Nodes including those of their sub-graphs."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from _all_nodes(graph.node)

@@ -4,27 +4,27 @@ All problems are reported together.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import onnx
 
 from tilewright.errors import Defect, ModelError
 from tilewright.expr.dtype import dtype_of, opaque
-from tilewright.frontend.onnx.convert import constant_value, convert_node, initializer_values, tensor_type
+from tilewright.frontend.onnx.convert import extract_constant, initializer_values, tensor_type
 from tilewright.frontend.onnx.dialect import OnnxDialect
 from tilewright.frontend.onnx.dimensions import InputSpec, ShapeOption, SymbolicInputs, make_inputs
 from tilewright.frontend.onnx.element_types import ELEMENT_TYPE_NUMBERS, ELEMENT_TYPES
 from tilewright.frontend.onnx.embedded_tensors import embed_external_data
-from tilewright.frontend.onnx.inlining import inline_constant_branches, inline_functions
+from tilewright.frontend.onnx.inlining import inline_functions
 from tilewright.frontend.onnx.limits import check_limits
 from tilewright.frontend.onnx.node_protos import initializer_names
-from tilewright.frontend.onnx.opsets import check_opsets, opset_versions, standard_domain
+from tilewright.frontend.onnx.opsets import check_opsets, opset_versions
 from tilewright.frontend.onnx.source import Source, read_model
 from tilewright.frontend.onnx.structure import check_structure, node_names
-from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
+from tilewright.frontend.onnx.subgraphs import ConversionContext, convert_nodes
+from tilewright.frontend.onnx.tensors import type_name
 from tilewright.frontend.onnx.types import check_types, type_text
-from tilewright.frontend.onnx.upgrade_nodes import upgrade_node
 from tilewright.graph.ir import Array, Graph, Node, TensorType
 from tilewright.ops.library import OPERATORS
 
@@ -45,9 +45,8 @@ def load(
     graph = source.model.graph
     constants, exotic = _constants(source, problems)
     defective: set[str] = set()
-    named = [n for n in (*exotic, *nodes) if not _extract_constant(n, constants, defective, source, problems)]
-    named = list(inline_constant_branches(named, lambda name: _as_bool(constants.get(name))))
-    named = [n for n in named if not _extract_constant(n, constants, defective, source, problems)]
+    folders = source.folders
+    named = [n for n in (*exotic, *nodes) if not extract_constant(n, constants, defective, folders, problems)]
     # Defective initializers and constants count as defined, so that their users are not reported as well; those of
     # exotic types are nodes.
     exotic_names = {o for n in exotic for o in n.output}
@@ -61,13 +60,23 @@ def load(
     types |= {t.name: f"tensor({type_name(t.data_type)})" for t in graph.initializer}
     types |= {v.name: text for v in graph.input if v.name not in types and (text := type_text(v.type))}
     declared = {v.name: text for v in (*graph.value_info, *graph.output) if (text := type_text(v.type))}
-    check_types([(names[i], named[i]) for i in order], types, declared, opsets, problems)
-    converted = list(_convert_nodes(order, named, names, opsets, constants, problems))
+    ordered = [(names[i], named[i]) for i in order]
+    check_types(ordered, types, declared, opsets, problems)
+    converted = convert_nodes(ordered, ConversionContext(opsets, folders, types), constants, problems)
     if problems:
         raise ModelError(list(dict.fromkeys(problems)), where=source.where)
-    native = {v for n in converted if (n.domain, n.op_type) in OPERATORS for v in n.inputs}
+    native = set(_native_reads(converted))
     specs = [replace(s, may_be_empty=s.name not in native) for s in specs]
     return _build_graph(source.model, make_inputs(specs, shapes), constants, converted, opsets)
+
+
+def _native_reads(nodes: Iterable[Node]) -> Iterator[str]:
+    """Names of the values that native code reads, in sub-graphs, too."""
+    for node in nodes:
+        if (node.domain, node.op_type) in OPERATORS:
+            yield from node.inputs
+        for subgraph in node.subgraphs.values():
+            yield from (node.captured.get(v, v) for v in _native_reads(subgraph.nodes))
 
 
 def _constants(source: Source, problems: list[Defect]) -> tuple[dict[str, Array], list[onnx.NodeProto]]:
@@ -82,29 +91,6 @@ def _constants(source: Source, problems: list[Defect]) -> tuple[dict[str, Array]
         else:
             constants[name] = value
     return constants, exotic
-
-
-def _extract_constant(
-    node: onnx.NodeProto, constants: dict[str, Array], defective: set[str], source: Source, problems: list[Defect]
-) -> bool:
-    """Moves the value of a Constant node to `constants`, or the name of a defective one to `defective`; whether it did
-    so."""
-    if node.op_type != "Constant" or node.domain not in ("", "ai.onnx") or len(node.output) != 1:
-        return False
-    try:
-        value = constant_value(node, source.folders)
-    except TensorDefectError as error:
-        problems.append(error.problem)
-        defective.add(node.output[0])
-        return True
-    if value is None or node.output[0] in constants:
-        return False
-    constants[node.output[0]] = value
-    return True
-
-
-def _as_bool(value: Array | None) -> bool | None:
-    return bool(value.reshape(-1)[0]) if value is not None and value.size == 1 and value.dtype == bool else None
 
 
 def _input_specs(
@@ -139,30 +125,11 @@ def _dim(dim: onnx.TensorShapeProto.Dimension) -> int | str | None:
     return dim.dim_param or None
 
 
-def _convert_nodes(
-    order: list[int],
-    nodes: list[onnx.NodeProto],
-    names: list[str],
-    opsets: dict[str, int],
-    constants: dict[str, Array],
-    problems: list[Defect],
-) -> Iterator[Node]:
-    value_names = {v for n in nodes for v in (*n.input, *n.output)}
-    for index in order:
-        node = nodes[index]
-        if not standard_domain(node.domain):
-            node = upgrade_node(node, opsets[""], constants, value_names)
-        try:
-            yield convert_node(node, names[index], opsets)
-        except TensorDefectError as error:
-            problems.append(error.problem)
-
-
 def _build_graph(
     model: onnx.ModelProto,
     inputs: SymbolicInputs,
     constants: dict[str, Array],
-    nodes: list[Node],
+    nodes: tuple[Node, ...],
     opsets: dict[str, int],
 ) -> Graph:
     declared: dict[str, TensorType] = {}
@@ -176,7 +143,7 @@ def _build_graph(
         inputs=inputs.values,
         outputs=tuple(v.name for v in model.graph.output),
         constants=constants,
-        nodes=tuple(nodes),
+        nodes=nodes,
         symbols=inputs.symbols,
         declared_types=declared,
         metadata=_metadata(model),

@@ -1,6 +1,6 @@
 """NodeProtos: their sub-graphs, the values that those capture, and renaming of values."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
@@ -11,6 +11,14 @@ def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     for a in node.attribute:
         graphs.extend(a.graphs)
     return graphs
+
+
+def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
+    """Nodes including those of their sub-graphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from all_nodes(graph.node)
 
 
 def initializer_names(graph: onnx.GraphProto) -> set[str]:

@@ -11,7 +11,7 @@ from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Buffer, Const
 from tilewright.expr.pattern import reads_elementwise
 from tilewright.expr.traversal import free_vars
-from tilewright.graph.program import Fallback, Program, Step, step_outputs
+from tilewright.graph.program import Program, RuntimeStep, Step, step_outputs
 from tilewright.layout.primitive import Array
 
 
@@ -56,7 +56,7 @@ class Dataflow:
             writers |= {b.name: step for b in step_outputs(step)}
             if isinstance(step, View):
                 pinned.setdefault(step.source.name, Reason.VIEW)
-            elif isinstance(step, Fallback):
+            elif isinstance(step, RuntimeStep):
                 for b in (*step.inputs, *step.outputs):
                     pinned.setdefault(b.name, Reason.FALLBACK)
         return Dataflow(program, writers, {name: tuple(steps) for name, steps in readers.items()}, pinned)
@@ -85,7 +85,7 @@ class Dataflow:
         if b.name in constants:
             return constants[b.name].reshape([int(n.value) for n in b.shape if isinstance(n, Const)])
         step = self.writers.get(b.name)
-        if step is None or isinstance(step, Fallback) or not _has_literal_bytes(step):
+        if step is None or isinstance(step, RuntimeStep) or not _has_literal_bytes(step):
             return None
         arrays = {x.name: self.constant_data(x) for x in step.inputs}
         operands = {name: array for name, array in arrays.items() if array is not None}

@@ -9,7 +9,7 @@ from tilewright.expr.traversal import replace_loads
 from tilewright.graph.layouts.assign import ConversionRequest, is_same_layout
 from tilewright.graph.layouts.dataflow import Dataflow, Reason
 from tilewright.graph.layouts.plan import LayoutRequest, step_title
-from tilewright.graph.program import Fallback, Program, Step, eliminate_dead_steps
+from tilewright.graph.program import Program, RuntimeStep, Step, eliminate_dead_steps
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import Array
 from tilewright.layout.rewrite_stage import rewrite_stage, stored_buffer
@@ -133,7 +133,7 @@ def insert_conversions(
 
 def materialize_layouts(program: Program, layouts: Mapping[str, Layout]) -> Program:
     """The program over stored tensors: every step rewritten, constants transformed, dead steps dropped."""
-    steps = [s if isinstance(s, Fallback) else rewrite_stage(s, layouts) for s in program.steps]
+    steps = [s if isinstance(s, RuntimeStep) else rewrite_stage(s, layouts) for s in program.steps]
     live = eliminate_dead_steps(steps, {b.name for _, b in program.outputs})
     used = {b.name for s in live for b in s.inputs} | {b.name for _, b in program.outputs}
     constants = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from tilewright.graph.inline_branches import inline_constant_branches
 from tilewright.graph.ir import Graph
 from tilewright.graph.passes.batch_normalization import fold_batch_normalization
 from tilewright.graph.passes.bias import fold_bias
@@ -17,8 +18,10 @@ Pass = Callable[[Graph], Graph]
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("eliminate dead code", eliminate_dead_code),
     ("drop unused outputs", drop_unused_outputs),
+    ("inline branches of constant conditions", inline_constant_branches),
     ("drop identities", drop_identities),
     ("fold constants", fold_constants),
+    ("inline branches of folded conditions", inline_constant_branches),
     ("merge reshapes and transposes", merge_reshapes_and_transposes),
     ("eliminate common subexpressions", eliminate_common_subexpressions),
     ("fold bias", fold_bias),

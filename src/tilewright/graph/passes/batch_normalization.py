@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.passes.bias import output_channels
-from tilewright.graph.passes.def_use import is_standard, producers, use_counts, value_names
+from tilewright.graph.passes.def_use import is_standard, producers, use_counts
 from tilewright.names import unique_name
 
 
@@ -18,7 +18,7 @@ def fold_batch_normalization(graph: Graph) -> Graph:
     """Folds inference BatchNormalization with constant parameters into a Conv, ConvTranspose or Gemm before it."""
     producer_of, counts = producers(graph), use_counts(graph)
     constants = dict(graph.constants)
-    taken = value_names(graph)
+    taken = graph.value_names
     replaced: dict[str, Node] = {}
     folded_nodes: set[str] = set()
     for node in graph.nodes:

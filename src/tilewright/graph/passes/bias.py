@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph.ir import Array, Graph, Node
-from tilewright.graph.passes.def_use import is_standard, producers, use_counts, value_names
+from tilewright.graph.passes.def_use import is_standard, producers, use_counts
 from tilewright.names import unique_name
 
 
@@ -13,7 +13,7 @@ def fold_bias(graph: Graph) -> Graph:
     """`Add(Conv(x, w[, b]), c)` becomes `Conv(x, w, b + c)` for a constant c of shape [1, C, 1, ...]."""
     producer_of, counts = producers(graph), use_counts(graph)
     constants = dict(graph.constants)
-    taken = value_names(graph)
+    taken = graph.value_names
     replaced: dict[str, Node] = {}
     folded_nodes: set[str] = set()
     for node in graph.nodes:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from tilewright.expr.dtype import DTYPES, float32
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.ir import Array, FallbackRegion, Graph, Node
-from tilewright.graph.lower_nodes import constant_results
+from tilewright.graph.lower_nodes import NodeLowering
 from tilewright.graph.passes.def_use import RANDOM_OPERATORS
 from tilewright.ops.library import OPERATORS
 
@@ -44,7 +44,7 @@ def _fold_node(graph: Graph, node: Node) -> dict[str, Array] | None:
     operands = {v: graph.constants[v] for v in node.inputs if v}
     if (node.domain, node.op_type) in OPERATORS:
         single = Graph(graph.name, (), outputs, operands, (node,), opsets=graph.opsets, dialect=graph.dialect)
-        results = constant_results(single)
+        results = _constant_results(single)
     elif sum(a.nbytes for a in operands.values()) <= _MAX_REFERENCE_BYTES:
         results = _evaluate_by_reference(graph, node, operands, outputs)
     else:
@@ -60,3 +60,9 @@ def _evaluate_by_reference(
     results = graph.dialect.evaluate(FallbackRegion((node,), {}, constants, buffers, graph.opsets))
     fits = all(a.dtype.name in DTYPES and a.nbytes <= _MAX_REFERENCE_BYTES for a in results.values())
     return results if fits else {}
+
+
+def _constant_results(graph: Graph) -> dict[str, Array]:
+    """Values that are constant once the graph is lowered, by name; values of nodes that fail are missing."""
+    walk = NodeLowering(graph).run()
+    return {n: walk.constants[o.buffer.name] for n, o in walk.operands.items() if o.buffer.name in walk.constants}

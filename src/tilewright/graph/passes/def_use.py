@@ -27,11 +27,6 @@ def use_counts(graph: Graph) -> Counter[str]:
     return Counter([v for n in graph.nodes for v in n.inputs if v] + list(graph.outputs))
 
 
-def value_names(graph: Graph) -> set[str]:
-    """The names of all values: inputs, constants and results of nodes."""
-    return {v.name for v in graph.inputs} | graph.constants.keys() | {o for n in graph.nodes for o in n.outputs if o}
-
-
 def with_aliases(graph: Graph, nodes: tuple[Node, ...], alias: Mapping[str, str]) -> Graph:
     """The graph with the given nodes, whose inputs are replaced by their aliases."""
     if not alias:
