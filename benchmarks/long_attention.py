@@ -108,8 +108,8 @@ def main() -> int:
     print(f"{'length':>7} {'ms':>9} {'ps per pair':>12} {'data MiB':>9} {'peak - data MiB':>16}")
     rows = [measure(n, arguments.causal, arguments.threads, arguments.calls) for n in lengths]
     for x in rows:
-        excess = (x.peak - x.data) / (1 << 20)
-        print(f"{x.length:7} {x.seconds * 1e3:9.1f} {x.picoseconds:12.2f} {x.data / (1 << 20):9.1f} {excess:16.1f}")
+        beyond = (x.peak - x.data) / (1 << 20)
+        print(f"{x.length:7} {x.seconds * 1e3:9.1f} {x.picoseconds:12.2f} {x.data / (1 << 20):9.1f} {beyond:16.1f}")
     growth = max(rows, key=lambda x: x.length).picoseconds / min(rows, key=lambda x: x.length).picoseconds
     print(f"time per pair, longest over shortest: {growth:.2f} (limit {MAX_GROWTH})")
     return int(growth > MAX_GROWTH or any(x.peak - x.data > MAX_EXCESS for x in rows))
