@@ -114,6 +114,55 @@ def test_symbolic_sequences() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
+def test_long_sequences_store_no_scores() -> None:
+    source = heads_of_attention(8, 16384, 64)
+    compilation = compiled(source, "mcfuser")
+    assert [k.optimizer for k in compilation.kernels] == ["mcfuser"]
+    assert not any(k.scratch for k in compilation.kernels)
+    assert [str(x.memory.total) for x in compilation.segments] == ["0"]
+
+
+@pytest.mark.parametrize("attributes", [{"is_causal": 1}, {"is_causal": 1, "left_window_size": 40}])
+def test_masks_by_indices(attributes: dict[str, int]) -> None:
+    source = heads_of_attention(2, "S", 24, **attributes)
+    feeds = [feeds_of(source, S=n) for n in (1, 17, 100, 333)]
+    for x in feeds:
+        x["k"][0, 0, -1] = np.nan
+        x["v"][0, 1, -1, 3] = np.inf
+    for one, other in fused_and_not(source, feeds, {"S": "1..512"}):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 96])
+def test_heads_that_share_keys(length: int) -> None:
+    source = heads_of_attention(6, "S", 24, key_heads=2, queries=length)
+    compilation = compiled(source, "mcfuser", {"S": "1..512"})
+    assert length == 1 or len(compilation.kernels) == 1
+    one, other = (Executable(compiled(source, f, {"S": "1..512"}).artifact()) for f in ("mcfuser", "unfused"))
+    for size in (1, 50, 333):
+        feeds = feeds_of(source, S=size)
+        np.testing.assert_allclose(one(**feeds), other(**feeds), rtol=1e-5, atol=1e-5)
+
+
+def heads_of_attention(
+    heads: int,
+    length: int | str,
+    size: int,
+    key_heads: int | None = None,
+    queries: int | None = None,
+    **attributes: int,
+) -> onnx.ModelProto:
+    """ONNX's Attention of heads that come first."""
+    node = helper.make_node("Attention", ["q", "k", "v"], ["y"])
+    node.attribute.extend(helper.make_attribute(name, value) for name, value in attributes.items())
+    shape, stored = (1, heads, queries or length, size), (1, key_heads or heads, length, size)
+    q, k, v, y = (
+        helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, stored if n in "kv" else shape) for n in "qkvy"
+    )
+    graph = helper.make_graph([node], "attention", [q, k, v], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 25)], ir_version=10)
+
+
 def test_symbolic_batches() -> None:
     shapes = {"a": ["b", 500, 16], "c": ["b", 16, 600], "d": ["b", 600, 16]}
     nodes = [helper.make_node("MatMul", ["a", "c"], ["t"]), helper.make_node("MatMul", ["t", "d"], ["y"])]
@@ -190,7 +239,7 @@ def test_other_types_are_refused() -> None:
         body, inputs="double[2000, 16] x, double[16, 600] a, double[600, 16] b", outputs="double[2000, 16] y"
     )
     (chain,) = compiled(source, "mcfuser").chains
-    assert chain.evaluation.reason == "'t0' is float64, expected float32"
+    assert chain.evaluation.reason == "the result of n0 (MatMul) is float64, expected float32"
 
 
 @pytest.mark.parametrize("fusion", FUSIONS)

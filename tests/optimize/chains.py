@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import tilewright as tw
 from tilewright.expr.nodes import Expr
+from tilewright.expr.operations import conjunction
 from tilewright.expr.tensor import Reduction
 from tilewright.graph.fusion import Fusion, FusionPattern
 from tilewright.loops.ir import Func
@@ -13,6 +14,9 @@ from tilewright.optimize.task import Task
 from tilewright.tile.statements import statements_of
 
 Size = Expr | int
+
+PAST, WINDOW = 5, 20
+"""The key of the first row's own position, and how many keys before its own a row attends to."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Chain:
         rows: the row axis.
         sizes: of the first sum, then of the columns of every contraction.
         softmax: whether the results of the first contraction pass a softmax.
-        mask: what is added or selected before: none, keys, full or boolean.
+        mask: what is added or selected before: none, keys, full, boolean, causal or window.
         transposed: whether second operands are stored with columns outside.
         activation: whether results of other contractions pass a rectifier with a bias.
         epilogue: whether the last results are added to something.
@@ -100,8 +104,17 @@ class Chain:
             case "boolean":
                 mask = tw.placeholder((self.rows, size), "bool", name="mask")
                 return _elementwise(x, lambda i: tw.select(mask[i[-2:]], x[i], -1e9), "S")
+            case "causal":
+                return _elementwise(x, lambda i: tw.select(i[-1] <= i[-2] + PAST, x[i], float("-inf")), "S")
+            case "window":
+                return _elementwise(x, lambda i: tw.select(_in_window(i), x[i] * 0.25, float("-inf")), "S")
             case _:
                 return x
+
+
+def _in_window(i: tuple[Expr, ...]) -> Expr:
+    own = i[-2] + PAST
+    return conjunction(i[-1] <= own, i[-1] >= own - WINDOW)
 
 
 def _elementwise(x: tw.Tensor, value: Callable[[tuple[Expr, ...]], Expr], name: str) -> tw.Tensor:

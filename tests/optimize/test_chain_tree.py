@@ -60,7 +60,7 @@ def chains(draw: st.DrawFn) -> tuple[Chain, dict[str, int]]:
     if draw(st.integers(0, 3)) == 0:
         symbols["R"], row_size = rows, tw.symbol("R", 1, 256)
     batch = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
-    mask = draw(st.sampled_from(["none", "keys", "full", "boolean"]))
+    mask = draw(st.sampled_from(["none", "keys", "full", "boolean", "causal", "window"]))
     options = [draw(st.booleans()) for _ in range(5)]
     return Chain(batch, row_size, tuple(values), softmax, mask, *options), symbols
 

@@ -8,8 +8,8 @@ points inside of every loop around it (`tree_boxes.py`, `tree_nests.py`) and by 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
+from functools import cached_property, reduce
 from math import prod
 from operator import add
 
@@ -23,6 +23,7 @@ from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import ThreadPlan, thread_plan
 from tilewright.cost.part_work import PartWork, Surroundings, part_work
 from tilewright.cost.tree_boxes import StatementNest, TreeBoxes, is_tile_loop
+from tilewright.cost.tree_masks import executed_share
 from tilewright.cost.tree_nests import NestBatch, NestShape
 from tilewright.cost.tree_panels import PanelCopy, panel_copies
 from tilewright.cost.tree_rowwise import RowwiseNests
@@ -32,6 +33,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Machine
+from tilewright.tile.index_masks import IndexMask, index_masks
 from tilewright.tile.program import Sizes
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.tile.tree import TileTree
@@ -47,7 +49,8 @@ class StatementWork:
         footprints: of the loops around it, with what the others touch.
         work: on one core.
         plan: its times on one thread and on all cores.
-        exists: 1 for candidates that have it, else 0.
+        exists: the share of its executions that candidates have: 0 for those that have no such nest, less than 1
+            where tiles are skipped.
     """
 
     nest: NestBatch
@@ -86,6 +89,8 @@ class TreeModel:
         copies: operands that are copied to panels while the kernel runs.
         rowwise: the stages where it is the tree of a row-wise kernel.
         total_bytes: of all that the kernel reads and writes.
+        masks: those that exclude tiles.
+        symbols: sizes of the kernel's symbols.
     """
 
     tree: TileTree
@@ -95,6 +100,8 @@ class TreeModel:
     copies: tuple[PanelCopy, ...]
     rowwise: RowwiseNests | None
     total_bytes: float
+    masks: tuple[IndexMask, ...] = ()
+    symbols: Mapping[Var, int] = field(default_factory=dict[Var, int])
 
     @staticmethod
     def of(
@@ -127,7 +134,13 @@ class TreeModel:
             total = sum(external.values())
         copies = panel_copies(nests, paths)
         rowwise = RowwiseNests.of(shapes, machine) if not copies else None
-        return TreeModel(tree, machine, nests, shapes, copies, rowwise, total)
+        return TreeModel(tree, machine, nests, shapes, copies, rowwise, total, index_masks(func), sizes)
+
+    @cached_property
+    def extents(self) -> Mapping[str, int]:
+        """The points of every axis."""
+        statements = [n.statement for n in self.nests]
+        return {a: x.extent for s in statements for a, x in zip(s.axes, s.problem.axes, strict=True)}
 
     def times(self, sizes: Sizes) -> Numbers:
         """Nanoseconds of candidates [candidate, size], in the order of `tile.tree_sizes`.
@@ -170,7 +183,8 @@ class TreeModel:
             tasks, key = _tasks(batch, boxes)
             work = replace(work, features=replace(work.features, tasks=tasks))
             plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth)
-            exists = np.ones_like(tasks) if batch.exists is None else batch.exists.astype(np.float64)
+            exists = executed_share(batch.shape.nest, boxes, self.masks, self.extents, self.symbols)
+            exists = exists if batch.exists is None else exists * batch.exists
             grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))
         return boxes, [_region(x) for x in grouped.values()]
 

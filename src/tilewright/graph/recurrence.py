@@ -75,10 +75,16 @@ class NodeList:
 
     def add(self, op_type: str, *inputs: str, output: str = "", **attributes: float | tuple[int, ...]) -> str:
         """Adds a node; returns the name of its result."""
+        return self.add_with(op_type, inputs, attributes, output)
+
+    def add_with(
+        self, op_type: str, inputs: tuple[str, ...], attributes: Mapping[str, float | tuple[int, ...]], output: str = ""
+    ) -> str:
+        """Adds a node with attributes that are data; returns the name of its result."""
         result = output or self.name(op_type)
         name = f"{self.owner.name}/{self.prefix}{op_type}{len(self.nodes)}"
         source = self.sources.get(op_type, b"")
-        self.nodes.append(Node(name, op_type, "", _OPSET, inputs, (result,), attributes, source))
+        self.nodes.append(Node(name, op_type, "", _OPSET, inputs, (result,), dict(attributes), source))
         return result
 
     def slice(self, value: str, start: int, stop: int, axis: int) -> str:
@@ -239,7 +245,7 @@ def _activated(inner: NodeList, cell: _Cell, value: str, activation: Activation)
     if cell.clip is not None:
         limits = [inner.constant(np.array(x, cell.dtype)) for x in (-cell.clip, cell.clip)]
         value = inner.add("Clip", value, *limits)
-    return inner.add(activation.op_type, value, **activation.attributes)
+    return inner.add_with(activation.op_type, (value,), activation.attributes)
 
 
 def _gate_columns(inner: NodeList, cell: _Cell, value: str, k: int, count: int = 1) -> str:
@@ -264,7 +270,7 @@ def _lstm_step(inner: NodeList, cell: _Cell, gates: str, captured: Mapping[str, 
     candidate = _activated(inner, cell, c_sum, g)
     c = inner.add("Add", inner.add("Mul", forget, "c"), inner.add("Mul", i, candidate))
     o = _activated(inner, cell, with_peephole(o_sum, 1, c), f)
-    return inner.add("Mul", o, inner.add(h.op_type, c, **h.attributes)), c
+    return inner.add("Mul", o, inner.add_with(h.op_type, (c,), h.attributes)), c
 
 
 def _gru_step(inner: NodeList, cell: _Cell, gates: str, captured: Mapping[str, str]) -> tuple[str, ...]:

@@ -4,7 +4,8 @@ Two arms of a branch whose blocks store the same elements over the same loops, a
 iteration, are one program for the verifier: that without the branch, under the conditions of the general copy. What the
 other copy leaves out must be proved to hold where it runs; where only its values differ, they become a `select` on the
 condition of the branch. So a branch is verified by one proof that its arms agree, and all further proofs are those of
-the program without branches.
+the program without branches. A branch around an iteration of which a mask leaves nothing is one, too
+(`masked_iterations.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,32 +18,52 @@ from tilewright.expr.nodes import Const, Expr, Select, Var
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, loads
 from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store, map_children, seq
+from tilewright.verify.masked_iterations import masked_iterations
 
 
 def merge_copies(func: Func) -> Func:
     """The function with all copies merged that are recognised; branches of other statements are left."""
-    body = _merge_inside(func.body, NO_BOUNDS)
+    body = _merge_inside(func.body, NO_BOUNDS, func, ())
     return func if body is func.body else func.with_body(body)
 
 
-def _merge_inside(s: Stmt, bounds: Bounds) -> Stmt:
-    """A statement with all copies in it merged, given bounds of the enclosing loops."""
+def _merge_inside(s: Stmt, bounds: Bounds, func: Func, loops: tuple[For, ...]) -> Stmt:
+    """A statement with all copies in it merged.
+
+    Args:
+        s: the statement.
+        bounds: of the enclosing loops.
+        func: the function, with all copies.
+        loops: the enclosing loops.
+    """
     match s:
         case Block():
             return s
         case For():
-            body = _merge_inside(s.body, bounds.with_loop(s.var, s.extent))
+            body = _merge_inside(s.body, bounds.with_loop(s.var, s.extent), func, (*loops, s))
+            if isinstance(body, If) and _is_rest_of_masked(body, s, loops, func):
+                return replace(s, body=body.then)
             return s if body is s.body else replace(s, body=body)
         case If(condition):
-            then = _merge_inside(s.then, bounds.where(condition, True))
-            otherwise = _merge_inside(s.otherwise, bounds.where(condition, False))
+            then = _merge_inside(s.then, bounds.where(condition, True), func, loops)
+            otherwise = _merge_inside(s.otherwise, bounds.where(condition, False), func, loops)
             merged = _Copies(condition).merge(then, otherwise, bounds.where(condition, True), {})
             if merged is not None:
                 return merged
             return s if then is s.then and otherwise is s.otherwise else If(condition, then, otherwise)
         case Seq():
-            inner = map_children(s, lambda c: _merge_inside(c, bounds))
+            inner = map_children(s, lambda c: _merge_inside(c, bounds, func, loops))
             return _with_last_iterations(inner, bounds) if isinstance(inner, Seq) else inner
+
+
+def _is_rest_of_masked(branch: If, loop: For, enclosing: tuple[For, ...], func: Func) -> bool:
+    """Whether the second arm of a branch around the iterations of a loop is what the first one comes to where it does
+    not run, because all of its scores are masked."""
+    found = masked_iterations(func, replace(loop, body=branch.then), enclosing)
+    if found is None or _normal_form(found.is_live, {}) is not _normal_form(branch.condition, {}):
+        return False
+    bounds = Bounds.from_loops((x.var, x.extent) for x in (*enclosing, loop))
+    return _Copies(None).merge(found.rest, branch.otherwise, bounds, {}) is not None
 
 
 def _with_last_iterations(s: Seq, bounds: Bounds) -> Stmt:

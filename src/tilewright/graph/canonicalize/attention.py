@@ -7,6 +7,7 @@
 
 - Operands are stored with the batch and the heads first. Others are copied so; copies, views and packed projections of
   the model are read through. (Copies were measured against reading heads in place: as fast or faster.)
+- Heads that share keys in groups have two axes, of groups and of heads in a group, so that all indices are linear.
 - Literal factors of queries, keys, scores and masks become one factor of the scores (`literal_factors.py`).
 - Weights are normalized after the second contraction, as in FlashAttention: one product per result instead of one per
   weight.
@@ -19,12 +20,13 @@ only without keys, or for a row that is masked whole, or NaN, where the model as
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation, Reducer, View
-from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
+from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.operations import select, unary
 from tilewright.expr.pattern import product_operands
-from tilewright.expr.traversal import free_vars, loads, replace_loads
+from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
 from tilewright.graph.canonicalize.attention_site import AttentionSite, attention_sites
 from tilewright.graph.canonicalize.def_use import DefUse
 from tilewright.graph.canonicalize.literal_factors import ONE, Factor, combined, scale_innermost, scaled
@@ -83,6 +85,7 @@ class _Roles:
         of_mix: that of each axis of the contraction of weights and values.
         queries: load of the queries, in the contraction.
         key_load: load of the keys.
+        ungrouped: the same with one axis for the heads of queries, where several of them share keys; None elsewhere.
     """
 
     outer: tuple[Axis, ...]
@@ -94,6 +97,7 @@ class _Roles:
     of_mix: Mapping[Var, Expr]
     queries: Load
     key_load: Load
+    ungrouped: "_Roles | None" = None
 
 
 def _roles_of(site: AttentionSite, uses: DefUse) -> _Roles | None:
@@ -129,9 +133,43 @@ def _roles_of(site: AttentionSite, uses: DefUse) -> _Roles | None:
     of_mix |= {a.var: const(0) for a in site.mix.axes if a.var not in of_mix}
     if site.result.output.shape != site.mix.output.shape or not _sizes_agree(site, of_mix, (*axes, keys)):
         return None
-    return _Roles(
+    roles = _Roles(
         axes, keys, depth, column, of_masked, of_scores, of_mix, operands[1 - key_place], operands[key_place]
     )  # fmt: skip
+    return _with_groups(roles, (*scores.axes, *scores.reduce_axes), uses)
+
+
+def _with_groups(roles: _Roles, reads: Sequence[Axis], uses: DefUse) -> _Roles:
+    """The roles with two axes for heads that share keys in groups: of groups, and of heads in a group.
+
+    An index such as h // 4 of the keys is no linear one; with an axis for groups that of every operand is.
+    """
+    stored = stored_element(roles.key_load, reads, uses).indices
+    quotients = [e for i in stored for e in post_order(substitute(i, roles.of_scores)) if isinstance(e, Binary)]
+    for place, a in enumerate(roles.outer[:-1]):
+        size = next((e.b for e in quotients if e.op == "floordiv" and e.a is a.var), None)
+        if not isinstance(size, Const) or not isinstance(a.extent, Const) or a.extent.value % size.value:
+            continue
+        heads = (Axis(Var(f"i{place}"), a.extent // size), Axis(Var(f"i{place + 1}"), size))
+        before = tuple(Axis(Var(f"i{k}"), x.extent) for k, x in enumerate(roles.outer[:place]))
+        after = tuple(Axis(Var(f"i{k + place + 2}"), x.extent) for k, x in enumerate(roles.outer[place + 1 :]))
+        outer, last = (*before, *heads, *after), Var(f"i{len(roles.outer) + 1}")
+        keys, column = Axis(last, roles.keys.extent), Axis(last, roles.columns.extent)
+        renamed: dict[Var, Expr] = dict(zip((x.var for x in roles.outer[:place]), (x.var for x in before), strict=True))
+        renamed |= dict(zip((x.var for x in roles.outer[place + 1 :]), (x.var for x in after), strict=True))
+        renamed |= {a.var: heads[0].var * size + heads[1].var, roles.keys.var: last}
+        of_masked, of_scores, of_mix = (
+            _substituted(x, renamed) for x in (roles.of_masked, roles.of_scores, roles.of_mix)
+        )
+        return replace(
+            roles, outer=outer, keys=keys, columns=column, of_masked=of_masked, of_scores=of_scores, of_mix=of_mix,
+            ungrouped=roles,
+        )  # fmt: skip
+    return roles
+
+
+def _substituted(places: Mapping[Var, Expr], renamed: Mapping[Var, Expr]) -> dict[Var, Expr]:
+    return {v: substitute(e, renamed) for v, e in places.items()}
 
 
 def _sizes_agree(site: AttentionSite, of_mix: Mapping[Var, Expr], axes: Sequence[Axis]) -> bool:
@@ -194,28 +232,30 @@ class _Emitter:
         """Emits the weighted sums of values, their normalization, and a copy where the model orders axes otherwise."""
         site, roles = self.site, self.roles
         reads = (*site.mix.axes, *site.mix.reduce_axes)
-        axes = (*roles.outer, roles.columns)
+        computed = (*roles.outer, roles.columns)
         reduced = Axis(Var("r0"), roles.keys.extent)
         of_mix = {v: reduced.var if e is roles.keys.var and v is site.mix.reduce_axes[0].var else e
                   for v, e in roles.of_mix.items()}  # fmt: skip
         value, factor = self._operand(site.values, reads, of_mix, (*roles.outer[:-1], reduced, roles.columns))
         weight = Load(powers.buffer, (*powers.indices[:-1], reduced.var))
-        sums = self._emit("sums", axes, weight * value, Reducer.SUM, (reduced,), site.mix.label)
-        index = tuple(a.var for a in axes)
+        sums = self._emit("sums", computed, weight * value, Reducer.SUM, (reduced,), site.mix.label)
+        index = tuple(a.var for a in computed)
         body = scaled(Load(sums, index) * inverse, factor)
-        target = site.result
-        order = [of_mix[a.var] for a in site.mix.axes]
+        target, plain = site.result, roles.ungrouped or roles
+        axes = (*plain.outer, plain.columns)
+        order = [plain.of_mix[a.var] for a in site.mix.axes]
         proper = [a.var for a in axes if not is_one(a.extent)]
         is_in_order = [i for i in order if isinstance(i, Var) and i in proper] == proper
         if is_in_order and sums.shape == target.output.shape:
-            self.steps.append(Computation(target.output, axes, (), body, None, target.label))
+            self.steps.append(Computation(target.output, computed, (), body, None, target.label))
             return
-        normalized = self._emit("normalized", axes, body, label=target.label)
+        normalized = self._emit("normalized", computed, body, label=target.label)
         if is_in_order:  # dimensions of size 1 are elsewhere
             self.steps.append(View(target.output, normalized, target.label))
             return
         back = {i: a.var for i, a in zip(order, target.axes, strict=True) if isinstance(i, Var)}
-        copy = Load(normalized, tuple(back.get(v, const(0)) for v in index))
+        whole = self._reshaped(normalized, tuple(a.extent for a in axes))
+        copy = Load(whole, tuple(back.get(a.var, const(0)) for a in axes))
         self.steps.append(Computation(target.output, target.axes, (), copy, None, target.label))
 
     def _score(self, scores: Buffer, factor: Factor) -> Expr:
@@ -247,7 +287,8 @@ class _Emitter:
         factor that it lacks."""
         found = stored_element(x, reads, self.uses)
         extents = {a.var: a.extent for a in axes}
-        indices = tuple(substitute(i, renamed) for i in found.indices)
+        bounds = Bounds.from_loops(extents.items())
+        indices = tuple(substitute(i, renamed, bounds) for i in found.indices)
         found = StoredElement(found.buffer, indices, found.factor)
         places = tuple(
             p for i, n in zip(found.indices, found.buffer.shape, strict=True) for p in split_places(i, n, extents)
@@ -265,9 +306,20 @@ class _Emitter:
         is_whole = len([1 for n in stored.shape if not is_one(n)]) == len(order)
         if is_in_order and is_whole:
             return Load(stored, index), found.factor
-        return self._copy(stored, index, roles, is_in_order), found.factor
+        label = self._copy_label(x, found.buffer)
+        return self._copy(stored, index, roles, is_in_order, label), found.factor
 
-    def _copy(self, stored: Buffer, index: tuple[Expr, ...], roles: Mapping[Var, int], keeps_order: bool) -> Load:
+    def _copy_label(self, x: Load, stored: Buffer) -> str:
+        """The node that a copy of an operand takes the place of: the one that the contraction reads, such as a
+        transpose; that of the contraction where it reads what is stored."""
+        writer = self.uses.writers.get(x.buffer)
+        if x.buffer != stored and isinstance(writer, Computation | View):
+            return writer.label
+        return self.site.mix.label if x is self.site.values else self.site.scores.label
+
+    def _copy(
+        self, stored: Buffer, index: tuple[Expr, ...], roles: Mapping[Var, int], keeps_order: bool, label: str
+    ) -> Load:
         """A load of a copy whose dimensions are in the order of the axes that walk them, or in that of storage."""
         walked = [
             (next(roles[v] for v in free_vars(i) if v in roles), k)
@@ -278,7 +330,7 @@ class _Emitter:
         axes = tuple(Axis(Var(f"i{n}"), stored.shape[k]) for n, k in enumerate(dims))
         place = {k: a.var for k, a in zip(dims, axes, strict=True)}
         body = Load(stored, tuple(place.get(k, i) for k, i in enumerate(index)))
-        copy = self._emit("heads", axes, body, label=self.site.scores.label)
+        copy = self._emit("heads", axes, body, label=label)
         return Load(copy, tuple(index[k] for k in dims))
 
     def _reshaped(self, b: Buffer, shape: tuple[Expr, ...]) -> Buffer:

@@ -12,6 +12,7 @@ from tilewright.graph.alternatives import PrepareCosts, times_text
 from tilewright.graph.chains.find import Dataflow, KernelChain, find_chains, find_links, read_by, written_by
 from tilewright.graph.chains.fuse import fused_kernel, with_fused
 from tilewright.graph.chains.intensity import LinkIntensity, link_intensity, machine_balance
+from tilewright.graph.chains.node_names import with_node_names
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import Partition, Unit
 from tilewright.machine.model import Machine
@@ -209,7 +210,8 @@ class _Rating:
         key = self._signature(chain)
         known = self._known.get(key)
         if known is not None and known.nanoseconds is None:
-            return _Rated(chain, intensities, None, self._time_before(chain)[0], None, known.reason)
+            reason = self._in_user_words(known.reason, chain)
+            return _Rated(chain, intensities, None, self._time_before(chain)[0], None, reason)
         fused = self._fused_kernel(chain)
         if fused is None:
             self._known[key] = KernelEstimate(None, "a view between its kernels can't be removed")
@@ -217,7 +219,13 @@ class _Rating:
         estimate = self._known[key] = known or self._estimate.of(fused)
         before, beside, reason = self._time_before(chain)
         after = None if estimate.nanoseconds is None else estimate.nanoseconds + beside
-        return _Rated(chain, intensities, fused, before, after, estimate.reason or reason or _objection(before, after))
+        refusal = with_node_names(estimate.reason, fused)
+        return _Rated(chain, intensities, fused, before, after, refusal or reason or _objection(before, after))
+
+    def _in_user_words(self, reason: str, chain: KernelChain) -> str:
+        """Why an equal chain was refused, with the names of this one's nodes."""
+        fused = fused_kernel(chain, self.flow, self.partition.program) if "'" in reason else None
+        return reason if fused is None else with_node_names(reason, fused)
 
     def _time_before(self, chain: KernelChain) -> tuple[float | None, float, str]:
         """Nanoseconds of the units that a chain changes as they are now; of those among them that stay; and why there

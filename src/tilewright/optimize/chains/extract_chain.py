@@ -14,6 +14,7 @@ from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.optimize.chains.online_sums import ReductionView, running_reads
 from tilewright.optimize.chains.problem import Chain, ChainAxis, ChainStatement, ChainTensor, ChainWork, DimIndex
 from tilewright.schedule.schedule import Schedule
+from tilewright.tile.index_masks import index_masks
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 from tilewright.tile.shape_samples import ShapeSamples, value_of
 from tilewright.tile.statements import axis_names
@@ -102,11 +103,14 @@ class _Extraction:
             raise ScheduleError(f"expected two or more contractions, got {count}", where=self._where)
         batch = self._batch_axes(statements)
         axes = tuple(self._chain_axis(name, batch, whole) for name in dict.fromkeys(self.axes.values()))
-        chain = Chain(axes, statements)
+        chain = Chain(axes, statements, masks=index_masks(self.func), symbols=self.samples.representative)
         if not any(a.is_symbolic for a in axes):
             return chain
         shapes = self.samples.shapes
-        samples = [Chain(tuple(replace(a, extent=self._extent(a.name, x)) for a in axes), statements) for x in shapes]
+        samples = [
+            replace(chain, axes=tuple(replace(a, extent=self._extent(a.name, x)) for a in axes), symbols=x)
+            for x in shapes
+        ]
         return replace(chain, samples=tuple(samples))
 
     def _chain_axis(self, name: str, batch: frozenset[str], whole: frozenset[str]) -> ChainAxis:

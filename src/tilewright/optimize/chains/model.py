@@ -113,7 +113,8 @@ class ChainModel:
     def estimate(self, tiles: Tiles) -> Estimate:
         """The estimates of candidates with these tile sizes."""
         trips = self._trips(tiles)
-        moved, flops, blocks = self._bytes(trips), self._flops(trips), self._blocks(trips)
+        executed = self._executed(tiles)
+        moved, flops, blocks = self._bytes(trips, executed), self._flops(trips, executed), self._blocks(trips)
         units = self.resources.units
         work = moved / self.resources.gbs + flops / self.resources.gflops
         nanoseconds = work * (blocks + units) / blocks
@@ -160,7 +161,17 @@ class ChainModel:
     def _blocks(self, trips: Trips) -> Values:
         return np.prod([trips[a] for a in (*self.chain.batch, *self.block.grid)] or [np.ones(_count(trips))], axis=0)
 
-    def _bytes(self, trips: Trips) -> Values:
+    def _executed(self, tiles: Tiles) -> Mapping[str, Values]:
+        """The share of the tiles along an axis that masks by indices leave, by axis."""
+        names, extents = [a.name for a in self.chain.axes], {a.name: a.extent for a in self.chain.axes}
+        shares: dict[str, Values] = {}
+        for mask in self.chain.masks:
+            rows, keys = (tiles[:, names.index(a)].astype(np.float64) for a in (mask.row, mask.key))
+            share = mask.executed_share(extents, (rows, keys), self.chain.symbols)
+            shares[mask.key] = share * shares.get(mask.key, 1.0)
+        return shares
+
+    def _bytes(self, trips: Trips, executed: Mapping[str, Values]) -> Values:
         """Bytes of all loads and stores; a tile that several statements load at one place is loaded once."""
         paths = loop_paths(self.block.body)
         total = np.zeros(_count(trips))
@@ -171,20 +182,22 @@ class ChainModel:
                 if tensor not in loaded:
                     loaded.add(tensor)
                     repeats = self._repeats(around, tensor.axes, tensor.axes, trips)
-                    total += self._all_points(tensor, trips) * repeats * tensor.bytes
+                    share = _share(tensor.axes, executed, trips)
+                    total += self._all_points(tensor, trips) * repeats * tensor.bytes * share
             if s.is_output:
                 repeats = self._repeats(around, s.result.axes, s.result.axes, trips, s.reductions)
                 total += self._all_points(s.result, trips) * repeats * s.result.bytes
         return total
 
-    def _flops(self, trips: Trips) -> Values:
+    def _flops(self, trips: Trips, executed: Mapping[str, Values]) -> Values:
         """Operations of all computations, and of rescaling partial results after every tile but the first one."""
         paths = loop_paths(self.block.body)
         total = np.zeros(_count(trips))
         for s in self.chain.statements:
             around = statement_path(s, dict(paths))
             for work in s.work:
-                total += self._extents(work.axes) * self._repeats(around, work.axes, work.axes, trips) * work.flops
+                repeats = self._repeats(around, work.axes, work.axes, trips) * _share(work.axes, executed, trips)
+                total += self._extents(work.axes) * repeats * work.flops
             if s.online and s.reductions:
                 repeats = self._repeats(around, s.result.axes, s.axes, trips)
                 first = np.prod([trips[a] for a in s.reductions], axis=0)
@@ -234,6 +247,11 @@ class ChainModel:
         for dim in tensor.dims:
             total = total * _sum_over_tiles(dim, self.chain, trips)
         return total
+
+
+def _share(axes: frozenset[str], executed: Mapping[str, Values], trips: Trips) -> Values:
+    """The share of executions along some axes that masks leave."""
+    return np.prod([np.ones(_count(trips)), *(share for a, share in executed.items() if a in axes)], axis=0)
 
 
 def _count(trips: Trips) -> int:

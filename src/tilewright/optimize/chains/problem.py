@@ -7,9 +7,12 @@ has the axes m, n, k, h and two statements. Element-wise work and row reductions
 mask, a normalisation) are statements of their own. Axes are those of `tile/statements.py`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+
+from tilewright.expr.nodes import Var
+from tilewright.tile.index_masks import IndexMask
 
 GRANULE = 16
 """Tiles are multiples of so many points: one vector of the widest processors, and the least of the paper."""
@@ -124,11 +127,15 @@ class Chain:
         axes: in the order of their first statement.
         statements: in the order of execution.
         samples: the chain at sampled sizes of its symbols; () where all are literal.
+        masks: those that exclude tiles by their indices.
+        symbols: the sizes of symbols that extents are those at.
     """
 
     axes: tuple[ChainAxis, ...]
     statements: tuple[ChainStatement, ...]
     samples: "tuple[Chain, ...]" = field(default=(), compare=False, repr=False)
+    masks: tuple[IndexMask, ...] = ()
+    symbols: Mapping[Var, int] = field(default_factory=dict[Var, int], compare=False, repr=False)
     _axes_by_name: dict[str, ChainAxis] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
