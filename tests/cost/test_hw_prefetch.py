@@ -76,6 +76,16 @@ def test_untracked_pages_are_as_slow_from_the_last_cache(chunk: int) -> None:
     assert growth(4096, chunk, held=True) == growth(4096, chunk)
 
 
+@pytest.mark.parametrize(("rows", "columns", "is_near"), [(256, 512, True), (256, 4096, False), (4096, 512, False)])
+def test_what_private_caches_hold_has_no_ramp(rows: int, columns: int, is_near: bool) -> None:
+    """Earlier kernels have just used it, if all that the kernel accesses fits."""
+    caches = CacheHierarchy([49152.0, 2097152.0, 1e8], LINE, (64, 2048), tlb_entries=112)
+    p = matrix_product(16, columns, rows)
+    sizes = np.array([[[16, 16, 1], [16, 512, 128], [16, 512, rows]]])
+    factors = ramp_factors(p, ALONG_ROWS, CandidateBatch.of(ShapeFamily.of(p), ALONG_ROWS, sizes), caches)[1]
+    assert (float(factors.cache[0]) == 1.0) is is_near
+
+
 def stores(rows: int, lanes: int) -> float:
     """By what writing tiles of a product of matrices takes longer than their bytes."""
     p, sketch = matrix_product(4096, 4096, 256), Sketch(1, 16, (0, 1), 2, ((1, 1),))

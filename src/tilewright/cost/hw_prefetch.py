@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy
+from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch, is_on_stack, is_packed
 from tilewright.cost.conflict_misses import conflict_factors
 from tilewright.cost.footprint import (
@@ -18,9 +18,10 @@ from tilewright.cost.footprint import (
     distant_segments,
     moved_bytes,
     sum_arrays,
+    total_bytes,
 )
 from tilewright.cost.regime import is_long_reduction, is_streaming
-from tilewright.cost.shape_family import OperandView
+from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch, min_panel_width
@@ -123,6 +124,7 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
     """
     line, cost = caches.line, caches.cost
     one, tile_box, row_box = np.ones(len(batch.covered[0])), _k_block_box(batch), _tile_row_box(sketch, batch)
+    far = _far_fraction(batch, caches)
     factors: list[RampFactors] = []
     for k, o in enumerate(batch.family.accesses):
         if is_packed(sketch, k):
@@ -132,9 +134,19 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
         streams = distant_segments(o, tile_box, line, distance, False)
         untracked = 1.0 - np.minimum(1.0, max_streams / streams) ** SMOOTH_MAX_POWER
         short, long = (page_ramp(o, box, line, cost) for box in (tile_box, row_box))
-        tracked = long + untracked * np.maximum(short - long, 0.0)
+        tracked = 1.0 + far * (long - 1.0 + untracked * np.maximum(short - long, 0.0))
         factors.append(RampFactors(one, tracked, tracked))
     return factors
+
+
+def _far_fraction(batch: CandidateBatch, caches: CacheHierarchy) -> FloatPerCandidate:
+    """Share of what a kernel accesses that the private caches do not hold: earlier kernels have just used the rest, and
+    no prefetcher has to find it in time."""
+    private = caches.capacities[: len(caches.set_counts)]
+    if not private:
+        return 1.0
+    (far,) = batch.family.per_shape(lambda p: (miss_ratio(total_bytes(p), private[-1], caches.cost),))
+    return far
 
 
 def _single_stream_factor(
