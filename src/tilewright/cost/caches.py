@@ -53,6 +53,11 @@ class CacheHierarchy:
             machine.cost,
         )
 
+    def far_fraction(self, size: float) -> float:
+        """Share of `size` bytes, used again and again, that the private caches of a core do not hold."""
+        private = self.capacities[: len(self.set_counts)]
+        return miss_ratio(size, private[-1], self.cost) if private else 1.0
+
 
 def caches(machine: Machine) -> tuple[Level, ...]:
     """The caches of a machine, nearest first.

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy, miss_ratio
+from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch, is_on_stack, is_packed
 from tilewright.cost.conflict_misses import conflict_factors
 from tilewright.cost.footprint import (
@@ -18,7 +18,6 @@ from tilewright.cost.footprint import (
     distant_segments,
     moved_bytes,
     sum_arrays,
-    total_bytes,
 )
 from tilewright.cost.regime import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
@@ -38,16 +37,20 @@ class RampFactors(NamedTuple):
     memory: Numbers
 
 
-def ramp_factors(problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> list[RampFactors]:
+def ramp_factors(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy, far: FloatPerCandidate = 1.0
+) -> list[RampFactors]:
     """Slowdown of every access's traffic by the prefetcher's ramp-up, and by prefetched lines that L1 evicts.
 
     Args:
         problem, sketch, batch: the candidates.
         caches: their parameters; nothing aliases in L1 where its sets are unknown.
+        far: share of what the kernel accesses that the private caches of a core do not hold; nothing has to prefetch
+            the rest, which earlier kernels have just used. Only long reductions distinguish.
     """
     accesses, cost = batch.family.accesses, caches.cost
     if is_long_reduction(problem, cost) and not is_streaming(problem, cost):
-        return _reuse_ramps(sketch, batch, caches)
+        return _reuse_ramps(sketch, batch, caches, far)
     one = np.ones_like(batch.covered[0])
     if is_streaming(problem, cost):
         ramps = [
@@ -116,7 +119,9 @@ def _interleaved_store_factor(
     return np.where(is_split, 1.0 + penalty * (1.0 - 1.0 / rows), 1.0)
 
 
-def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> list[RampFactors]:
+def _reuse_ramps(
+    sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy, far: FloatPerCandidate
+) -> list[RampFactors]:
     """Slowdown of long reductions with reuse: register tiles read boxes of operands, and neighbouring tiles continue in
     the same pages.
 
@@ -124,7 +129,6 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
     """
     line, cost = caches.line, caches.cost
     one, tile_box, row_box = np.ones(len(batch.covered[0])), _k_block_box(batch), _tile_row_box(sketch, batch)
-    far = _far_fraction(batch, caches)
     factors: list[RampFactors] = []
     for k, o in enumerate(batch.family.accesses):
         if is_packed(sketch, k):
@@ -137,16 +141,6 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
         tracked = 1.0 + far * (long - 1.0 + untracked * np.maximum(short - long, 0.0))
         factors.append(RampFactors(one, tracked, tracked))
     return factors
-
-
-def _far_fraction(batch: CandidateBatch, caches: CacheHierarchy) -> FloatPerCandidate:
-    """Share of what a kernel accesses that the private caches do not hold: earlier kernels have just used the rest, and
-    no prefetcher has to find it in time."""
-    private = caches.capacities[: len(caches.set_counts)]
-    if not private:
-        return 1.0
-    (far,) = batch.family.per_shape(lambda p: (miss_ratio(total_bytes(p), private[-1], caches.cost),))
-    return far
 
 
 def _single_stream_factor(

@@ -96,15 +96,16 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
     executions = 1.0 if place is None else place.executions
     work = tiles.total / machine.ghz * executions
     footprints = LoopFootprints.of(problem, sketch, batch, line) if place is None else place.footprints
-    moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
-    growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
-    slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
-    penalty, stalls, split_misses = 1.0, 0.0, 0.0
-    misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
 
     def kernel_bytes(p: Problem) -> float:
         return total_bytes(p) if place is None else place.total_bytes
 
+    (far,) = family.per_shape(lambda p: (hierarchy.far_fraction(kernel_bytes(p)),))
+    moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints, far)
+    growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
+    slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
+    penalty, stalls, split_misses = 1.0, 0.0, 0.0
+    misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
     if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
         misses = family.per_shape(
