@@ -84,9 +84,9 @@ def test_what_private_caches_hold_has_no_ramp(chunk: int) -> None:
     assert growth(4096, chunk, held=True, far=0.5) == pytest.approx((far + near) / 2)
 
 
-def test_how_much_private_caches_hold() -> None:
+def test_private_caches_hold_all_or_count_as_empty() -> None:
     caches = CacheHierarchy([49152.0, 2097152.0, 1e8], LINE, (64, 2048))
-    assert caches.far_fraction(1.5e6) == 0.0 < caches.far_fraction(3e6) < caches.far_fraction(1e8) < 1.0
+    assert (caches.far_fraction(1.5e6), caches.far_fraction(1.6e6), CACHES.far_fraction(1.0)) == (0.0, 1.0, 1.0)
 
 
 def stores(rows: int, lanes: int) -> float:

@@ -54,9 +54,10 @@ class CacheHierarchy:
         )
 
     def far_fraction(self, size: float) -> float:
-        """Share of `size` bytes, used again and again, that the private caches of a core do not hold."""
+        """Share of a kernel's `size` bytes that come from beyond the private caches of a core: none where all fit, as
+        earlier kernels have just used them."""
         private = self.capacities[: len(self.set_counts)]
-        return miss_ratio(size, private[-1], self.cost) if private else 1.0
+        return 1.0 if not private or size > private[-1] * self.cost.usable_cache_fraction else 0.0
 
 
 def caches(machine: Machine) -> tuple[Level, ...]:

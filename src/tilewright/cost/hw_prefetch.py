@@ -45,8 +45,8 @@ def ramp_factors(
     Args:
         problem, sketch, batch: the candidates.
         caches: their parameters; nothing aliases in L1 where its sets are unknown.
-        far: share of what the kernel accesses that the private caches of a core do not hold; nothing has to prefetch
-            the rest, which earlier kernels have just used. Only long reductions distinguish.
+        far: share of what the kernel accesses that comes from beyond the private caches of a core; nothing has to
+            prefetch the rest. Only long reductions distinguish.
     """
     accesses, cost = batch.family.accesses, caches.cost
     if is_long_reduction(problem, cost) and not is_streaming(problem, cost):
