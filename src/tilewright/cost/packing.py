@@ -35,7 +35,7 @@ def shared_copy_time(one_thread: FloatPerCandidate, bytes_: float, machine: Mach
         machine: the machine.
     """
     remote_lines = bytes_ / caches(machine)[0].line * (machine.cores - 1) / machine.cores
-    return one_thread / machine.cores + machine.sync_us * 1e3 + remote_lines * machine.cost.handover_line_ns
+    return one_thread / machine.cores + machine.sync_us * 1e3 + remote_lines * machine.cost.cache_to_cache_ns
 
 
 def copy_time(elements: float, operand: Operand, axis: int, is_static: bool, machine: Machine) -> float:

@@ -145,7 +145,7 @@ class CostParameters:
     shared_line_factor: float = _cost_field(2.0, "factor", 1.0, 100.0, ranking("products on all threads"))
     """Weight of read-shared lines in the last private cache beyond L1: a miss is served by another core's cache, which
     is slower than the shared cache."""
-    handover_line_ns: float = _cost_field(2.5, "ns per line", 0.0, 1000.0, ranking("convolutions on all threads"))
+    cache_to_cache_ns: float = _cost_field(2.5, "ns per line", 0.0, 1000.0, ranking("convolutions on all threads"))
     """What a line costs the core that reads it where another core has just written it, and takes it back for the next
     call: with two cores of an Intel Xeon, 5 to 12 ns and 3 to 9 ns for 16 to 300 KB, 2.4 and 2.6 ns for more."""
     max_conflict_penalty: float = _cost_field(5.0, "factor", 0.0, 100.0, ranking("transpositions"))
