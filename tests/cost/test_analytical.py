@@ -65,6 +65,13 @@ def test_packing_beyond_all_caches_takes_memory_time() -> None:
     assert large > small
 
 
+def test_threads_that_share_a_copy_wait_for_it_and_read_the_lines_of_others() -> None:
+    sketch = replace(SKETCH, packed=((0, 0),))
+    one, shared = (packing_time(matrix_product(504, 512, 512), sketch, MACHINE, x) for x in (False, True))
+    transfer_ns = 504 * 512 * 4 / 64 / 2 * MACHINE.cost.cache_to_cache_ns
+    assert shared == pytest.approx(one / 2 + 1e3 * MACHINE.sync_us + transfer_ns)
+
+
 def test_packing_rows_of_symbolic_length_takes_longer() -> None:
     static = matrix_product(504, 512, 512)
     axes = (replace(static.axes[0], is_static=False), replace(static.axes[1], is_static=False), static.axes[2])

@@ -20,11 +20,11 @@ ALONG_ROWS = Sketch(0, 16, (0, 1), 2, ((0, 0),))
 """Lanes along the rows of the first matrix; of the second one a register tile reads a piece of every row of a chunk."""
 
 
-def growth(n: int, chunk: int, sketch: Sketch = ALONG_ROWS, held: bool = False) -> float:
+def growth(n: int, chunk: int, sketch: Sketch = ALONG_ROWS, held: bool = False, far: float = 1.0) -> float:
     """By what reading the second matrix, of `n` columns, takes longer than its bytes; where a cache holds it or not."""
     p = matrix_product(16, n, 4096)
     sizes = np.array([[[16, 16, 1], [16, 512, chunk], [16, 512, 4096]]])
-    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES)[1]
+    factors = ramp_factors(p, sketch, CandidateBatch.of(ShapeFamily.of(p), sketch, sizes), CACHES, far)[1]
     return float((factors.cache if held else factors.memory)[0])
 
 
@@ -74,6 +74,19 @@ def test_a_single_row_with_one_panel_pays_the_single_stream_penalty(
 def test_untracked_pages_are_as_slow_from_the_last_cache(chunk: int) -> None:
     """Its latency, 50 ns on a Xeon, is far more than instructions hide (docs/cost-model.md, `max_prefetch_pages`)."""
     assert growth(4096, chunk, held=True) == growth(4096, chunk)
+
+
+@pytest.mark.parametrize("chunk", [8, 128])
+def test_what_private_caches_hold_has_no_ramp(chunk: int) -> None:
+    """Earlier kernels have just used it."""
+    far, near = (growth(4096, chunk, held=True, far=x) for x in (1.0, 0.0))
+    assert far > near == 1.0
+    assert growth(4096, chunk, held=True, far=0.5) == pytest.approx((far + near) / 2)
+
+
+def test_private_caches_hold_all_or_count_as_empty() -> None:
+    caches = CacheHierarchy([49152.0, 2097152.0, 1e8], LINE, (64, 2048))
+    assert (caches.far_fraction(1.5e6), caches.far_fraction(1.6e6), CACHES.far_fraction(1.0)) == (0.0, 1.0, 1.0)
 
 
 def stores(rows: int, lanes: int) -> float:

@@ -140,6 +140,39 @@ def test_vectors_in_two_lines_cost_most_where_they_come_from_beyond_l1() -> None
     assert not misranked(measured_us, predicted)
 
 
+def test_register_tiles_with_more_vectors_than_registers() -> None:
+    """420 x 192 x 960 by rows, columns and additions to an accumulator in a step: 27 accumulators with three vectors
+    and an element fill the registers, others exceed them."""
+    # one core of a Xeon
+    measured_us = {(9, 48, 2): 757, (10, 48, 1): 973, (10, 48, 2): 1874, (10, 48, 4): 946, (6, 80, 4): 1073}
+    predicted: dict[tuple[int, int, int], float] = {}
+    for rows, columns, additions in measured_us:
+        sizes = ((rows, columns, additions), *((rows, columns, 192),) * 2)
+        program = TileProgram(matrix_product(420, 960, 192), Sketch(1, 16, (0, 1), 2, ((1, 1),)), sizes)
+        predicted[rows, columns, additions] = program_time(program, XEON)
+    assert all(predicted[9, 48, 2] < predicted[x] for x in measured_us if x != (9, 48, 2))
+    assert all(predicted[10, 48, x] < predicted[6, 80, 4] for x in (1, 4))
+
+
+def test_products_within_l2_are_not_packed_at_run_time() -> None:
+    """A 1x1 convolution of 192 channels of 28 x 28 pixels to 32, on two cores, by whether pixels are packed first:
+    rows of the operand are in 192 pages, more than prefetchers track, but all of it is in L2."""
+    # the second one is what was constructed when ramps were charged for data in L2; two cores of a Xeon
+    measured_us = {False: 28, True: 44}
+    product = matrix_product(784, 32, 192)
+    pixels = replace(product.operands[0], index=((0, 0, 1), (1, 0, 0)), shape=(192, 784), constant=False)
+    product = replace(product, operands=(pixels, product.operands[1]))
+    tiles = {False: ((14, 32, 2), *((392, 32, 192),) * 2), True: ((14, 16, 2), *((392, 32, 192),) * 2)}
+    predicted = {
+        packed: program_time(
+            TileProgram(product, Sketch(1, 16, (1, 0), 2, ((1, 1), (0, 0)) if packed else ((1, 1),)), tiles[packed]),
+            XEON.with_cores(2),
+        )
+        for packed in measured_us
+    }
+    assert not misranked(measured_us, predicted)
+
+
 def test_rows_in_place_that_begin_at_lines() -> None:
     """212 x 542 x N by N in tiles of 2 x 128 and 9 x 48, B in place: rows of 367 elements begin anywhere."""
     # docs/cost-model.md, split_miss_cycles; one core of a Xeon

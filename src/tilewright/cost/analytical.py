@@ -60,9 +60,9 @@ def _batch_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Mac
         fork_join = rest.parallel * np.where(parts.has_own_tasks, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, fork_join, rest.total - rest.parallel + fork_join)
         times = _zero_unless(parts.has_whole_tile, main_times) + _scatter_times(parts.positions, rest, count)
-    threads = np.where(times.parallel > 0, machine.cores, 1)
-    (packing,) = family.per_shape(lambda p: (packing_time(p, sketch, machine),))
-    return Time(times.compute, times.memory, times.parallel, times.total + packing / threads)
+    alone, shared = family.per_shape(lambda p: [packing_time(p, sketch, machine, x) for x in (False, True)])
+    packing = np.where(times.parallel > 0, shared, alone)
+    return Time(times.compute, times.memory, times.parallel, times.total + packing)
 
 
 def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time:

@@ -165,8 +165,8 @@ def cost_breakdown(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Mach
         rest = replace(rest, fork_join=forked, total=rest.total - rest.fork_join + forked)
         parts.append(rest.map_arrays(lambda x: _scatter(x, split.positions, count)))
     times = program_times(problem, sketch, sizes, machine)
-    threads = np.where(times.parallel > 0, machine.cores, 1)
-    return CostBreakdown(tuple(parts), packing_time(problem, sketch, machine) / threads, times.total)
+    alone, shared = (packing_time(problem, sketch, machine, x) for x in (False, True))
+    return CostBreakdown(tuple(parts), np.where(times.parallel > 0, shared, alone), times.total)
 
 
 def _tile_part(name: str, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> CostPart:

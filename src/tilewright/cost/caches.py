@@ -53,6 +53,12 @@ class CacheHierarchy:
             machine.cost,
         )
 
+    def far_fraction(self, size: float) -> float:
+        """Share of a kernel's `size` bytes that come from beyond the private caches of a core: none where all fit, as
+        earlier kernels have just used them."""
+        private = self.capacities[: len(self.set_counts)]
+        return 1.0 if not private or size > private[-1] * self.cost.usable_cache_fraction else 0.0
+
 
 def caches(machine: Machine) -> tuple[Level, ...]:
     """The caches of a machine, nearest first.

@@ -7,12 +7,14 @@ last dimensions where rows are shorter than a cache line.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.shape_family import IntPerCandidate, OperandView
 from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import Mask
 
 Numbers = npt.NDArray[np.float64]
@@ -171,6 +173,11 @@ def _distance_count(operand: OperandView, box: Sequence[Numbers], distance: int 
     """Number of positions `distance` bytes apart from the first to the last element that a box touches."""
     span = sum_arrays(stride * (box[axis] - 1.0) for axis, stride in operand.byte_strides)
     return 1.0 + span / distance
+
+
+def total_bytes(problem: Problem) -> float:
+    """Bytes of all operands and results."""
+    return float(sum(prod(o.shape) * o.element_bytes for o in (*problem.operands, *problem.results)))
 
 
 def sum_arrays(arrays: Iterable[Numbers]) -> Numbers:

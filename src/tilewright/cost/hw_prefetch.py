@@ -20,7 +20,7 @@ from tilewright.cost.footprint import (
     sum_arrays,
 )
 from tilewright.cost.regime import is_long_reduction, is_streaming
-from tilewright.cost.shape_family import OperandView
+from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch, min_panel_width
@@ -37,16 +37,20 @@ class RampFactors(NamedTuple):
     memory: Numbers
 
 
-def ramp_factors(problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> list[RampFactors]:
+def ramp_factors(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy, far: FloatPerCandidate = 1.0
+) -> list[RampFactors]:
     """Slowdown of every access's traffic by the prefetcher's ramp-up, and by prefetched lines that L1 evicts.
 
     Args:
         problem, sketch, batch: the candidates.
         caches: their parameters; nothing aliases in L1 where its sets are unknown.
+        far: share of what the kernel accesses that comes from beyond the private caches of a core; nothing has to
+            prefetch the rest. Only long reductions distinguish.
     """
     accesses, cost = batch.family.accesses, caches.cost
     if is_long_reduction(problem, cost) and not is_streaming(problem, cost):
-        return _reuse_ramps(sketch, batch, caches)
+        return _reuse_ramps(sketch, batch, caches, far)
     one = np.ones_like(batch.covered[0])
     if is_streaming(problem, cost):
         ramps = [
@@ -115,7 +119,9 @@ def _interleaved_store_factor(
     return np.where(is_split, 1.0 + penalty * (1.0 - 1.0 / rows), 1.0)
 
 
-def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) -> list[RampFactors]:
+def _reuse_ramps(
+    sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy, far: FloatPerCandidate
+) -> list[RampFactors]:
     """Slowdown of long reductions with reuse: register tiles read boxes of operands, and neighbouring tiles continue in
     the same pages.
 
@@ -134,7 +140,7 @@ def _reuse_ramps(sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy) 
         untracked = 1.0 - np.minimum(1.0, max_streams / streams) ** SMOOTH_MAX_POWER
         # both in one array: formulas cost as much for few numbers as for many
         short, long = page_ramp(o, both_boxes, line, cost)
-        tracked = long + untracked * np.maximum(short - long, 0.0)
+        tracked = 1.0 + far * (long - 1.0 + untracked * np.maximum(short - long, 0.0))
         factors.append(RampFactors(one, tracked, tracked))
     return factors
 

@@ -315,12 +315,12 @@ def _spill_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
 ) -> Numbers:
     """Cycles of vectors without a register: few cost more each, as others wait for them; of many, every accumulator is
-    stored and loaded in every step, or for each of its additions."""
+    stored and loaded for each of its additions."""
     cost = machine.cost
     unallocated = np.maximum(features.registers - machine.vector_registers, 0.0)
     spills = np.minimum(unallocated * cost.spill_cycles, features.accumulators / machine.store_ports)
-    respilled = np.minimum(unallocated, features.accumulators)
-    return np.maximum(spills, respilled * cost.respill_cycles * _additions_per_step(problem, sketch, batch))
+    respilled = np.minimum(unallocated, features.accumulators) * cost.respill_cycles
+    return np.maximum(spills, respilled) * _additions_per_step(problem, sketch, batch)
 
 
 def _masked_cycles(

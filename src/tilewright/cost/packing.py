@@ -4,22 +4,38 @@ from math import prod
 
 import numpy as np
 
-from tilewright.cost.caches import miss_ratio
+from tilewright.cost.caches import caches, miss_ratio
 from tilewright.cost.footprint import Numbers
+from tilewright.cost.shape_family import FloatPerCandidate
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
 
 
-def packing_time(problem: Problem, sketch: Sketch, machine: Machine) -> float:
-    """Nanoseconds of packing the operands of a tile program, on one thread; constants are packed at compile time."""
+def packing_time(problem: Problem, sketch: Sketch, machine: Machine, is_parallel: bool = False) -> float:
+    """Nanoseconds of packing the operands of a tile program, on one thread or shared by all cores; constants are packed
+    at compile time."""
     total = 0.0
     for k, axis in sketch.packed:
         o = problem.operands[k]
         if not o.constant:
-            total += copy_time(float(prod(o.shape)), o, axis, problem.axes[axis].is_static, machine)
+            time = copy_time(float(prod(o.shape)), o, axis, problem.axes[axis].is_static, machine)
+            total += float(shared_copy_time(time, prod(o.shape) * o.element_bytes, machine)) if is_parallel else time
     return total
+
+
+def shared_copy_time(one_thread: FloatPerCandidate, bytes_: float, machine: Machine) -> FloatPerCandidate:
+    """Nanoseconds of a copy that all cores make together before they read it: a stage of its own, after which every
+    core finds the lines that the others have written in their caches.
+
+    Args:
+        one_thread: nanoseconds of the copy on one thread.
+        bytes_: of the copy.
+        machine: the machine.
+    """
+    remote_lines = bytes_ / caches(machine)[0].line * (machine.cores - 1) / machine.cores
+    return one_thread / machine.cores + machine.sync_us * 1e3 + remote_lines * machine.cost.cache_to_cache_ns
 
 
 def copy_time(elements: float, operand: Operand, axis: int, is_static: bool, machine: Machine) -> float:

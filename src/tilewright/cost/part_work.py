@@ -5,7 +5,6 @@ The work is a list of phases that do not overlap with each other; within a phase
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from tilewright.cost.caches import CacheHierarchy, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.core_terms import TileCycles
 from tilewright.cost.features import Features, extract_features
-from tilewright.cost.footprint import Numbers
+from tilewright.cost.footprint import Numbers, total_bytes
 from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.load_phase import load_phase_fraction
 from tilewright.cost.loop_footprints import LoopFootprints
@@ -97,19 +96,20 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
     executions = 1.0 if place is None else place.executions
     work = tiles.total / machine.ghz * executions
     footprints = LoopFootprints.of(problem, sketch, batch, line) if place is None else place.footprints
-    moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints)
+
+    def kernel_bytes(p: Problem) -> float:
+        return total_bytes(p) if place is None else place.total_bytes
+
+    (far,) = family.per_shape(lambda p: (hierarchy.far_fraction(kernel_bytes(p)),))
+    moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints, far)
     growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
     slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
     penalty, stalls, split_misses = 1.0, 0.0, 0.0
     misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
-
-    def total_bytes(p: Problem) -> float:
-        return _total_bytes(p) if place is None else place.total_bytes
-
     if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
         misses = family.per_shape(
-            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(total_bytes(p), x, cost)) for x in capacities[1:])]
+            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(kernel_bytes(p), x, cost)) for x in capacities[1:])]
         )
         phases = [Phase(work, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     elif is_long:
@@ -124,7 +124,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
             phases = _load_phases(phases[0], first)
     else:
         stalls = _scatter_stalls(features, moved[0], line, machine)
-        misses = family.per_shape(lambda p: [1.0, *(miss_ratio(total_bytes(p), x, cost) for x in capacities[1:])])
+        misses = family.per_shape(lambda p: [1.0, *(miss_ratio(kernel_bytes(p), x, cost) for x in capacities[1:])])
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     return PartWork(
         batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth
@@ -151,8 +151,3 @@ def unroll_windows(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> C
     sizes, windows = batch.sizes.copy(), [k for k in problem.reduce if k != sketch.lane]
     sizes[REGISTER, windows] = sizes[L1, windows]
     return replace(batch, sizes=sizes)
-
-
-def _total_bytes(problem: Problem) -> float:
-    """Bytes of all operands and results."""
-    return float(sum(prod(o.shape) * o.element_bytes for o in (*problem.operands, *problem.results)))

@@ -18,7 +18,7 @@ from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays, touched_
 from tilewright.cost.hw_prefetch import RampFactors, ramp_factors
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
 from tilewright.cost.regime import is_long_reduction
-from tilewright.cost.shape_family import OperandView
+from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sketch
@@ -77,6 +77,7 @@ def cache_traffic(
     batch: CandidateBatch,
     caches: CacheHierarchy,
     footprints: LoopFootprints | None = None,
+    far: FloatPerCandidate = 1.0,
 ) -> tuple[list[Numbers], list[Numbers]]:
     """Bytes that move into each cache by the loops of the program: on one thread, and on several that share them.
 
@@ -86,6 +87,7 @@ def cache_traffic(
         problem, sketch, batch: the candidates.
         caches: their parameters.
         footprints: of the candidates, if they have been computed already.
+        far: share of the kernel's data that private caches do not hold, see `ramp_factors`.
     """
     footprints = footprints or LoopFootprints.of(problem, sketch, batch, caches.line)
     accesses = _Accesses.of(problem, sketch, batch, caches, footprints)
@@ -108,7 +110,7 @@ def cache_traffic(
         moved_in = np.where(is_found.swapaxes(0, 1), 0.0, moved_in)
     # every line that is written is read and written back
     moved = [2.0 * x if o.written else x for o, x in zip(accesses.operands, moved_in, strict=True)]
-    ramps = ramp_factors(problem, sketch, batch, caches)
+    ramps = ramp_factors(problem, sketch, batch, caches, far)
     last = len(caches.capacities) - 1
     all_bytes = sum_arrays(footprints.operand_bytes[:, 0]) + accesses.beside[0]
     fits_last = all_bytes <= caches.capacities[-1] * caches.cost.usable_cache_fraction

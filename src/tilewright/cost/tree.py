@@ -163,9 +163,8 @@ class TreeModel:
     def _packing(self, boxes: TreeBoxes, regions: Sequence[Region]) -> Numbers:
         """Nanoseconds of copies to panels, which threads share as they do the rest."""
         is_parallel = np.logical_or.reduce([x.is_parallel > 0 for x in regions])
-        threads = np.where(is_parallel, self.machine.cores, 1)
         zero: Numbers = np.zeros(boxes.sizes.shape[1])
-        return reduce(add, [x.time(boxes, self.machine) for x in self.copies], zero) / threads
+        return reduce(add, [x.time(boxes, self.machine, is_parallel) for x in self.copies], zero)
 
     def nest_batches(self, sizes: Sizes) -> list[NestBatch]:
         """The nests of candidates [candidate, size]."""

@@ -7,10 +7,11 @@ from math import prod
 import numpy as np
 
 from tilewright.cost.footprint import Numbers, touched_elements
-from tilewright.cost.packing import copy_times
+from tilewright.cost.packing import copy_times, shared_copy_time
 from tilewright.cost.tree_boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.tree_statements import common_depth
 from tilewright.machine.model import Machine
+from tilewright.tile.program import Mask
 from tilewright.tile.tree_sizes import StatementPath
 
 
@@ -30,8 +31,8 @@ class PanelCopy:
     axis: int
     depth: int
 
-    def time(self, boxes: TreeBoxes, machine: Machine) -> Numbers:
-        """Nanoseconds of all executions for a batch of candidates, on one thread."""
+    def time(self, boxes: TreeBoxes, machine: Machine, is_parallel: Mask) -> Numbers:
+        """Nanoseconds of all executions for a batch of candidates; all cores share those that run in parallel."""
         statement = self.reader.statement
         o, one = statement.problem.operands[self.operand], np.ones(boxes.sizes.shape[1])
         if not self.depth:
@@ -43,7 +44,11 @@ class PanelCopy:
                 if is_tile_loop(self.reader.path.nodes[k]):
                     executions = executions * np.ceil(boxes.iterations(self.reader, k))
         axis = statement.problem.axes[self.axis]
-        return executions * copy_times(elements, o, self.axis, axis.is_static, machine)
+        one_thread = executions * copy_times(elements, o, self.axis, axis.is_static, machine)
+        if self.depth:
+            return one_thread / np.where(is_parallel, machine.cores, 1)
+        bytes_ = float(prod(o.shape) * o.element_bytes)
+        return np.where(is_parallel, shared_copy_time(one_thread, bytes_, machine), one_thread)
 
 
 def panel_copies(nests: Sequence[StatementNest], paths: Sequence[StatementPath]) -> tuple[PanelCopy, ...]:

@@ -145,6 +145,9 @@ class CostParameters:
     shared_line_factor: float = _cost_field(2.0, "factor", 1.0, 100.0, ranking("products on all threads"))
     """Weight of read-shared lines in the last private cache beyond L1: a miss is served by another core's cache, which
     is slower than the shared cache."""
+    cache_to_cache_ns: float = _cost_field(2.5, "ns per line", 0.0, 1000.0, ranking("convolutions on all threads"))
+    """What a line costs the core that reads it where another core has just written it, and takes it back for the next
+    call: with two cores of an Intel Xeon, 5 to 12 ns and 3 to 9 ns for 16 to 300 KB, 2.4 and 2.6 ns for more."""
     max_conflict_penalty: float = _cost_field(5.0, "factor", 0.0, 100.0, ranking("transpositions"))
     """Upper bound of the slowdown of lines that are read into overfull sets. Transposing 1024 x 1024 elements takes
     0.8 ns each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows, 3.5 ns with 64 and 128; 1040 x 1024
