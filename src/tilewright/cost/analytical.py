@@ -18,6 +18,7 @@ from tilewright.cost.caches import caches
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed, remainder_tiles
 from tilewright.cost.features import lane_strides
 from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays
+from tilewright.cost.handovers import panel_handover_time
 from tilewright.cost.packing import packing_time
 from tilewright.cost.parallel_time import parallel_time
 from tilewright.cost.part_work import part_work
@@ -60,17 +61,27 @@ def _batch_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Mac
         fork_join = rest.parallel * np.where(parts.has_own_tasks, 1.0, 0.0)
         rest = Time(rest.compute, rest.memory, fork_join, rest.total - rest.parallel + fork_join)
         times = _zero_unless(parts.has_whole_tile, main_times) + _scatter_times(parts.positions, rest, count)
-    threads = np.where(times.parallel > 0, machine.cores, 1)
-    (packing,) = family.per_shape(lambda p: (packing_time(p, sketch, machine),))
-    return Time(times.compute, times.memory, times.parallel, times.total + packing / threads)
+    packing = run_time_packing(sketch, parts.main, times.parallel > 0, machine)
+    return Time(times.compute, times.memory, times.parallel, times.total + packing)
+
+
+def run_time_packing(sketch: Sketch, batch: CandidateBatch, is_parallel: Mask, machine: Machine) -> Numbers:
+    """Nanoseconds of packing the operands of candidates at run time, on one thread or on all cores."""
+    (packing,) = batch.family.per_shape(lambda p: (packing_time(p, sketch, machine),))
+    operands = [k for k, _ in sketch.packed if not batch.family.problem.operands[k].constant]
+    shared = packing / machine.cores + panel_handover_time(sketch, batch, operands, machine)
+    # all threads wait for the last panel
+    shared = shared + machine.sync_us * 1e3 * bool(operands)
+    return np.where(is_parallel, shared, packing)
 
 
 def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time:
     """The times of all whole register tiles, or of the remainder."""
     part = part_work(sketch, batch, machine)
     return parallel_time(
-        part.phases, part.features.tasks, part.slowdown, machine, part.levels_in_turn, part.traffic_growth
-    )
+        part.phases, part.features.tasks, part.slowdown, machine, part.levels_in_turn, part.traffic_growth,
+        part.handovers,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

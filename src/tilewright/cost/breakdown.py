@@ -20,14 +20,13 @@ from operator import add
 
 import numpy as np
 
-from tilewright.cost.analytical import program_times, split_parts
+from tilewright.cost.analytical import program_times, run_time_packing, split_parts
 from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.core_terms import TileCycles
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.loop_footprints import LoopFootprints
-from tilewright.cost.packing import packing_time
 from tilewright.cost.parallel_time import ThreadPlan, thread_plan
 from tilewright.cost.part_work import PartWork, part_work
 from tilewright.cost.shape_family import ShapeFamily
@@ -165,14 +164,16 @@ def cost_breakdown(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Mach
         rest = replace(rest, fork_join=forked, total=rest.total - rest.fork_join + forked)
         parts.append(rest.map_arrays(lambda x: _scatter(x, split.positions, count)))
     times = program_times(problem, sketch, sizes, machine)
-    threads = np.where(times.parallel > 0, machine.cores, 1)
-    return CostBreakdown(tuple(parts), packing_time(problem, sketch, machine) / threads, times.total)
+    packing = run_time_packing(sketch, split.main, times.parallel > 0, machine)
+    return CostBreakdown(tuple(parts), packing, times.total)
 
 
 def _tile_part(name: str, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> CostPart:
     """The terms of whole tiles or of the remainder, for all candidates of the batch."""
     work = part_work(sketch, batch, machine)
-    plan = thread_plan(work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth)
+    plan = thread_plan(
+        work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth, work.handovers
+    )
     traffic = _traffic_terms(sketch, work, machine)
     return make_part(
         name, work.features, work.tiles, _stall_cycles(work, machine), traffic, plan, tuple(range(len(work.phases))),

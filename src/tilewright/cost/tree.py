@@ -19,6 +19,7 @@ from tilewright.cost.analytical import MAX_BATCH_SIZE, geomean_over_samples
 from tilewright.cost.breakdown import CostBreakdown, CostPart, tree_part
 from tilewright.cost.caches import caches
 from tilewright.cost.footprint import Numbers
+from tilewright.cost.handovers import panel_handover_time
 from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import ThreadPlan, thread_plan
 from tilewright.cost.part_work import PartWork, Surroundings, part_work
@@ -150,9 +151,14 @@ class TreeModel:
     def _packing(self, boxes: TreeBoxes, regions: Sequence[Region]) -> Numbers:
         """Nanoseconds of copies to panels, which threads share as they do the rest."""
         is_parallel = np.logical_or.reduce([x.is_parallel > 0 for x in regions])
-        threads = np.where(is_parallel, self.machine.cores, 1)
         zero: Numbers = np.zeros(boxes.sizes.shape[1])
-        return reduce(add, [x.time(boxes, self.machine) for x in self.copies], zero) / threads
+        one_thread = reduce(add, [x.time(boxes, self.machine) for x in self.copies], zero)
+        together = [x for x in self.copies if not x.depth]
+        readers = [(x, w.nest) for x in together for r in regions for w in r.works if w.nest.shape.nest is x.reader]
+        handovers = [panel_handover_time(n.sketch, n.batch, (x.operand,), self.machine) for x, n in readers]
+        # all threads wait for the last panel
+        shared = reduce(add, handovers, one_thread / self.machine.cores) + self.machine.sync_us * 1e3 * bool(together)
+        return np.where(is_parallel, shared, one_thread)
 
     def nest_batches(self, sizes: Sizes) -> list[NestBatch]:
         """The nests of candidates [candidate, size]."""
@@ -169,7 +175,9 @@ class TreeModel:
             work = part_work(batch.sketch, batch.batch, self.machine, place)
             tasks, key = _tasks(batch, boxes)
             work = replace(work, features=replace(work.features, tasks=tasks))
-            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth)
+            plan = thread_plan(
+                work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, work.handovers
+            )
             exists = np.ones_like(tasks) if batch.exists is None else batch.exists.astype(np.float64)
             grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))
         return boxes, [_region(x) for x in grouped.values()]
