@@ -68,7 +68,10 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
     chain = ChainStages.of(task.func)
     tiles = _checked_tiles(tiling, chain)
     loops, along_rows = live_loops(tiling, chain), _runs_along_rows(chain)
-    heights = (tiles[chain.row],) if along_rows else row_heights(chain.extents[chain.row], tiles[chain.row])
+    vector = task.target.lanes(32)
+    # lanes along rows: whole vectors, the last one masked, also where a tile has all rows
+    whole_vectors = -(-tiles[chain.row] // vector) * vector
+    heights = (whole_vectors,) if along_rows else row_heights(chain.extents[chain.row], tiles[chain.row])
     trees: list[TileTree] = []
     for height in heights:
         tiled = TiledChain(
@@ -76,7 +79,7 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
             {**tiles, chain.row: height},
             loops,
             online_roles(loops, chain),
-            task.target.lanes(32),
+            vector,
             along_rows,
             machine or machine_for(task.target),
         )
@@ -214,7 +217,8 @@ def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple
         else:
             is_online = any(x.statement in tiled.roles and len(x.path) == depth + 1 for x in nests)
             # the verifier does not tell register tiles of both parts apart in a symbolic range, or in K-blocks
-            is_peeled = is_online and not loop.body and tiled.chain.points(loop.axis) is not None
+            is_sum = any(loop.axis in x.reduced for x in tiled.chain.contractions)
+            is_peeled = (is_online or is_sum) and not loop.body and tiled.chain.points(loop.axis) is not None
             tail = Tail.REMAINDER if is_peeled else Tail.GUARD
             result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1), tail=tail))
     return tuple(result)
