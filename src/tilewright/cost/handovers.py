@@ -12,7 +12,7 @@ from math import prod
 import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch
-from tilewright.cost.footprint import Numbers
+from tilewright.cost.footprint import Numbers, sum_arrays
 from tilewright.cost.shape_family import OperandView
 from tilewright.machine.model import Level, Machine
 from tilewright.tile.program import L2, Mask, Sketch
@@ -39,7 +39,9 @@ def result_handovers(sketch: Sketch, batch: CandidateBatch, machine: Machine) ->
     for a in sketch.order if machine.cores > 1 else ():
         count = np.ceil(batch.covered[a] / batch.tiles[L2][a])
         here = is_outermost & (count > 1)
-        shared = sum(_shared_lines(o, a, batch, machine) for o in batch.family.accesses if o.written)
+        if not here.any():
+            continue
+        shared = sum_arrays(_shared_lines(o, a, batch, machine) for o in batch.family.accesses if o.written)
         lines = np.where(here, shared * np.minimum(1.0, count / machine.cores), lines)
         beside = np.where(here, np.minimum(1.0, machine.cores / count), beside)
         is_outermost &= ~here
@@ -71,11 +73,12 @@ def panel_handover_time(sketch: Sketch, batch: CandidateBatch, operands: Sequenc
         machine: the machine.
     """
     cores, total = machine.cores, np.zeros_like(batch.covered[0])
-    rate = _shared_level(machine).core_gbs / machine.cost.panel_handover_factor
+    ns_per_byte = machine.cost.panel_handover_factor / _shared_level(machine).core_gbs
     for k in operands:
         o = batch.family.operands[k]
         (bytes_,) = o.per_shape(lambda x: (float(prod(x.shape)) * x.element_bytes,))
-        total = total + np.where(_has_own_panels(sketch, batch, o, cores), 0.0, bytes_ * (1.0 - 1.0 / cores) / rate)
+        others = np.where(_has_own_panels(sketch, batch, o, cores), 0.0, bytes_ * (1.0 - 1.0 / cores))
+        total = total + others * ns_per_byte
     return total
 
 

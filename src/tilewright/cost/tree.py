@@ -130,6 +130,11 @@ class TreeModel:
         rowwise = RowwiseNests.of(shapes, machine) if not copies else None
         return TreeModel(tree, machine, nests, shapes, copies, rowwise, total)
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether statements hand intermediates on to others."""
+        return any(o.private for x in self.nests for o in x.accesses)
+
     def times(self, sizes: Sizes) -> Numbers:
         """Nanoseconds of candidates [candidate, size], in the order of `tile.tree_sizes`.
 
@@ -175,9 +180,9 @@ class TreeModel:
             work = part_work(batch.sketch, batch.batch, self.machine, place)
             tasks, key = _tasks(batch, boxes)
             work = replace(work, features=replace(work.features, tasks=tasks))
-            plan = thread_plan(
-                work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, work.handovers
-            )
+            # the loops around fused statements are not in the order of their sketches
+            handovers = None if self.is_fused else work.handovers
+            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, handovers)
             exists = np.ones_like(tasks) if batch.exists is None else batch.exists.astype(np.float64)
             grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))
         return boxes, [_region(x) for x in grouped.values()]
