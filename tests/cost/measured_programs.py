@@ -51,7 +51,18 @@ def transposition(rows: int, columns: int) -> Problem:
     return Problem("y", "y", axes, (read, written), (), 1, 32)
 
 
+def product_of_inputs(rows: int, columns: int, terms: int) -> Problem:
+    """A product of two matrices that are both known at run time only."""
+    constant = matrix_product(rows, columns, terms)
+    a, b = constant.operands
+    return replace(constant, operands=(a, replace(b, constant=False)))
+
+
 OPERATORS = {
+    "gemm_m111_k8_n819": matrix_product(111, 819, 8),
+    "gemm_m1000_k64_n294": matrix_product(1000, 294, 64),
+    "gemm_m32_k300_n340_inputs": product_of_inputs(32, 340, 300),
+    "gemm_m197_k142_n44_inputs": product_of_inputs(197, 44, 142),
     "gemm_m19_k316_n1155": matrix_product(19, 1155, 316),
     "gemm_m48_k2166_n1489": matrix_product(48, 1489, 2166),
     "gemm_m512_k512_n512": matrix_product(512, 512, 512),

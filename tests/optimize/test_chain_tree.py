@@ -10,13 +10,14 @@ from tests.optimize.chains import Chain, axes_of, task_of
 
 import tilewright as tw
 from tilewright.errors import ScheduleError, TreeError
-from tilewright.expr.nodes import const
+from tilewright.expr.nodes import Const, MemoryScope, const
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.chains.chain_tree import chain_tree, row_heights
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression, nested
 from tilewright.optimize.chains.expression import axes_of as loop_axes
 from tilewright.optimize.chains.register_tiles import TileAxis, best_register_tile
+from tilewright.schedule.tails import Tail
 from tilewright.tile.tree import Loop, walk_tree
 from tilewright.tile.tree_text import show_tree
 
@@ -172,6 +173,30 @@ def test_attention_is_online(golden: Callable[[str], None]) -> None:
     row, n, *_ = chain_axes(func, chain)
     tiling = ChainTiling(nested((row, n)), ((row, 64), (n, 128)))
     golden(show_tree(chain_tree(task_of(func, "x86-64-v4"), tiling, MACHINE)))
+
+
+@pytest.mark.parametrize(
+    ("chain", "tile"),
+    [(Chain((6,), 95, (28, 395, 74)), 95), (Chain((3,), 41, (53, 712, 18), transposed=True), 41)],
+    ids=["lanes along columns", "lanes along rows"],
+)
+def test_accumulators_are_whole_vectors(chain: Chain, tile: int) -> None:
+    """Rows of a part of a vector are not kept in registers, and LLVM cuts vectors of 41 lanes into single elements."""
+    s = tw.create_schedule(chain.tensor())
+    row, *_ = chain_axes(s.func, chain)
+    s.apply_tree(chain_tree(task_of(s.func, "x86-64-v4"), ChainTiling(nested((row,)), ((row, tile),)), MACHINE))
+    widths = [b.shape[-1] for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
+    assert widths
+    assert all(isinstance(n, Const) and n.value % 16 == 0 for n in widths), widths
+
+
+def test_partial_tiles_of_sums_are_peeled() -> None:
+    """A condition in the loop over the steps of a sum makes it take twice as long: 8 x (320 x 64 x 500 x 90)."""
+    chain = Chain((8,), 320, (64, 500, 90), transposed=True)
+    func = tw.create_schedule(chain.tensor()).func
+    row, n, *_ = chain_axes(func, chain)
+    tree = chain_tree(task_of(func, "x86-64-v4"), ChainTiling(nested((row, n)), ((row, 160), (n, 128))), MACHINE)
+    assert [x.tail for x, _ in walk_tree(tree.body) if isinstance(x, Loop) and x.step == 128] == [Tail.REMAINDER]
 
 
 def test_threads_share_batches_and_rows() -> None:

@@ -69,8 +69,9 @@ def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time
     """The times of all whole register tiles, or of the remainder."""
     part = part_work(sketch, batch, machine)
     return parallel_time(
-        part.phases, part.features.tasks, part.slowdown, machine, part.levels_in_turn, part.traffic_growth
-    )
+        part.phases, part.features.tasks, part.slowdown, machine, part.levels_in_turn, part.traffic_growth,
+        part.handovers,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

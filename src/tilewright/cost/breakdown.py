@@ -172,7 +172,9 @@ def cost_breakdown(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Mach
 def _tile_part(name: str, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> CostPart:
     """The terms of whole tiles or of the remainder, for all candidates of the batch."""
     work = part_work(sketch, batch, machine)
-    plan = thread_plan(work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth)
+    plan = thread_plan(
+        work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth, work.handovers
+    )
     traffic = _traffic_terms(sketch, work, machine)
     return make_part(
         name, work.features, work.tiles, _stall_cycles(work, machine), traffic, plan, tuple(range(len(work.phases))),

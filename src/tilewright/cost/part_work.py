@@ -13,6 +13,7 @@ from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.core_terms import TileCycles
 from tilewright.cost.features import Features, extract_features
 from tilewright.cost.footprint import Numbers, total_bytes
+from tilewright.cost.handovers import ResultHandovers, result_handovers
 from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.load_phase import load_phase_fraction
 from tilewright.cost.loop_footprints import LoopFootprints
@@ -46,6 +47,7 @@ class PartWork:
         slowdown: factor on the times, for the size of the code.
         levels_in_turn: whether every line passes all levels one after the other, as little is used again.
         traffic_growth: per level the growth of the bytes on several threads.
+        handovers: lines of results that threads share.
     """
 
     batch: CandidateBatch
@@ -60,6 +62,7 @@ class PartWork:
     slowdown: Numbers
     levels_in_turn: bool
     traffic_growth: Sequence[Numbers]
+    handovers: ResultHandovers
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +130,9 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
         misses = family.per_shape(lambda p: [1.0, *(miss_ratio(kernel_bytes(p), x, cost) for x in capacities[1:])])
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     return PartWork(
-        batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth
-    )
+        batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth,
+        result_handovers(sketch, batch, machine),
+    )  # fmt: skip
 
 
 def _scatter_stalls(features: Features, moved: Numbers, line: int, machine: Machine) -> Numbers:

@@ -142,6 +142,11 @@ class TreeModel:
         statements = [n.statement for n in self.nests]
         return {a: x.extent for s in statements for a, x in zip(s.axes, s.problem.axes, strict=True)}
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether statements hand intermediates on to others."""
+        return any(o.private for x in self.nests for o in x.accesses)
+
     def times(self, sizes: Sizes) -> Numbers:
         """Nanoseconds of candidates [candidate, size], in the order of `tile.tree_sizes`.
 
@@ -181,7 +186,9 @@ class TreeModel:
             work = part_work(batch.sketch, batch.batch, self.machine, place)
             tasks, key = _tasks(batch, boxes)
             work = replace(work, features=replace(work.features, tasks=tasks))
-            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth)
+            # the loops around fused statements are not in the order of their sketches
+            handovers = None if self.is_fused else work.handovers
+            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, handovers)
             exists = executed_share(batch.shape.nest, boxes, self.masks, self.extents, self.symbols)
             exists = exists if batch.exists is None else exists * batch.exists
             grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))

@@ -1,6 +1,6 @@
 """Packs operands into panels of lanes or rows, in the order in which register tiles read them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -98,26 +98,43 @@ def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack], par
     nests: list[Node] = []
     for k, stage in packs.items():
         if not program.problem.operands[k].constant:
-            loops = _pack_loops(stage, buffers[stage.operand], program.sketch.lanes)
+            dims = _dims_by_loop(program, k)
+            loops = _pack_loops(stage, buffers[stage.operand], program.sketch.lanes, dims)
             shared = min(2, len(loops) - 1) if parallel else 0
             loops[:shared] = [replace(x, kind=LoopKind.PARALLEL) for x in loops[:shared]]
             nests += nest(loops, Compute(stage.copy))
     return tuple(nests)
 
 
-def _pack_loops(stage: Pack, operand: Buffer, lanes: int) -> list[Loop]:
-    """The loops that pack an operand: vectors along the contiguous dimension."""
+def _dims_by_loop(program: TileProgram, operand: int) -> list[int]:
+    """The dimensions of an operand in the order of the loops over L2 tiles that they depend on, those of reductions
+    last: so each thread fills most of the panels that it will read, as both loops are shared alike."""
+    order, index = program.sketch.order, program.problem.operands[operand].index
+    return sorted(
+        range(len(index)), key=lambda d: min((order.index(a) for a in order if index[d][a]), default=len(order))
+    )
+
+
+def _pack_loops(stage: Pack, operand: Buffer, lanes: int, dims: Sequence[int]) -> list[Loop]:
+    """The loops that pack an operand: vectors along the contiguous dimension.
+
+    Args:
+        stage: the copy.
+        operand: what is copied.
+        lanes: of a vector.
+        dims: the dimensions of the operand, that of the outermost loop first.
+    """
     last = operand.rank - 1
     panel, point = f"{stage.copy}.panel", f"{stage.copy}.point"
-    others = [f"{stage.copy}.{d}" for d in range(operand.rank) if d != stage.dim]
-    if stage.dim == last or not others:
-        per_pass = _panels_per_pass(stage, operand) if others and stage.dim == last else 1
-        loops = [Loop(panel, per_pass, ()), *(Loop(x, 1, ()) for x in others)]
+    names = {d: f"{stage.copy}.{d}" if d != stage.dim else panel for d in dims}
+    if stage.dim == last or operand.rank == 1:
+        per_pass = _panels_per_pass(stage, operand) if operand.rank > 1 else 1
+        loops = [Loop(names[d], per_pass if d == stage.dim else 1, ()) for d in dims]
         loops += [Loop(panel, 1, ())] if per_pass > 1 else []
         return [*loops, Loop(point, 1, (), LoopKind.VECTORIZED)]
-    contiguous, extent = others.pop(), operand.shape[last]
+    contiguous, extent = names[last], operand.shape[last]
     is_short = isinstance(extent, Const) and extent.value <= lanes
-    loops = [Loop(x, 1, ()) for x in (panel, *others)]
+    loops = [Loop(names[d], 1, ()) for d in dims if d != last]
     loops += [] if is_short else [Loop(contiguous, lanes, ())]
     return [*loops, Loop(point, 1, ()), Loop(contiguous, 1, (), LoopKind.VECTORIZED)]
 

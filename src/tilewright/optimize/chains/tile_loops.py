@@ -69,9 +69,9 @@ class TiledChain:
         return [a for a in stage.spatial if a != self.chain.row and a not in self.chain.outer]
 
     def loop_over(self, axis: str, step: int, path: Path) -> list[Loop]:
-        """A loop over an axis in steps, where there are several."""
-        points = self.points(axis, path).points
-        return [] if points is not None and points <= step else [Loop(axis, step, ())]
+        """A loop over an axis in steps, where there are several, or where whole vectors exceed the only one: without it
+        accumulators would have rows of part of a vector, which registers do not hold."""
+        return [] if self.points(axis, path).points == step else [Loop(axis, step, ())]
 
     def point_loops(self, axes: Sequence[str], path: Path) -> list[Loop]:
         """Loops over single points of axes that have several."""
