@@ -234,6 +234,9 @@ class CostParameters:
     chain_time_ratio: float = _cost_field(0.92, "factor", 0.1, 10.0, FUSED_CHAINS)
     """Time of the tree of a fused chain relative to what the model of trees predicts for it."""
 
+    convolution_chain_time_ratio: float = _cost_field(0.72, "factor", 0.1, 10.0, FUSED_CHAINS)
+    """The same for chains of convolutions."""
+
 
 DEFAULT_COST = CostParameters()
 """The parameters of a machine that states none."""
