@@ -56,6 +56,11 @@ class TiledConvolutions:
         shares = any(x.is_depthwise for x in group)
         return min(channels, self.tiling.channels) if shares and self.tiling.channels else channels
 
+    def row_loop(self, axes: ImageAxes) -> list[Loop]:
+        """The loop over single rows of a tensor; none where a tile of the result has only one."""
+        is_single = axes.rows == self.chain.stages[-1].axes.rows and self.tiling.rows == 1
+        return [] if is_single else [Loop(axes.rows, 1, ())]
+
     def lane_of(self, axes: ImageAxes) -> str | None:
         """The axis that is made innermost in the buffer of an intermediate; None where it is already."""
         return axes.channels if self.along_channels else None
@@ -66,13 +71,11 @@ class TiledConvolutions:
 
 
 def padding_nest(tiled: TiledConvolutions, name: str, axes: ImageAxes) -> tuple[Node, ...]:
-    """The loops that copy an intermediate, or an input, with its border."""
+    """The loops that copy a row of an intermediate, or of an input, with its border."""
     stage = next(s for s in tiled.chain.stages if s.padding is not None and s.padding[0] == name)
     channels, columns = tiled.block_of(stage), tiled.chain.points(axes.columns)
     lane, points = (axes.channels, channels) if tiled.along_channels else (axes.columns, columns)
-    others = [axes.rows, axes.columns] if tiled.along_channels else [axes.rows]
-    if not tiled.along_channels and channels > 1:
-        others.insert(0, axes.channels)
+    others = [axes.columns] if tiled.along_channels else [axes.channels] if channels > 1 else []
     width = _width(points, COPIED_VECTORS * tiled.vector, tiled.vector)
     loops = [*(Loop(a, 1, ()) for a in others), *tiled.points_over(lane, width, points), Loop(lane, 1, (), VECTORIZED)]
     return nest(loops, Compute(name, STACK, tiled.lane_of(axes)))
@@ -100,7 +103,7 @@ def convolution_nest(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple
         results = (n for x in taken for n in nest(loops, x))
         return (*nest([*steps, *loops], Compute(stage.name, REGISTER, lane)), *results)
 
-    around = [Loop(axes.rows, 1, ()), *tiled.points_over(across, tile.lanes, covered)]
+    around = [*tiled.row_loop(axes), *tiled.points_over(across, tile.lanes, covered)]
     height, rest = min(tile.points, points), points % min(tile.points, points)
     if points == 1:
         return nest(around, *register_tile(1)), staging
@@ -173,7 +176,7 @@ def store_nest(tiled: TiledConvolutions) -> tuple[Node, ...]:
     final = stage.elementwise[-1] if stage.elementwise else f"{stage.name}.store"
     channels, columns = tiled.chain.points(axes.channels), tiled.chain.points(axes.columns)
     loops = [
-        Loop(axes.rows, 1, ()), *tiled.points_over(axes.channels, TRANSPOSED, channels),
+        *tiled.row_loop(axes), *tiled.points_over(axes.channels, TRANSPOSED, channels),
         *tiled.points_over(axes.columns, TRANSPOSED, columns), Loop(axes.channels, 1, (), UNROLLED),
         Loop(axes.columns, 1, (), VECTORIZED),
     ]  # fmt: skip

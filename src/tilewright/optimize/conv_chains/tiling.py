@@ -76,21 +76,25 @@ def groups_of(chain: ConvolutionChain) -> tuple[tuple[ConvolutionStage, ...], ..
 
 
 def tile_bytes(chain: ConvolutionChain, tiling: ConvolutionTiling) -> int:
-    """Bytes of the intermediates of a tile, halos included."""
+    """Bytes of the intermediates of a tile, halos included. Of what is padded row by row one row is kept."""
     rows, total = tiling.rows, 0
-    blocks = {s.name: min(tiling.channels, chain.points(g[0].axes.channels)) if tiling.channels and len(g) > 1 else 0
-              for g in groups_of(chain) for s in g[:-1]}  # fmt: skip
-    for stage in reversed(chain.stages):
-        rows = min(rows, chain.points(stage.axes.rows))
-        channels = blocks.get(stage.name) or chain.points(stage.axes.channels)
-        total += rows * chain.points(stage.axes.columns) * channels
-        rows = stage.stride * (rows - 1) + stage.reach
-        if stage.padding is not None:
-            group = next(g for g in groups_of(chain) if stage in g)
-            shares = tiling.channels and any(x.is_depthwise for x in group)
-            channels = chain.points(stage.padding[1].channels)
-            channels = min(tiling.channels, channels) if shares else channels
-            total += min(rows, chain.points(stage.padding[1].rows)) * chain.points(stage.padding[1].columns) * channels
+    following: ConvolutionStage | None = None
+    for group in reversed(groups_of(chain)):
+        is_blocked = len(group) > 1 and tiling.channels > 0
+        for stage in reversed(group):
+            channels = chain.points(stage.axes.channels)
+            # the last one of blocks of channels is kept for all of them
+            own = min(tiling.channels, channels) if is_blocked and stage is not group[-1] else channels
+            rows = min(rows, chain.points(stage.axes.rows))
+            by_rows = following is not None and following.padding is not None and not (
+                is_blocked and stage is group[-1])  # fmt: skip
+            total += (1 if by_rows else rows) * chain.points(stage.axes.columns) * own
+            rows = stage.stride * (rows - 1) + stage.reach
+            if stage.padding is not None:
+                axes = stage.padding[1]
+                depth = min(tiling.channels, channels) if is_blocked else chain.points(axes.channels)
+                total += min(rows, chain.points(axes.rows)) * chain.points(axes.columns) * depth
+            following = stage
     return total * BYTES
 
 
