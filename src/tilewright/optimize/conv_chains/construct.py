@@ -8,7 +8,7 @@ from tilewright.cost.tree import TreeModel
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.conv_chains.stages import PLACE, ConvolutionChain
-from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, RankedTiling, tilings_of
+from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, RankedTiling, tilings_of
 from tilewright.optimize.conv_chains.tree import convolution_tree
 from tilewright.optimize.task import Task
 from tilewright.tile.tree import TileTree
@@ -32,8 +32,12 @@ def rank_tilings(task: Task, machine: Machine) -> list[RankedTiling]:
     vector = task.target.lanes(32)
     tilings = tilings_of(chain, vector, machine)
     trees = [convolution_tree(chain, x, vector, machine) for x in tilings]
+    cost = machine.cost
+    ratios = {
+        LaneAxis.CHANNELS: cost.convolution_chain_time_ratio, LaneAxis.COLUMNS: cost.depthwise_chain_time_ratio,
+    }  # fmt: skip
     ranked = [
-        RankedTiling(tiling, tree, time * machine.cost.convolution_chain_time_ratio)
+        RankedTiling(tiling, tree, time * ratios[tiling.lanes])
         for tiling, tree, time in zip(tilings, trees, _model_times(trees, task, machine), strict=True)
     ]
     return sorted(ranked, key=lambda x: (x.nanoseconds, tilings.index(x.tiling)))
