@@ -6,7 +6,7 @@ from math import prod
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
-from tilewright.optimize.conv_chains.register_tile import ConvolutionTile, contraction_tile
+from tilewright.optimize.conv_chains.register_tile import ConvolutionTile, contraction_tile, is_whole
 from tilewright.optimize.conv_chains.stages import ConvolutionChain, ConvolutionStage, ImageAxes
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, groups_of
 from tilewright.tile.tree import CacheWrite, Compute, Loop, LoopPart, Node, Partition, Staging, nest
@@ -65,9 +65,9 @@ class TiledConvolutions:
         """The axis that is made innermost in the buffer of an intermediate; None where it is already."""
         return axes.channels if self.along_channels else None
 
-    def points_over(self, axis: str, step: int, points: int) -> list[Loop]:
-        """A loop over an axis in steps, where there are several."""
-        return [Loop(axis, step, ())] if points > step else []
+    def vectors_over(self, axis: str, width: int, points: int) -> list[Loop]:
+        """A loop over vectors of a width; none where a single one has all points, without a mask."""
+        return [Loop(axis, width, ())] if points != width else []
 
 
 def padding_nest(tiled: TiledConvolutions, name: str, axes: ImageAxes) -> tuple[Node, ...]:
@@ -77,14 +77,16 @@ def padding_nest(tiled: TiledConvolutions, name: str, axes: ImageAxes) -> tuple[
     lane, points = (axes.channels, channels) if tiled.along_channels else (axes.columns, columns)
     others = [axes.columns] if tiled.along_channels else [axes.channels] if channels > 1 else []
     width = _width(points, COPIED_VECTORS * tiled.vector, tiled.vector)
-    loops = [*(Loop(a, 1, ()) for a in others), *tiled.points_over(lane, width, points), Loop(lane, 1, (), VECTORIZED)]
+    loops = [*(Loop(a, 1, ()) for a in others), *tiled.vectors_over(lane, width, points), Loop(lane, 1, (), VECTORIZED)]
     return nest(loops, Compute(name, STACK, tiled.lane_of(axes)))
 
 
 def _width(points: int, limit: int, vector: int) -> int:
-    """The widest vectors within a limit that divide so many points; one that does not where there are none."""
+    """The widest vectors within a limit that divide so many points; masked ones where there are none."""
     widths = [w for w in range(limit, 0, -vector) if points % w == 0]
-    return widths[0] if widths else min(points, limit)
+    if widths or (points <= limit and is_whole(points, vector)):
+        return widths[0] if widths else points
+    return min(limit, -(-points // vector) * vector)
 
 
 def convolution_nest(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple[tuple[Node, ...], tuple[Staging, ...]]:
@@ -103,7 +105,7 @@ def convolution_nest(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple
         results = (n for x in taken for n in nest(loops, x))
         return (*nest([*steps, *loops], Compute(stage.name, REGISTER, lane)), *results)
 
-    around = [*tiled.row_loop(axes), *tiled.points_over(across, tile.lanes, covered)]
+    around = [*tiled.row_loop(axes), *tiled.vectors_over(across, tile.lanes, covered)]
     height, rest = min(tile.points, points), points % min(tile.points, points)
     if points == 1:
         return nest(around, *register_tile(1)), staging
@@ -176,8 +178,8 @@ def store_nest(tiled: TiledConvolutions) -> tuple[Node, ...]:
     final = stage.elementwise[-1] if stage.elementwise else f"{stage.name}.store"
     channels, columns = tiled.chain.points(axes.channels), tiled.chain.points(axes.columns)
     loops = [
-        *tiled.row_loop(axes), *tiled.points_over(axes.channels, TRANSPOSED, channels),
-        *tiled.points_over(axes.columns, TRANSPOSED, columns), Loop(axes.channels, 1, (), UNROLLED),
+        *tiled.row_loop(axes), *([Loop(axes.channels, TRANSPOSED, ())] if channels > TRANSPOSED else []),
+        *([Loop(axes.columns, TRANSPOSED, ())] if columns > TRANSPOSED else []), Loop(axes.channels, 1, (), UNROLLED),
         Loop(axes.columns, 1, (), VECTORIZED),
     ]  # fmt: skip
     return nest(loops, Compute(final))
