@@ -1,6 +1,7 @@
 """Random chains of convolutions as models, and their fused kernels."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -48,7 +49,7 @@ class _Model:
         self.weights.append(numpy_helper.from_array(array, name))
         return name
 
-    def node(self, op: str, *inputs: str, **attributes: object) -> str:
+    def node(self, op: str, *inputs: str, **attributes: Any) -> str:
         output = self.name()
         self.nodes.append(helper.make_node(op, inputs, [output], f"n{len(self.nodes)}", **attributes))
         return output
@@ -79,9 +80,10 @@ class _Model:
         if which == "SiLU":
             self.value = self.node("Mul", self.value, self.node("Sigmoid", self.value))
         elif which == "Clip":
-            limits = [numpy_helper.from_array(np.float32(x), f"limit{x}_{len(self.nodes)}") for x in (0.0, 6.0)]
+            names = [f"limit{x}_{len(self.nodes)}" for x in (0, 6)]
+            limits = [numpy_helper.from_array(np.array(x, np.float32), n) for x, n in zip((0, 6), names, strict=True)]
             self.weights += limits
-            self.value = self.node("Clip", self.value, *(x.name for x in limits))
+            self.value = self.node("Clip", self.value, *names)
         elif which != "none":
             self.value = self.node(which, self.value)
 

@@ -158,11 +158,13 @@ def _taken(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple[list[Comp
     names = list(stage.elementwise)
     staging: list[Staging] = []
     if is_last and not names:
-        names, staging = [f"{stage.name}.store"], [CacheWrite(stage.name, f"{stage.name}.store")]
+        names = [f"{stage.name}.store"]
+        staging.append(CacheWrite(stage.name, f"{stage.name}.store"))
     if is_last and tiled.along_channels:
         names = names[:-1]
     if not names:
-        names, staging = [f"{stage.name}.tile"], [*staging, CacheWrite(stage.name, f"{stage.name}.tile")]
+        names = [f"{stage.name}.tile"]
+        staging.append(CacheWrite(stage.name, f"{stage.name}.tile"))
     *inner, stored = names
     is_result = is_last and not tiled.along_channels
     last = Compute(stored) if is_result else Compute(stored, STACK, lane)

@@ -80,14 +80,14 @@ def tile_bytes(chain: ConvolutionChain, tiling: ConvolutionTiling) -> int:
     rows, total = tiling.rows, 0
     following: ConvolutionStage | None = None
     for group in reversed(groups_of(chain)):
-        is_blocked = len(group) > 1 and tiling.channels > 0
+        is_blocked, kept = len(group) > 1 and tiling.channels > 0, group[len(group) - 1]
         for stage in reversed(group):
             channels = chain.points(stage.axes.channels)
             # the last one of blocks of channels is kept for all of them
-            own = min(tiling.channels, channels) if is_blocked and stage is not group[-1] else channels
+            own = min(tiling.channels, channels) if is_blocked and stage is not kept else channels
             rows = min(rows, chain.points(stage.axes.rows))
             by_rows = following is not None and following.padding is not None and not (
-                is_blocked and stage is group[-1])  # fmt: skip
+                is_blocked and stage is kept)  # fmt: skip
             total += (1 if by_rows else rows) * chain.points(stage.axes.columns) * own
             rows = stage.stride * (rows - 1) + stage.reach
             if stage.padding is not None:
