@@ -37,8 +37,8 @@ class FusionPattern(StrEnum):
     """Several computations that run one after the other for a few rows at a time; intermediates are on the stack."""
 
     CHAIN = "chain"
-    """Several contractions that read each other's results, with other computations between them, tile by tile;
-    intermediates are in fast memory."""
+    """Several contractions that read each other's results, depthwise convolutions included, with other computations
+    between them, tile by tile; intermediates are in fast memory."""
 
     SEQUENCE = "sequence"
     """Several computations, one after the other, with intermediates in memory."""
@@ -136,8 +136,10 @@ def _roles(stages: Sequence[Computation], outputs: Collection[str], rank: int) -
 
 
 def has_several_contractions(stages: Sequence[Computation]) -> bool:
-    """Whether computations are a fused chain: several contractions."""
-    return len(stages) > 1 and sum(pattern_of(s) is Pattern.CONTRACTION for s in stages) > 1
+    """Whether computations are a fused chain: several contractions, or one of what a window computes."""
+    patterns = [pattern_of(s) for s in stages]
+    contractions = patterns.count(Pattern.CONTRACTION)
+    return contractions > 1 or (contractions == 1 and Pattern.WINDOW in patterns)
 
 
 def epilogue_of(stages: Sequence[Computation], reduction: int) -> int | None:

@@ -241,6 +241,12 @@ class CostParameters:
     chain_time_ratio: float = _cost_field(0.92, "factor", 0.1, 10.0, FUSED_CHAINS)
     """Time of the tree of a fused chain relative to what the model of trees predicts for it."""
 
+    convolution_chain_time_ratio: float = _cost_field(0.68, "factor", 0.1, 10.0, FUSED_CHAINS)
+    """The same for chains of convolutions whose vectors run along channels."""
+
+    depthwise_chain_time_ratio: float = _cost_field(0.87, "factor", 0.1, 10.0, FUSED_CHAINS)
+    """The same for those that begin with a depthwise convolution, whose vectors run along columns."""
+
 
 DEFAULT_COST = CostParameters()
 """The parameters of a machine that states none."""

@@ -7,8 +7,9 @@ from tilewright.driver.build import UNFUSED
 from tilewright.driver.compilation import Compilation, ConsideredChain
 from tilewright.errors import pluralize
 from tilewright.graph.chains.intensity import machine_balance
-from tilewright.optimize.chains.expression import expression_text
+from tilewright.optimize.chains.expression import ChainTiling, expression_text
 from tilewright.optimize.chains.optimizer import ChainCandidate, ChainConstruction
+from tilewright.optimize.conv_chains.tiling import ConvolutionTiling
 from tilewright.optimize.task import Task
 from tilewright.tile.statements import statements_of
 from tilewright.tile.tree_text import show_tree
@@ -66,7 +67,7 @@ def _construction_lines(construction: ChainConstruction, task: Task) -> Iterator
     if construction.programs:
         best = construction.programs[0]
         yield from (f"axes     {line}" for line in _axes_lines(task))
-        yield f"tiling   {expression_text(best.tiling.expression)}; {_tiles_text(best)}"
+        yield f"tiling   {_tiling_text(best)}"
         yield "tree"
         yield from (f"  {line}" for line in show_tree(best.tree).splitlines())
 
@@ -79,8 +80,13 @@ def _axes_lines(task: Task) -> Iterator[str]:
         yield f"{statement.block}: {' '.join(axes)}{' reduce ' if reduced else ''}{' '.join(reduced)}"
 
 
-def _tiles_text(program: ChainCandidate) -> str:
-    return ", ".join(f"{axis} {points}" for axis, points in program.tiling.tiles)
+def _tiling_text(program: ChainCandidate) -> str:
+    tiling = program.tiling
+    if isinstance(tiling, ConvolutionTiling):
+        channels = f"{tiling.channels} channels" if tiling.channels else "all channels"
+        return f"{pluralize(tiling.rows, 'row')} and {channels} at a time; vectors along {tiling.lanes}"
+    tiles = ", ".join(f"{axis} {points}" for axis, points in tiling.tiles)
+    return f"{expression_text(tiling.expression)}; {tiles}"
 
 
 def data(compilation: Compilation) -> list[dict[str, Any]]:
@@ -93,6 +99,7 @@ def _chain_data(chain: ConsideredChain) -> dict[str, Any]:
     evaluation, construction = chain.evaluation, chain.construction
     counts = None if construction is None else construction.counts
     programs = () if construction is None else construction.programs
+    tiling = programs[0].tiling if programs else None
     return {
         "contractions": list(evaluation.contractions),
         "replaces": list(evaluation.kernels),
@@ -103,7 +110,13 @@ def _chain_data(chain: ConsideredChain) -> dict[str, Any]:
         "reason": evaluation.reason,
         "task": None if chain.task is None else chain.task.hash,
         "pruning": None if counts is None else dict(counts.waterfall),
-        "expression": expression_text(programs[0].tiling.expression) if programs else None,
-        "tiles": dict(programs[0].tiling.tiles) if programs else None,
+        "expression": expression_text(tiling.expression) if isinstance(tiling, ChainTiling) else None,
+        "tiles": _tiles_data(tiling),
         "tree": show_tree(programs[0].tree).splitlines() if programs else None,
     }
+
+
+def _tiles_data(tiling: ChainTiling | ConvolutionTiling | None) -> dict[str, Any] | None:
+    if isinstance(tiling, ConvolutionTiling):
+        return {"rows": tiling.rows, "channels": tiling.channels, "lanes": tiling.lanes.value}
+    return None if tiling is None else dict(tiling.tiles)

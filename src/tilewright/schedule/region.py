@@ -40,8 +40,8 @@ class Span:
 
     def within(self, extent: Expr) -> "Span":
         """The span clipped to a dimension of this extent: predicates keep accesses in bounds."""
-        is_all = can_prove(self.start.equals(0)) and can_prove_le(extent, self.size)
-        return replace(self, size=extent) if is_all else self
+        is_all = can_prove_le(self.start, const(0)) and can_prove_le(extent, self.start + self.size)
+        return replace(self, start=const(0), size=extent) if is_all else self
 
 
 def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writes_only: bool = False) -> list[Span]:

@@ -10,7 +10,7 @@ operations, and if nothing of it were hidden the fused kernel would take half of
 from dataclasses import dataclass
 
 from tilewright.expr.computation import iteration_space_size
-from tilewright.expr.pattern import Pattern, pattern_of
+from tilewright.expr.pattern import is_sum_of_products
 from tilewright.graph.chains.find import Dataflow, Link, written_by
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.memory_plan import representative_size
@@ -64,5 +64,5 @@ def _flops(kernel: object) -> int:
     return sum(
         2 * representative_size(iteration_space_size((*s.axes, *s.reduce_axes)))
         for s in stages
-        if pattern_of(s) is Pattern.CONTRACTION
+        if is_sum_of_products(s)
     )

@@ -18,6 +18,9 @@ from tilewright.optimize.chains.extract_chain import extract_chain
 from tilewright.optimize.chains.problem import Chain
 from tilewright.optimize.chains.pruning import ChainSpace, PruningCounts, Variant
 from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
+from tilewright.optimize.conv_chains.construct import rank_tilings, tree_of
+from tilewright.optimize.conv_chains.stages import has_windows
+from tilewright.optimize.conv_chains.tiling import ConvolutionTiling
 from tilewright.optimize.interface import ScheduledPrograms, scheduled
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
@@ -37,13 +40,13 @@ class ChainCandidate:
     """A tiling of a chain with its tree.
 
     Attributes:
-        tiling: the loops over tiles and the sizes of these.
+        tiling: the loops over tiles and the sizes of these, or the tiles of a chain of convolutions.
         tree: the kernel's loops.
-        estimate: nanoseconds by the search's model.
+        estimate: nanoseconds by the search's model; of convolutions, which it does not describe, by that of trees.
         nanoseconds: by the model of trees.
     """
 
-    tiling: ChainTiling
+    tiling: ChainTiling | ConvolutionTiling
     tree: TileTree
     estimate: float
     nanoseconds: float
@@ -102,6 +105,8 @@ class ChainOptimizer:
         construction = ChainConstruction()
         try:
             _check_types(task)
+            if has_windows(task.func):
+                return _construct_convolutions(task, machine)
             chain = extract_chain(task.func, task.samples)
             construction = replace(construction, chain=chain)
             space = ChainSpace.of(chain, machine, Variant(self.name))
@@ -129,11 +134,26 @@ class ChainOptimizer:
         if task.threads != 1:
             return lower_tree(best.tree, task.func)
         machine = self.machine or machine_for(task.target)
+        if isinstance(best.tiling, ConvolutionTiling):
+            return lower_tree(tree_of(best.tiling, task, machine, parallel=False), task.func)
         return lower_tree(chain_tree(task, best.tiling, machine, parallel=False), task.func)
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""
         return self._best_schedule(self.construct(task), task)
+
+
+def _construct_convolutions(task: Task, machine: Machine) -> ChainConstruction:
+    """The best programs of a chain of convolutions.
+
+    Raises:
+        ScheduleError: it is none that trees can be built for.
+    """
+    ranked = rank_tilings(task, machine)
+    found = [ChainCandidate(x.tiling, x.tree, x.nanoseconds, x.nanoseconds) for x in ranked]
+    programs, refusals = _from_first_legal(found, task)
+    refusal = "" if programs else refusals[0]
+    return ChainConstruction(programs=programs, estimated=len(ranked), refusal=refusal)
 
 
 def _check_types(task: Task) -> None:

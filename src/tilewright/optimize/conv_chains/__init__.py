@@ -1,0 +1,1 @@
+"""The optimizer of fused chains of convolutions: tiles of rows with halos."""

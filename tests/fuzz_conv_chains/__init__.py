@@ -1,0 +1,1 @@
+"""Random chains of convolutions, fused to one kernel with halos."""

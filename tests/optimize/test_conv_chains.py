@@ -1,0 +1,122 @@
+"""Chains of convolutions: what is read of them, refusals with their reasons, tiles, and compiled models."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from tests.frontend.onnx_models import model
+from tests.graph.chains.chain_models import partition_of
+from tests.graph.chains.conv_models import inverted_residual, two_windows
+
+import tilewright as tw
+from tilewright.driver.compile import make_compilation
+from tilewright.driver.options import CompileOptions
+from tilewright.errors import ScheduleError
+from tilewright.graph.chains.find import Dataflow, KernelChain, Link
+from tilewright.graph.chains.fuse import fused_kernel
+from tilewright.loops.ir import Func
+from tilewright.loops.lowering import lower_to_loops
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.conv_chains.register_tile import contraction_tile
+from tilewright.optimize.conv_chains.stages import ConvolutionChain, has_windows
+from tilewright.optimize.conv_chains.tiling import CACHE_SHARE, LaneAxis, tile_bytes, tilings_of
+
+MACHINE = machine_named("sapphire-rapids")
+
+
+def loops_of(source: onnx.ModelProto, first: int = 0) -> Func:
+    """The kernels of a model, from one on, as one function."""
+    parts = partition_of(source)
+    positions = tuple(range(first, len(parts.units)))
+    link = Link(positions[0], positions[-1], frozenset(positions[1:-1]))
+    kernel = fused_kernel(KernelChain((link,), positions), Dataflow(parts), parts.program)
+    assert kernel is not None
+    return lower_to_loops("chain", kernel.stages, kernel.params, ())
+
+
+def test_stages_of_an_inverted_residual() -> None:
+    chain = ConvolutionChain.of(loops_of(inverted_residual(stride=2)))
+    assert [x.is_depthwise for x in chain.stages] == [False, True, False]
+    assert [(x.stride, x.reach) for x in chain.stages] == [(1, 1), (2, 3), (1, 1)]
+    assert [x.padding is not None for x in chain.stages] == [False, True, False]
+    assert [len(x.elementwise) for x in chain.stages] == [1, 1, 1]
+
+
+def test_products_and_attention_have_no_windows() -> None:
+    source = model("c = MatMul(a, b) e = MatMul(c, d)", inputs="float[8, 8] a, float[8, 8] b, float[8, 8] d",
+                   outputs="float[8, 8] e")  # fmt: skip
+    assert not has_windows(loops_of(source))
+    assert has_windows(loops_of(two_windows()))
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (inverted_residual(tap="e"), "stored, expected the next computation alone to read them"),
+        (inverted_residual(tap="d"), "stored, expected the next computation alone to read them"),
+        (inverted_residual(channels=1), "expected"),
+        (model("c0 = Conv<group = 2>(x, w) c = Relu(c0) y = Conv(c, v)",
+               inputs="float[1, 4, 9, 9] x, float[4, 2, 3, 3] w, float[3, 4, 3, 3] v",
+               outputs="float[1, 3, 5, 5] y"), "expected"),
+        (model("c0 = Conv(x, w) c = Relu(c0) y = Conv(c, v)",
+               inputs="float[1, 4, 9] x, float[5, 4, 3] w, float[3, 5, 3] v", outputs="float[1, 3, 5] y"),
+         "expected [..., channels, rows, columns]"),
+    ],
+)  # fmt: skip
+def test_other_forms_are_refused_with_a_reason(source: onnx.ModelProto, reason: str) -> None:
+    with pytest.raises(ScheduleError) as error:
+        ConvolutionChain.of(loops_of(source))
+    assert reason in error.value.what
+
+
+def test_rows_shorter_than_a_vector_are_refused_where_vectors_run_along_columns() -> None:
+    chain = ConvolutionChain.of(loops_of(inverted_residual(), first=1))
+    with pytest.raises(ScheduleError, match="rows of 14 elements are shorter than a vector of 16"):
+        tilings_of(chain, 16, MACHINE)
+    assert {x.lanes for x in tilings_of(chain, 8, MACHINE)} == {LaneAxis.COLUMNS}
+
+
+def test_tiles_fit_the_private_cache() -> None:
+    chain = ConvolutionChain.of(loops_of(inverted_residual(size=56, channels=24, wide=144)))
+    tilings = tilings_of(chain, 16, MACHINE)
+    assert all(tile_bytes(chain, x) <= CACHE_SHARE * MACHINE.levels[1].bytes for x in tilings)
+    assert {x.channels for x in tilings} == {0, 16, 48}
+    # a row of 56 and 6 padded ones, 48 channels at a time; then 4 rows of 56 of all 144 channels, and of 24
+    assert tile_bytes(chain, next(x for x in tilings if (x.rows, x.channels) == (4, 48))) == 4 * (
+        56 * 48 + 6 * 58 * 48 + 4 * 56 * 144 + 4 * 56 * 24
+    )
+    small = replace(MACHINE, levels=(MACHINE.levels[0], replace(MACHINE.levels[1], bytes=1 << 12), *MACHINE.levels[2:]))
+    (smallest,) = tilings_of(chain, 16, small)
+    assert (smallest.rows, smallest.channels) == (2, 16)
+
+
+def test_register_tiles_fit_the_registers_and_hide_the_latency() -> None:
+    for points, lanes in ((56, 48), (28, 32), (7, 16), (112, 96), (9, 24)):
+        tile = contraction_tile(points, lanes, 24, True, 16, MACHINE)
+        vectors = -(-tile.lanes // 16)
+        assert lanes % tile.lanes == 0
+        assert (tile.points + 1) * vectors + 1 <= MACHINE.vector_registers
+        assert tile.points * vectors >= min(points, MACHINE.fma_pipes * MACHINE.fma_cycles)
+
+
+@pytest.mark.parametrize(("size", "channels", "chosen"), [(56, 24, True), (7, 160, False)])
+def test_large_images_are_fused_and_small_ones_are_not(size: int, channels: int, chosen: bool) -> None:
+    source = inverted_residual(size=size, channels=channels, wide=6 * channels)
+    options = CompileOptions(machine="sapphire-rapids", target="x86-64-v4")
+    compilation = make_compilation(source, options)
+    whole = next(x for x in compilation.chains if len(x.evaluation.contractions) == 3)
+    assert whole.evaluation.chosen == chosen
+    assert whole.evaluation.before is not None
+    assert whole.evaluation.after is not None
+    if not chosen:
+        assert whole.evaluation.reason in ("it is not faster", "it gains less than 2.5%")
+
+
+@pytest.mark.parametrize("source", [inverted_residual(size=56, channels=24, wide=144), two_windows(size=64)])
+def test_compiled_models_compute_the_same_with_and_without_fusion(source: onnx.ModelProto) -> None:
+    shape = [d.dim_value for d in source.graph.input[0].type.tensor_type.shape.dim]
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    fused, unfused = (tw.compile(source, fusion=f)(x=x) for f in ("mcfuser", "unfused"))
+    for a, b in zip(np.atleast_1d(fused), np.atleast_1d(unfused), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(b).max())
