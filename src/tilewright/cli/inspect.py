@@ -152,13 +152,14 @@ def execute(options: argparse.Namespace) -> Result:
     parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
     data = {level: _level_data(compilation, level, text, options.kernel) for level, text in texts.items()}
     if options.layouts:
-        data["layouts"] = {
-            "text": texts["layouts"].splitlines(),
-            "plan": to_data(compilation.layout_plan, compilation.lowered),
-        }
-    reports = (("construction", construction.data, constructions), ("cost", cost.data, costs),
-               ("variants", variants.data, constructions))  # fmt: skip
-    data |= {level: [make(x) for x in of] for level, make, of in reports if level in data}
+        plan = to_data(compilation.layout_plan, compilation.lowered)
+        data["layouts"] = {"text": texts["layouts"].splitlines(), "plan": plan}
+    reports: dict[str, Callable[[], list[Any]]] = {
+        "construction": lambda: [construction.data(c) for c in constructions],
+        "cost": lambda: [cost.data(c) for c in costs],
+        "variants": lambda: [variants.data(c) for c in constructions],
+    }
+    data |= {level: make() for level, make in reports.items() if level in data}
     return Result(data, "\n".join(parts).rstrip("\n"), optional=False)
 
 

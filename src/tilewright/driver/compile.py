@@ -107,10 +107,9 @@ def compile_model(
             "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
             keeps a kernel for every product.
         variants: programs of a kernel whose sizes are dynamic, at most (8): the sizes of a call decide which one runs.
-        jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core that this
-            process may use. Neither this nor the cache changes the code.
+        jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core.
         cache: whether to keep machine code in the user's cache folder and to use what is there; None asks
-            TILEWRIGHT_CACHE ("on" or "off"), then it is used.
+            TILEWRIGHT_CACHE ("on" or "off"), then it is used. Neither this nor `jobs` changes the code.
 
     Returns:
         An executable; calling it needs a machine with the target's features. On such a machine it is ready for its

@@ -6,14 +6,10 @@ iteration, so native code keeps pointers to them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import groupby, repeat, zip_longest
+from itertools import groupby, zip_longest
 from math import prod
-from typing import Any
-
-import numpy as np
 
 from tilewright.codegen.segment import (
     BufferCopy,
@@ -26,7 +22,7 @@ from tilewright.codegen.segment import (
 )
 from tilewright.driver.kernels import BoundKernel, BoundUnit
 from tilewright.driver.native_control_flow import NativeConditional, NativeControlFlow, NativeLoop, NativeUnit
-from tilewright.driver.weight_pool import WeightPool
+from tilewright.driver.prepacked_weights import SegmentWeights, literal_shape, prepack_weights
 from tilewright.errors import InternalError
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import boolean, int64, uint8
@@ -44,32 +40,11 @@ from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, plan_memory
 from tilewright.graph.program import Conditional, Program
 from tilewright.loops.private_memory import THREADS, workspace_of
 from tilewright.lower.kernel_variants import programs_of
-from tilewright.lower.prepack_constants import evaluate_prepacked
-from tilewright.machine.threads import available_cores
 
-Array = np.ndarray[Any, Any]
 Locate = Callable[[Buffer], BufferLocation]
-
-MAX_PREPACKING_THREADS = 4
-"""Threads that prepack constants; each needs memory for one of them, and together they soon have all of its bandwidth.
-"""
 
 _WORKSPACE, _ITERATION, _CONDITION = "workspace", "iteration", "condition"
 """Purposes of the memory of control flow."""
-
-
-@dataclass(slots=True)
-class SegmentWeights:
-    """The weights of one segment, in the order of their pointers."""
-
-    pool: WeightPool
-    names: dict[str, None] = field(default_factory=dict[str, None])
-
-    def add(self, hint: str, array: Array) -> ConstantLocation:
-        """The location of an array among the segment's weights."""
-        name = self.pool.add(hint, array)
-        self.names.setdefault(name)
-        return ConstantLocation(name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,7 +132,9 @@ class _CallMaker:
             result: locations of their results.
         """
         position = {id(u): k for k, u in enumerate(planned.units)}
-        packed = self._prepacked(planned)
+        packed = prepack_weights(
+            [u for u in planned.units if isinstance(u, BoundKernel)], planned.program, self._weights
+        )
         calls: list[SegmentCall] = []
         for unit, slice_index in _in_call_order(planned.units):
             k = position[id(unit)]
@@ -174,17 +151,6 @@ class _CallMaker:
             size = copy.source.size * copy.source.dtype.bytes
             calls.append(BufferCopy(result(copy.index), locate(copy.source), size))
         return calls
-
-    def _prepacked(self, planned: PlannedUnits) -> dict[int, dict[str, BufferLocation]]:
-        """The locations of the prepacked constants of every kernel, by the name of its parameter."""
-        kernels = [u for u in planned.units if isinstance(u, BoundKernel)]
-        # numpy works without the interpreter's lock most of the time
-        with ThreadPoolExecutor(min(available_cores(), MAX_PREPACKING_THREADS)) as executor:
-            prepacked = list(executor.map(_prepack, kernels, repeat(planned.program)))
-        return {
-            id(u): {n: self._weights.add(hint, array) for n, (hint, array) in arrays.items()}
-            for u, arrays in zip(kernels, prepacked, strict=True)
-        }
 
     def _conditional(
         self,
@@ -366,30 +332,6 @@ def _raw_constants(program: Program, units: Sequence[NativeUnit], results: Seque
     return {name: b for name, b in buffers.items() if name in program.constants}
 
 
-def _prepack(unit: BoundKernel, program: Program) -> dict[str, tuple[str, Array]]:
-    """A kernel's prepacked constants with hints for their names, by the name of its parameter."""
-    needed = {p.name for p in unit.compiled.func.params}
-    if not any(c.output.name in needed for c in unit.compiled.prepacked):
-        return {}
-    pairs = zip(unit.kernel.params, unit.kernel.arguments, strict=True)
-    constants = {p.name: (p, b.name) for p, b in pairs if b.name in program.constants}
-    data = {name: program.constants[b].reshape(_literal_shape(p)) for name, (p, b) in constants.items()}
-    found: dict[str, tuple[str, Array]] = {}
-    for name, array in evaluate_prepacked(unit.compiled.prepacked, data).items():
-        if name in needed:
-            computation = next(c for c in unit.compiled.prepacked if c.output.name == name)
-            sources = (constants[b.name][1] for b in computation.inputs if b.name in constants)
-            found[name] = f"{next(sources, unit.compiled.name)}.packed", array
-    return found
-
-
-def _literal_shape(b: Buffer) -> tuple[int, ...]:
-    sizes = [getattr(n, "value", None) for n in b.shape]
-    if None in sizes:
-        raise InternalError(f"constant {b.name!r} has the size {b.shape}, which is no literal")
-    return tuple(int(n) for n in sizes if n is not None)
-
-
 def calls_in_order(units: Iterable[BoundUnit | NativeControlFlow]) -> Iterator[tuple[BoundKernel, int]]:
     """The kernels in the order of their calls, each with the index of the slice that the call computes."""
     yield from ((u, k) for u, k in _in_call_order(units) if isinstance(u, BoundKernel))
@@ -422,7 +364,7 @@ def _slice_location(location: BufferLocation, unit: BoundKernel, parameter: Buff
         or unit.arguments[parameter.name].name in slices.intermediates
     ):
         return location
-    offset_of_slice = slice_index * prod(_literal_shape(parameter)) * parameter.dtype.bytes
+    offset_of_slice = slice_index * prod(literal_shape(parameter)) * parameter.dtype.bytes
     match location:
         case WorkspaceLocation(offset):
             return WorkspaceLocation(offset + offset_of_slice)

@@ -13,7 +13,8 @@ from tilewright.driver.artifact_names import ArtifactNames, dim_specs, tensor_sp
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.make_segment import make_segment
 from tilewright.driver.native_control_flow import nested_units
-from tilewright.driver.plan_units import PlannedUnits, SegmentWeights, make_calls, plan_units
+from tilewright.driver.plan_units import PlannedUnits, make_calls, plan_units
+from tilewright.driver.prepacked_weights import SegmentWeights
 from tilewright.driver.regions import NativeRegion
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.expr.computation import View

@@ -150,7 +150,7 @@ class _TensorPass:
             what = f"expected at most {MAX_EMBEDDED_BYTES} bytes of external data inside of a node, got {count}"
             hint = "make it an initializer of the main graph"
             raise TensorDefectError(Defect("external-data", where, what, hint))
-        return external_data.read_external(tensor, self.source.folders, count)
+        return bytearray(external_data.read_external(tensor, self.source.folders, count))
 
     def _require_owned(self) -> None:
         if not self.source.owned:
