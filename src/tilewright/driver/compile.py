@@ -101,8 +101,7 @@ def compile_model(
         exact: compute convolutions directly. Otherwise they use Winograd (minimal filtering) where the optimizer
             has a machine and the estimate is faster: rounding errors are larger, and outputs near infinite elements
             may be NaN.
-        winograd: "safe" (default) uses tiles whose errors are about those of the direct sum, "fast" also larger ones
-            with several times the error.
+        winograd: "safe" (default): tiles whose errors are about those of the direct sum; "fast": larger ones as well.
         fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
             "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
             keeps a kernel for every product.
