@@ -14,29 +14,27 @@ def recurrent(
     op: str,
     sizes: tuple[int, int, int, int] = (3, 5, 4, 2),
     *,
-    bias: bool = True,
     lengths: Sequence[int] | None = None,
-    initial: bool = False,
-    peepholes: bool = False,
     dynamic: bool = False,
     results: Sequence[str] = ("Y", "Yh", "Yc"),
     seed: int = 0,
-    **attributes: object,
+    **options: object,
 ) -> tuple[onnx.ModelProto, Mapping[str, np.ndarray]]:
     """A model of one node, and inputs for it.
 
     Args:
         op: the operator.
         sizes: of an input, of a state, of the steps, of the batch.
-        bias: whether there is one.
         lengths: of the sequences; None leaves them out.
-        initial: whether initial states are inputs.
-        peepholes: whether an LSTM has peepholes.
         dynamic: whether steps and batch are symbols.
         results: names of the outputs; "" leaves one out.
         seed: of weights and inputs.
-        attributes: of the node.
+        options: attributes of the node, and whether it has inputs that may be left out: `bias` (True), `initial`
+            states (False), `peepholes` of an LSTM (False).
     """
+    optional = {"bias": True, "initial": False, "peepholes": False}
+    bias, initial, peepholes = (bool(options.get(name, default)) for name, default in optional.items())
+    attributes = {name: x for name, x in options.items() if name not in optional}
     rng = np.random.default_rng(seed)
     (features, hidden, steps, batch), gates = sizes, GATES[op]
     directions = 2 if attributes.get("direction") == "bidirectional" else 1
