@@ -178,8 +178,8 @@ def test_interrupted_loop(tmp_path: Path) -> None:
     code = f"""if True:
         import numpy as np, tilewright
         exe = tilewright.load({str(tmp_path / "m.tw")!r}, threads=1)
-        print("ready", flush=True)
         try:
+            print("ready", flush=True)
             exe(np.zeros(2, np.float32))
         except KeyboardInterrupt:
             print("interrupted", exe.threads)"""

@@ -98,7 +98,7 @@ class Way:
 
 
 def _choose_minimal_filtering(
-    program: Program, _: Sequence[Rewrite], cost: KernelCost, max_error_growth: float
+    program: Program, _: Sequence[Rewrite], cost: KernelCost, max_error_growth: float, *_prepare: object
 ) -> tuple[Program, tuple[Evaluation, ...]]:
     """The last Winograd form of every convolution that has one; other alternatives are chosen as usual."""
     forms = {a.before[-1].output: a for a in winograd_forms(program, max_error_growth)}

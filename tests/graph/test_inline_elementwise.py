@@ -68,7 +68,9 @@ def test_operands_of_views_and_fallbacks_are_not_inlined() -> None:
         pointwise(y, "ab", flat[a * 7 + b] * s[a, b]),
     ]
     check(program(steps, [y]), "s", "flat", "y")
-    fallback = Fallback((), (s,), (u,), (u.shape,), (), "a test", b"")
+    fallback = Fallback(
+        nodes=(), inputs=(s,), outputs=(u,), runtime_shapes=(u.shape,), data_symbols=(), reason="a test", model=b""
+    )
     p = Program("p", (x,), (("u", u),), {}, (steps[0], fallback), (N,))
     assert inline_elementwise(p).steps == p.steps
 

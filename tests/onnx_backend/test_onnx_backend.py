@@ -49,7 +49,7 @@ EXPECTED = {
     ("Node", "test_optional_get_element_sequence"): "fallback",
     ("Node", "test_if_opt"): "fallback",
     ("Node", "test_loop16_seq_none"): "fallback",
-    ("Node", "test_range_float_type_positive_delta_expanded"): "fallback",
+    ("Node", "test_range_float_type_positive_delta_expanded"): "native",
     ("Node", "test_scatter_with_axis"): "fallback",
     ("Node", "test_image_decoder_decode_png_rgb"): "fallback",
     # models without the standard operators

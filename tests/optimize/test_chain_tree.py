@@ -17,7 +17,6 @@ from tilewright.optimize.chains.chain_tree import chain_tree, row_heights
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression, nested
 from tilewright.optimize.chains.expression import axes_of as loop_axes
 from tilewright.optimize.chains.register_tiles import TileAxis, best_register_tile
-from tilewright.schedule.tails import Tail
 from tilewright.tile.tree import Loop, walk_tree
 from tilewright.tile.tree_text import show_tree
 
@@ -188,15 +187,6 @@ def test_accumulators_are_whole_vectors(chain: Chain, tile: int) -> None:
     widths = [b.shape[-1] for b in s.func.allocs if b.scope is MemoryScope.REGISTER]
     assert widths
     assert all(isinstance(n, Const) and n.value % 16 == 0 for n in widths), widths
-
-
-def test_partial_tiles_of_sums_are_peeled() -> None:
-    """A condition in the loop over the steps of a sum makes it take twice as long: 8 x (320 x 64 x 500 x 90)."""
-    chain = Chain((8,), 320, (64, 500, 90), transposed=True)
-    func = tw.create_schedule(chain.tensor()).func
-    row, n, *_ = chain_axes(func, chain)
-    tree = chain_tree(task_of(func, "x86-64-v4"), ChainTiling(nested((row, n)), ((row, 160), (n, 128))), MACHINE)
-    assert [x.tail for x, _ in walk_tree(tree.body) if isinstance(x, Loop) and x.step == 128] == [Tail.REMAINDER]
 
 
 def test_threads_share_batches_and_rows() -> None:

@@ -46,7 +46,7 @@ from tilewright.optimize.chains.tile_loops import StagedNest, TiledChain, result
 from tilewright.optimize.chains.vector_nests import stage_nest, store_nest
 from tilewright.optimize.task import Task
 from tilewright.schedule.tails import Tail
-from tilewright.tile.tree import CacheRead, Inline, Loop, LoopPart, Node, Partition, Staging, TileTree, nest, walk_tree
+from tilewright.tile.tree import CacheRead, Inline, Loop, LoopPart, Node, Partition, Staging, TileTree, nest
 
 REMAINDER_ROWS = 8
 """Rows of the register tiles that cover what whole tiles of rows leave over; single rows cover the rest."""
@@ -223,22 +223,10 @@ def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple
         else:
             is_online = any(x.statement in tiled.roles and len(x.path) == depth + 1 for x in nests)
             # the verifier does not tell register tiles of both parts apart in a symbolic range, or in K-blocks
-            inner, points = _scope(tiled, nests, depth + 1), tiled.chain.points(loop.axis)
-            is_peeled = is_online or _is_peelable_sum(tiled, loop.axis, inner)
-            is_peeled = is_peeled and not loop.body and points is not None
+            is_peeled = is_online and not loop.body and tiled.chain.points(loop.axis) is not None
             tail = Tail.REMAINDER if is_peeled else Tail.GUARD
-            result.append(Loop(loop.axis, tiled.tiles[loop.axis], inner, tail=tail))
+            result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1), tail=tail))
     return tuple(result)
-
-
-def _is_peelable_sum(tiled: TiledChain, axis: str, inner: tuple[Node, ...]) -> bool:
-    """Whether a loop over tiles of an axis is one of a sum whose last tile the loops inside divide: a condition in
-    every step of the sum would make it take twice as long."""
-    points = tiled.chain.points(axis)
-    if points is None or not any(axis in x.reduced for x in tiled.chain.contractions):
-        return False
-    steps = [x.step for x, _ in walk_tree(inner) if isinstance(x, Loop) and x.axis == axis]
-    return all(points % tiled.tiles[axis] % step == 0 for step in steps)
 
 
 def _shared_loops(tiled: TiledChain) -> int:

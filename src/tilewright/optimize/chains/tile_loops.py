@@ -70,8 +70,8 @@ class TiledChain:
 
     def loop_over(self, axis: str, step: int, path: Path) -> list[Loop]:
         """A loop over an axis in steps, where there are several, or where whole vectors exceed the only one: without it
-        accumulators would have rows of part of a vector, which registers do not hold."""
-        return [] if self.points(axis, path).points == step else [Loop(axis, step, ())]
+        accumulators would have rows of part of a vector, which registers do not hold. A single point has no loop."""
+        return [] if self.points(axis, path).points in (1, step) else [Loop(axis, step, ())]
 
     def point_loops(self, axes: Sequence[str], path: Path) -> list[Loop]:
         """Loops over single points of axes that have several."""
