@@ -123,7 +123,7 @@ def test_only_the_last_step_is_masked(golden) -> None:
     golden(show(lowered.func))
 
 
-@pytest.mark.parametrize(("rows", "columns", "packs_columns"), [(119, 7, True), (119, 40, False), (8, 7, False)])
+@pytest.mark.parametrize(("rows", "columns", "packs_columns"), [(400, 7, True), (119, 40, False), (8, 7, False)])
 def test_few_columns_are_packed_along_the_reduction(rows: int, columns: int, packs_columns: bool) -> None:
     """A vector of results would leave most lanes empty; the columns are copied once and used by every row."""
     task = task_of(Program(rows_by_rows(rows, columns, 1309, turned=True)))
