@@ -108,6 +108,14 @@ def test_every_size_is_right_in_any_order(threads: int) -> None:
         np.testing.assert_array_equal(result, first.setdefault(m, result))
 
 
+def test_empty_sizes_have_a_program() -> None:
+    executable = tilewright.compile(dense(), shapes={"rows": "0..16777215"}, machine="zen5")
+    (result,) = executable.run({"x": np.zeros((0, K), np.float32)}).values()
+    assert result.shape == (0, N)
+    code = code_of(make_compilation(dense(), CompileOptions(shapes={"rows": "0..16777215"}, machine="zen5")))
+    assert value_of(code.selector, dict.fromkeys(code.symbols, 0)) in range(len(code.programs))
+
+
 def test_products_of_inputs_and_pictures_of_every_size_are_right() -> None:
     product, picture = (tilewright.compile(p, machine="zen5") for p in (product_of_inputs(), pointwise()))
     rng, weights = np.random.default_rng(8), array(6, 256, 128, 1, 1)[:, :, 0, 0].astype(np.float64)
@@ -140,7 +148,7 @@ def test_inspect_shows_which_size_gets_which_program(tmp_path: Path, capsys: pyt
     assert main(["inspect", str(path), "--variants", "--machine", "zen5", "--target", "x86-64-v4"]) == 0
     text = capsys.readouterr().out
     code = code_of(compiled(dense()))
-    assert f"{len(code.programs)} programs, chosen by" in text
+    assert f"{len(code.programs)} programs, chosen by the sizes of a call" in text
     assert "these programs: geometric mean" in text
     assert main(["inspect", str(path), "--variants", "--max-variants", "1", "--machine", "zen5"]) == 0
     assert "one program: more would not be faster" in capsys.readouterr().out

@@ -102,7 +102,7 @@ def honest_task() -> Task:
     func = KERNEL.replace("ROWS", str(ROWS))
     return task_json.decode(
         {
-            "format": "tilewright-task", "version": 1, "func": func, "constants": [], "fusion": FUSION,
+            "format": "tilewright-task", "version": 2, "func": func, "constants": [], "fusion": FUSION,
             "samples": None, "threads": 1, "target": Target.host().name,
         }
     )  # fmt: skip

@@ -44,7 +44,7 @@ KERNEL = (
 SAMPLES = {"representative": {"n0": 8}, "shapes": [{"n0": 1}, {"n0": 60}], "grid": [{"n0": 3}]}
 FUSION = {"pattern": "element-wise", "outer_rank": 2, "stages": [["element-wise", None]]}
 STORED: dict[str, Any] = {
-    "format": "tilewright-task", "version": 1, "func": KERNEL, "constants": ["a1"], "fusion": FUSION,
+    "format": "tilewright-task", "version": 2, "func": KERNEL, "constants": ["a1"], "fusion": FUSION,
     "samples": SAMPLES, "threads": 2, "target": TARGET,
 }  # fmt: skip
 
@@ -151,7 +151,7 @@ def problems_of(data: object) -> list[str]:
     ("field", "value", "expected"),
     [
         ("format", "x", "format: expected 'tilewright-task', got 'x'"),
-        ("version", 2, "version: expected 1, got 2"),
+        ("version", 1, "version: expected 2, got 1"),
         ("func", 3, "func: expected text, got 3"),
         ("func", "func f(:", "func, line 1, column 8: expected the name of a parameter, got ':'"),
         ("constants", "a1", "constants: expected a list of names, got 'a1'"),

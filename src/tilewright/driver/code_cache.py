@@ -76,9 +76,10 @@ class CodeCache:
                 if time.time() - status.st_mtime > _USE_SECONDS:
                     with contextlib.suppress(OSError):
                         os.utime(path)
-            return json.loads(content)
-        except (OSError, ValueError):
+            value = json.loads(content)
+        except (OSError, ValueError, RecursionError):
             return None
+        return value if isinstance(value, dict) else None
 
     def put(self, key: str, value: Mapping[str, Any]) -> None:
         """Keeps JSON values where that is possible."""

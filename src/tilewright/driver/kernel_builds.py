@@ -179,7 +179,8 @@ class KernelBuilds:
             return
         self._has_started = True
         setup = _worker_setup(self._build, self._build_machine, self._code_target, self._resources.with_code)
-        self._worker_threads = [] if setup is None else start_workers(self._resources.jobs - 1, setup)
+        if setup is not None:
+            start_workers(self._resources.jobs - 1, setup, self._worker_threads)
 
     def _owner_of(self, key: str, workers: Sequence[WorkerThread]) -> WorkerThread | ThisProcess | None:
         """Who has constructed a task; None where nobody has."""
@@ -196,7 +197,8 @@ class KernelBuilds:
             self._resources.cache.put(self._key(what, task), value)
 
     def _key(self, what: str, task: Task) -> str:
-        return machine_code_key(task, self._build_machine, f"{what}: {self._optimizer_text}")
+        kind = what if self._resources.with_code else f"{what} without code"
+        return machine_code_key(task, self._build_machine, f"{kind}: {self._optimizer_text}")
 
 
 def _has_reduction(task: Task) -> bool:

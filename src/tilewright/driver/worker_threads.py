@@ -200,10 +200,9 @@ class WorkerThread:
         return bool(sent)
 
 
-def start_workers(count: int, setup: Request) -> list[WorkerThread]:
-    """So many workers, or those that can be started."""
-    workers: list[WorkerThread] = []
+def start_workers(count: int, setup: Request, workers: list[WorkerThread]) -> None:
+    """Starts so many workers, or those that can be started, and adds each to `workers` at once: an interrupt loses
+    none."""
     with suppress(MeasureError):
-        while len(workers) < count:
+        for _ in range(count):
             workers.append(WorkerThread(setup))
-    return workers

@@ -1,6 +1,6 @@
 """JSON form of tasks.
 
-    {"format": "tilewright-task", "version": 1,
+    {"format": "tilewright-task", "version": 2,
      "func": "func kernel(a0: float32[64], out: float32[64]):\n    ...", "constants": ["a0"],
      "fusion": {"pattern": "reduction", "outer_rank": 1, "stages": [["register reduction", null]]},
      "samples": {"representative": {"n0": 24}, "shapes": [{"n0": 3}, {"n0": 24}], "grid": []}, "threads": null,
@@ -26,7 +26,7 @@ from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.verify.verifier import verify
 
 FORMAT = "tilewright-task"
-VERSION = 1
+VERSION = 2
 
 FIELDS = ("format", "version", "func", "constants", "fusion", "samples", "threads", "target")
 

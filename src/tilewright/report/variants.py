@@ -21,7 +21,7 @@ def _text(construction: Construction) -> str:
     if variants is None:
         why = "its sizes are static" if not construction.task.func.symbols else "more would not be faster"
         return f"{head}\n  one program: {why}"
-    lines = [head, f"  {pluralize(len(variants.programs), 'program')}, chosen by {show(variants.selector)}"]
+    lines = [head, f"  {pluralize(len(variants.programs), 'program')}, chosen by the sizes of a call"]
     lines += [f"    {k} {program}" for k, program in enumerate(variants.programs)]
     lines.append("  predicted time over that of the best program for each size, and that of one program for all")
     for shape, choice, regret, single in zip(

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tilewright.cost.analytical import sample_times
 from tilewright.cost.footprint import Numbers
 from tilewright.expr.nodes import Expr, const
-from tilewright.expr.operations import ceildiv, minimum
+from tilewright.expr.operations import ceildiv, maximum, minimum
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L2, REGISTER, TileProgram, remainder_tile_heights
@@ -58,7 +58,8 @@ class RunTimeCost:
         serial = reduce(lambda a, b: a + b, [count * round(c * scale) for count, c in terms])
         if self.cores == 1:
             return serial
-        tasks = task_count(self.program, extents)
+        # sizes of 0 have no tiles
+        tasks = maximum(task_count(self.program, extents), 1)
         return minimum(serial, serial // tasks * ceildiv(tasks, self.cores) + round(self.fork_join * scale))
 
 

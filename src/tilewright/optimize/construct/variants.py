@@ -60,7 +60,7 @@ class ProgramVariants:
     """The programs of a kernel and which one serves which sizes.
 
     Attributes:
-        programs: the programs; the first is the best for all shapes together.
+        programs: the programs, in the order in which they were chosen.
         selector: the index of the program that runs, over the kernel's symbols.
         shapes: the shapes at which programs were compared.
         choices: the program at each of them.
