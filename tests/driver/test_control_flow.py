@@ -176,7 +176,9 @@ def test_interrupted_loop(tmp_path: Path) -> None:
     """Ctrl-C ends a loop without end."""
     tilewright.compile(endless(), threads=1).save(tmp_path / "m.tw")
     code = f"""if True:
-        import numpy as np, tilewright
+        import signal, numpy as np, tilewright
+        # a shell ignores it for what it runs in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         exe = tilewright.load({str(tmp_path / "m.tw")!r}, threads=1)
         try:
             print("ready", flush=True)

@@ -129,7 +129,10 @@ def test_errors_end_the_workers(workers):
 
 
 _INTERRUPTED = """
+import signal
 import sys
+# a shell ignores it for what it runs in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.driver import models
 from tilewright.driver import kernel_builds
 from tilewright.driver.build_resources import BuildResources
