@@ -2,19 +2,25 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
+import pytest
 from tests.optimize.chain_space.chain_cases import expression, gemm_chain
 
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.chains.expression import expression_text
 from tilewright.optimize.chains.place_statements import place_statements, placed_text
 from tilewright.optimize.chains.pruning import ChainSpace
 
 PAGE = Path(__file__).parents[2] / "docs" / "optimizers" / "mcfuser.md"
 
 
-def test_the_example() -> None:
+def test_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    exec(compile(example, str(PAGE), "exec"), {})
+    names: dict[str, Any] = {}
+    exec(compile(example, str(PAGE), "exec"), names)
+    tiling = names["best"].tiling
+    assert capsys.readouterr().out == f"{expression_text(tiling.expression)} {tiling.tiles}\n"
 
 
 def test_the_placed_statements() -> None:

@@ -38,3 +38,10 @@ def problems(source: object, shapes: dict | None = None, **options: object) -> S
     assert len(lines) == len(error.value.problems) + 1
     assert re.match(r"\[model\] .*: \d+ problems?$", lines[0])
     return [str(p) for p in error.value.problems]
+
+
+def untyped(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """The model without declared shapes of outputs."""
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    return proto

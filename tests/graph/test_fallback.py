@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from tests.frontend.onnx_models import add_initializer, model
+from tests.frontend.onnx_models import add_initializer, model, untyped
 from tests.graph.running import assert_same, program_of
 
 from tilewright.errors import FallbackWarning, ModelError
@@ -16,12 +16,6 @@ RNG = np.random.default_rng(31)
 
 def normal(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(np.float32)
-
-
-def untyped(proto):
-    for value in proto.graph.output:
-        value.type.tensor_type.ClearField("shape")
-    return proto
 
 
 def fallbacks(program) -> list[Fallback]:

@@ -149,11 +149,12 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_COMPILE_OPTIONS = ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse", "max_variants", "plan")
-"""Flags that have no effect on a model that is compiled already."""
-
-_FLAG_NAMES = {"max_variants": "variants"}
-"""What flags are called where their values have another name."""
+_COMPILE_OPTIONS = {
+    **{name: f"--{name}" for name in ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse")},
+    "max_variants": "--variants",
+    "plan": "--plan",
+}
+"""Flags that have no effect on a model that is compiled already, by the names of their values."""
 
 
 def compile_options(options: argparse.Namespace) -> CompileOptions:
@@ -270,9 +271,9 @@ def count_text(count: int, noun: str) -> str:
 def executable_of(options: argparse.Namespace) -> Executable:
     """The executable of the verb's file, which is compiled if it is a model."""
     if is_compiled(options.file):
-        ignored = [name for name in _COMPILE_OPTIONS if getattr(options, name)]
+        ignored = [flag for name, flag in _COMPILE_OPTIONS.items() if getattr(options, name)]
         if ignored:
-            flags = ", ".join(f"--{_FLAG_NAMES.get(name, name)}" for name in ignored)
+            flags = ", ".join(ignored)
             what = f"{flags} {'has' if len(ignored) == 1 else 'have'} no effect on a model that is compiled already"
             raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
         return load(options.file, options.threads)

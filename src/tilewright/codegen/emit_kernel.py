@@ -45,11 +45,7 @@ def emit_kernel(
         message = f"private buffer {buffer.name!r} must be a parameter: it exceeds the stack"
         raise InternalError(message, where=f"func {func.name!r}")
     module = teams.module
-    kinds: list[ir.Type] = [*[PTR] * len(func.params), *[I64] * len(func.symbols), PTR, *[PTR] * timestamped]
-    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
-    function.linkage = "internal"
-    for attribute in ("nounwind", "noinline"):
-        function.attributes.add(attribute)
+    function = add_kernel_function(module, name, len(func.params), len(func.symbols), timestamped)
     pointers: dict[str, ir.Value] = {}
     for argument, buffer in zip(function.args, func.params, strict=False):
         argument.name = buffer.name
@@ -66,4 +62,21 @@ def emit_kernel(
     kernel = KernelContext(module, func, target, teams, dependencies, lowered.dead_lane_buffers, resident, slices)
     emitter = FunctionEmitter(kernel, function, scope, pointers, team=team, record=record[0] if timestamped else None)
     emitter.emit(func.body)
+    return function
+
+
+def add_kernel_function(module: ir.Module, name: str, params: int, symbols: int, timestamped: bool) -> ir.Function:
+    """An internal function with the parameters of a kernel, without a body.
+
+    Args:
+        module: receives it.
+        name: its name.
+        params, symbols: numbers of them.
+        timestamped: as of `emit_kernel`.
+    """
+    kinds: list[ir.Type] = [*[PTR] * params, *[I64] * symbols, PTR, *[PTR] * timestamped]
+    function = ir.Function(module, ir.FunctionType(VOID, kinds), name)
+    function.linkage = "internal"
+    for attribute in ("nounwind", "noinline"):
+        function.attributes.add(attribute)
     return function

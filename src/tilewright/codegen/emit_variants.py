@@ -3,7 +3,7 @@
 from llvmlite import ir
 
 from tilewright.codegen.emit_expr import ExprEmitter
-from tilewright.codegen.emit_kernel import emit_kernel
+from tilewright.codegen.emit_kernel import add_kernel_function, emit_kernel
 from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
 from tilewright.codegen.llvm_types import I64
 from tilewright.codegen.thread_team import TeamEmitter
@@ -27,14 +27,7 @@ def emit_variants(
         emit_kernel(teams, lower_kernel(func, target), target, f"{name}.v{k}", timestamped)
         for k, func in enumerate(kernel.programs)
     ]
-    # the team, and the record of timestamps
-    last = list(programs[0].function_type.args)[len(kernel.programs[0].params) + len(kernel.programs[0].symbols) :]
-    pointer = programs[0].function_type.args[0]
-    kinds = [*[pointer] * len(kernel.params), *[I64] * len(kernel.symbols), *last]
-    function = ir.Function(teams.module, ir.FunctionType(programs[0].function_type.return_type, kinds), name)
-    function.linkage = "internal"
-    for attribute in ("nounwind", "noinline"):
-        function.attributes.add(attribute)
+    function = add_kernel_function(teams.module, name, len(kernel.params), len(kernel.symbols), timestamped)
     buffers, sizes, others = _named_arguments(function, kernel)
     builder, scope = ir.IRBuilder(function.append_basic_block("entry")), EmitScope(DependencyAnalysis())
     for symbol in kernel.symbols:

@@ -70,7 +70,7 @@ def _part_times(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Time
     part = part_work(sketch, batch, machine)
     return parallel_time(
         part.phases, part.features.tasks, part.slowdown, machine, part.levels_in_turn, part.traffic_growth,
-        part.handovers,
+        part.sharing,
     )  # fmt: skip
 
 

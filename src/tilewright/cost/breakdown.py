@@ -173,7 +173,7 @@ def _tile_part(name: str, sketch: Sketch, batch: CandidateBatch, machine: Machin
     """The terms of whole tiles or of the remainder, for all candidates of the batch."""
     work = part_work(sketch, batch, machine)
     plan = thread_plan(
-        work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth, work.handovers
+        work.phases, work.features.tasks, machine, work.levels_in_turn, work.traffic_growth, work.sharing
     )
     traffic = _traffic_terms(sketch, work, machine)
     return make_part(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tilewright.cost.false_sharing import FalseSharing
 from tilewright.cost.footprint import Numbers
-from tilewright.cost.handovers import ResultHandovers
 from tilewright.cost.time import Time, overlapped_time, streaming_time
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
@@ -55,7 +55,7 @@ class ThreadPlan:
 
 def thread_plan(
     phases: Sequence[Phase], tasks: Numbers, machine: Machine, levels_in_turn: bool = False,
-    traffic_growth: Sequence[Numbers] = (), handovers: ResultHandovers | None = None,
+    traffic_growth: Sequence[Numbers] = (), sharing: FalseSharing | None = None,
 ) -> ThreadPlan:  # fmt: skip
     """The times on one thread and on all cores.
 
@@ -66,7 +66,7 @@ def thread_plan(
         levels_in_turn: whether little is used again, so that every line passes all levels one after the other.
         traffic_growth: per level the growth of the bytes on several threads, as data that several of them need is
             loaded by each; none by default.
-        handovers: lines of results that threads share; none by default.
+        sharing: lines of results that threads share; none by default.
     """
     levels, time_of = machine.levels[1:], streaming_time if levels_in_turn else overlapped_time
     cost, cores = machine.cost, machine.cores
@@ -86,29 +86,29 @@ def thread_plan(
         for work, moved in phases
     ]
     one, all_ = (reduce(add, [time.total for time in times]) for times in (one_thread, all_threads))
-    sync = machine.sync_us * 1e3 + (0.0 if handovers is None else _exposed_handovers(handovers, all_, cost))
+    sync = machine.sync_us * 1e3 + (0.0 if sharing is None else _exposed_wait(sharing, all_, cost))
     fork_join = np.where(tasks > 1, sync, 0.0)
     is_parallel = (all_ + fork_join < one) & (tasks > 1)
     return ThreadPlan(one_thread, all_threads, threads, imbalance, memory_imbalance, rates, fork_join, is_parallel)
 
 
-def _exposed_handovers(handovers: ResultHandovers, thread_time: Numbers, cost: CostParameters) -> Numbers:
+def _exposed_wait(sharing: FalseSharing, thread_time: Numbers, cost: CostParameters) -> Numbers:
     """Nanoseconds that a thread waits for lines of results beyond the work that overlaps with it."""
-    beside, exposed = thread_time * handovers.work_beside, cost.exposed_fraction
-    return np.maximum(exposed * handovers.nanoseconds, handovers.nanoseconds - (1.0 - exposed) * beside)
+    beside, exposed = thread_time * sharing.work_beside, cost.exposed_fraction
+    return np.maximum(exposed * sharing.nanoseconds, sharing.nanoseconds - (1.0 - exposed) * beside)
 
 
 def parallel_time(
     phases: Sequence[Phase], tasks: Numbers, slowdown: Numbers, machine: Machine, levels_in_turn: bool = False,
-    traffic_growth: Sequence[Numbers] = (), handovers: ResultHandovers | None = None,
+    traffic_growth: Sequence[Numbers] = (), sharing: FalseSharing | None = None,
 ) -> Time:  # fmt: skip
     """The times on one thread or on all cores, whichever are less.
 
     Args:
-        phases, tasks, machine, levels_in_turn, traffic_growth, handovers: as for `thread_plan`.
+        phases, tasks, machine, levels_in_turn, traffic_growth, sharing: as for `thread_plan`.
         slowdown: factor on the times for other reasons.
     """
-    plan = thread_plan(phases, tasks, machine, levels_in_turn, traffic_growth, handovers)
+    plan = thread_plan(phases, tasks, machine, levels_in_turn, traffic_growth, sharing)
     is_parallel, one, all_ = plan.is_parallel, reduce(add, plan.one_thread), reduce(add, plan.all_threads)
     memory = tuple(np.where(is_parallel, a, b) for a, b in zip(all_.memory, one.memory, strict=True))
     total = np.where(is_parallel, all_.total + plan.fork_join, one.total) * slowdown

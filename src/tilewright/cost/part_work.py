@@ -11,9 +11,9 @@ import numpy as np
 from tilewright.cost.caches import CacheHierarchy, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.core_terms import TileCycles
+from tilewright.cost.false_sharing import FalseSharing, false_sharing
 from tilewright.cost.features import Features, extract_features
 from tilewright.cost.footprint import Numbers, total_bytes
-from tilewright.cost.handovers import ResultHandovers, result_handovers
 from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.load_phase import load_phase_fraction
 from tilewright.cost.loop_footprints import LoopFootprints
@@ -47,7 +47,7 @@ class PartWork:
         slowdown: factor on the times, for the size of the code.
         levels_in_turn: whether every line passes all levels one after the other, as little is used again.
         traffic_growth: per level the growth of the bytes on several threads.
-        handovers: lines of results that threads share.
+        sharing: lines of results that threads share.
     """
 
     batch: CandidateBatch
@@ -62,7 +62,7 @@ class PartWork:
     slowdown: Numbers
     levels_in_turn: bool
     traffic_growth: Sequence[Numbers]
-    handovers: ResultHandovers
+    sharing: FalseSharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     return PartWork(
         batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth,
-        result_handovers(sketch, batch, machine),
+        false_sharing(sketch, batch, machine),
     )  # fmt: skip
 
 

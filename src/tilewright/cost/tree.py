@@ -187,8 +187,8 @@ class TreeModel:
             tasks, key = _tasks(batch, boxes)
             work = replace(work, features=replace(work.features, tasks=tasks))
             # the loops around fused statements are not in the order of their sketches
-            handovers = None if self.is_fused else work.handovers
-            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, handovers)
+            sharing = None if self.is_fused else work.sharing
+            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, sharing)
             exists = executed_share(batch.shape.nest, boxes, self.masks, self.extents, self.symbols)
             exists = exists if batch.exists is None else exists * batch.exists
             grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))

@@ -69,12 +69,17 @@ class Build:
         record."""
         return generic_machine(target) if self.machine is None else self.machine.for_target(target)
 
+    @property
+    def max_variants(self) -> int | None:
+        """Programs of a kernel at most; None where the optimizer makes one of every kernel."""
+        return self.optimizer.max_variants if isinstance(self.optimizer, Gensor) else None
+
     def spec(self) -> BuildSpec:
         """The record of the build in the artifact."""
         seed = self.optimizer.seed if isinstance(self.optimizer, Seeded) else None
         choice = self.machine
         machine = None if choice is None else MachineSpec(choice.machine.name, str(choice.origin), choice.sha256)
-        variants = self.optimizer.max_variants if isinstance(self.optimizer, Gensor) else 1
+        variants = self.max_variants or 1
         return BuildSpec(__version__, self.optimizer.name, seed, machine, self.convolutions, self.fusion, variants)
 
 

@@ -20,7 +20,6 @@ from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
 from tilewright.measure.machine_code_key import machine_code_key
 from tilewright.optimize import task_json
-from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.constructions import Constructions, Estimate, construction_key
 from tilewright.optimize.interface import MachineOptimizer, optimizer_named
 from tilewright.optimize.task import Task
@@ -61,9 +60,8 @@ class KernelBuilds:
         self._cached_functions = 0
         self._build_machine = build.machine_for(target)
         self._resources = resources
-        self._optimizer_text = (
-            f"{build.spec().optimizer}, seed {build.spec().seed}, {build.fusion}, {build.spec().variants} variants"
-        )
+        spec = build.spec()
+        self._optimizer_text = f"{spec.optimizer}, seed {spec.seed}, {spec.fusion}, {spec.variants} variants"
         self._build, self._code_target = build, target
         self._has_started = False
         self._worker_threads: list[WorkerThread] = []
@@ -210,9 +208,8 @@ def _worker_setup(build: Build, machine: Machine, target: Target, with_code: boo
     requests say, as those of a test."""
     described = to_json(machine)
     try:
-        variants = build.spec().variants if isinstance(build.optimizer, Gensor) else None
         known_target = Target.parse(target.name)
-        optimizer = with_variants(optimizer_named(build.optimizer.name), variants)
+        optimizer = with_variants(optimizer_named(build.optimizer.name), build.max_variants)
         if isinstance(optimizer, MachineOptimizer):
             optimizer = optimizer.for_machine(machine)
         is_known = parse_machine(described, "machine") == machine and known_target == target
@@ -221,4 +218,4 @@ def _worker_setup(build: Build, machine: Machine, target: Target, with_code: boo
     if not is_known or optimizer != build.optimizer:
         return None
     names = {"optimizer": build.optimizer.name, "machine": described, "fusion": build.fusion}
-    return {"do": "set up", **names, "variants": variants, "with_code": with_code}
+    return {"do": "set up", **names, "variants": build.max_variants, "with_code": with_code}

@@ -6,6 +6,7 @@ expression, so equal computations of different operators have one pattern (compa
 
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import TypeGuard
 
 from tilewright.expr.computation import Computation, Reducer, iteration_space_size
 from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
@@ -96,3 +97,8 @@ def _without_casts(e: Expr) -> Expr:
 
 def _is_one(e: Expr) -> bool:
     return isinstance(e, Const) and e.value == 1
+
+
+def is_masked_score(value: Expr) -> TypeGuard[Select]:
+    """Whether a value is a selection between a score and -inf, as of attention."""
+    return isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == float("-inf")

@@ -214,7 +214,7 @@ class CostParameters:
     """Share of the time of all but the slowest resource that is not hidden behind it."""
     copy_cycles: float = _cost_field(0.4, "cycles per element", 0.0, 100.0, CALIBRATION)
     """Packing one element of an operand along its contiguous axis."""
-    line_handover_latencies: float = _cost_field(
+    false_sharing_latencies: float = _cost_field(
         1.0, "latencies of the shared cache", 0.0, 100.0, ranking("products of unaligned rows, on all threads")
     )
     """A store to a line that another core has written last."""

@@ -3,8 +3,8 @@
 Construction is deterministic for a seed and measures nothing, so the report repeats it.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Any
 
@@ -73,6 +73,7 @@ class Construction:
         programs: the best programs, best first.
         recorded: number of distinct states that the walks recorded; for greedy growth one per sketch.
         undeclared: symbols without a declared range, with the sizes that were assumed.
+        symbol_names: the user's names of the task's symbols.
     """
 
     kernel: str
@@ -84,6 +85,7 @@ class Construction:
     programs: tuple[ScoredProgram, ...]
     recorded: int
     undeclared: tuple[str, ...] = ()
+    symbol_names: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def problem(self) -> Problem | None:
@@ -198,7 +200,8 @@ def _reconstruct(
     undeclared = tuple(
         _assumed_sizes(v, kernel) for v in kernel.origin.symbols if v.hi is None or v.hi >= MIN_UNDECLARED_BOUND
     )
-    return Construction(kernel.name, nodes, task, optimizer.name, machine, constructed, programs, recorded, undeclared)
+    head = kernel.name, nodes, task, optimizer.name, machine, constructed
+    return Construction(*head, programs, recorded, undeclared, kernel.symbol_names)
 
 
 def _assumed_sizes(symbol: Var, kernel: CompiledKernel) -> str:

@@ -27,7 +27,7 @@ def _text(construction: Construction) -> str:
     for shape, choice, regret, single in zip(
         variants.shapes, variants.choices, variants.regrets, variants.single, strict=True
     ):
-        sizes = ", ".join(f"{v.name} {n}" for v, n in shape.items())
+        sizes = ", ".join(f"{construction.symbol_names[v.name]} {n}" for v, n in shape.items())
         lines.append(f"    {sizes:32s} program {choice}  {regret:5.2f}  {single:5.2f}")
     for name, ratios in (("these programs", variants.regrets), ("one program", variants.single)):
         lines.append(f"  {name}: geometric mean {_geomean(ratios):.2f}, worst {max(ratios):.2f}")
@@ -48,13 +48,19 @@ def data(construction: Construction) -> dict[str, Any]:
     variants = _variants(construction)
     if variants is None:
         return {**head, "programs": 1}
+    names = construction.symbol_names
     rows = zip(variants.shapes, variants.choices, variants.regrets, variants.single, strict=True)
     return {
         **head,
         "programs": len(variants.programs),
         "selector": show(variants.selector),
         "sizes": [
-            {"sizes": {v.name: n for v, n in shape.items()}, "program": k, "regret": regret, "one_program": single}
+            {
+                "sizes": {names[v.name]: n for v, n in shape.items()},
+                "program": k,
+                "regret": regret,
+                "one_program": single,
+            }
             for shape, k, regret, single in rows
         ],
         "worst_regret": max(variants.regrets),

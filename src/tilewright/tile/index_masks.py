@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from tilewright.expr.algebra.bounds import Bounds, facts_of
 from tilewright.expr.algebra.polynomial import polynomial
-from tilewright.expr.nodes import Const, Expr, Select, Var
+from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.pattern import is_masked_score
 from tilewright.expr.traversal import conjuncts, free_vars, has_loads
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.tile.shape_samples import value_of
@@ -101,7 +102,7 @@ def index_masks(func: Func) -> tuple[IndexMask, ...]:
 def _index_mask(block: Block, axes: tuple[str, ...], reduced: set[str]) -> IndexMask | None:
     """The mask that a block applies; None where it applies none, or one that depends on other axes than two."""
     value = block.body.value
-    if not (isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == float("-inf")):
+    if not is_masked_score(value):
         return None
     names = {i.var: a for a, i in zip(axes, block.iters, strict=True)}
     bounds = Bounds.from_loops((i.var, i.extent) for i in block.iters)

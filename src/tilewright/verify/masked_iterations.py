@@ -24,6 +24,7 @@ from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Const, Expr, Load, MemoryScope, Select, Unary, Var, const
 from tilewright.expr.operations import conjunction, minimum
+from tilewright.expr.pattern import is_masked_score
 from tilewright.expr.traversal import conjuncts, free_vars, has_loads, loads
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Seq, Stmt, Store, blocks, seq, walk
 
@@ -32,7 +33,7 @@ MIN_LANES, MAX_LANES = 16, 64
 most."""
 
 
-class Constant(Enum):
+class UniformValue(Enum):
     """What all elements of a buffer are in a masked iteration."""
 
     MINUS_INFINITY = auto()
@@ -66,7 +67,7 @@ def masked_iterations(func: Func, loop: For, enclosing: Sequence[For]) -> Masked
         enclosing: the loops around it, outermost first.
     """
     placed = [(b, inner) for b, inner in walk(loop.body) if isinstance(b, Block)]
-    masks = {b.name: (b, b.body.value, inner) for b, inner in placed if _is_mask(b.body.value)}
+    masks = {b.name: (b, b.body.value, inner) for b, inner in placed if is_masked_score(b.body.value)}
     if loop.kind is not LoopKind.SERIAL or not masks:
         return None
     bounds = Bounds.from_loops((x.var, x.extent) for x in (*enclosing, loop))
@@ -92,11 +93,6 @@ def _holds_somewhere(is_live: Expr, loop: For, enclosing: Sequence[For]) -> bool
             if isinstance(step, Const) and step.value < 0:
                 tried.append(minimum(substitute(f, {loop.var: const(0)}) // -int(step.value), last))
     return any(can_prove(substitute(is_live, {loop.var: k}), bounds) for k in tried)
-
-
-def _is_mask(value: Expr) -> bool:
-    """Whether a value is a selection between a score and -inf."""
-    return isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == float("-inf")
 
 
 def _live_condition(block: Block, mask: Expr, inner: Sequence[For], loop: For, bounds: Bounds) -> Expr | None:
@@ -174,7 +170,7 @@ class _Iteration:
     is_live: Expr
     bounds: Bounds
     is_some_live: bool
-    constants: dict[str, Constant | None] = field(default_factory=dict[str, Constant | None])
+    constants: dict[str, UniformValue | None] = field(default_factory=dict[str, UniformValue | None])
     saved: dict[str, Load] = field(default_factory=dict[str, Load])
 
     def result(self, placed: Sequence[tuple[Block, Sequence[For]]]) -> MaskedIterations | None:
@@ -200,7 +196,7 @@ class _Iteration:
     def _note_local(self, b: Block) -> None:
         """Notes what a local buffer holds after a block."""
         name, value = b.body.buffer.name, b.body.value
-        constant = Constant.MINUS_INFINITY if b.name in self.masking else self._constant(value)
+        constant = UniformValue.MINUS_INFINITY if b.name in self.masking else self._constant(value)
         is_first = name not in self.constants
         self.constants[name] = constant if is_first or self.constants[name] is constant else None
         if isinstance(value, Load) and value.buffer.name not in self.local and value.indices == b.body.indices:
@@ -209,20 +205,19 @@ class _Iteration:
         else:
             self.saved.pop(name, None)
 
-    def _constant(self, e: Expr) -> Constant | None:
+    def _constant(self, e: Expr) -> UniformValue | None:
         """What a value is in a masked iteration; None where that is not known."""
         match e:
             case Load(buffer):
                 return self.constants.get(buffer.name)
             case Const(value):
-                return Constant.ZERO if value == 0 else None
+                return UniformValue.ZERO if value == 0 else None
             case Select(_, a, b):
                 arms = {self._constant(a), self._constant(b)}
                 return arms.pop() if len(arms) == 1 else None
-            case Unary("exp", Binary("sub", a, b)) if self._constant(a) is Constant.MINUS_INFINITY and self._is_shift(
-                b
-            ):
-                return Constant.ZERO
+            case Unary("exp", Binary("sub", a, b)):
+                is_zero = self._constant(a) is UniformValue.MINUS_INFINITY and self._is_shift(b)
+                return UniformValue.ZERO if is_zero else None
             case _:
                 return None
 
@@ -243,7 +238,7 @@ class _Iteration:
             case Load() if value is target:
                 return TRUE
             case Binary("max", a, b) if target in (a, b):
-                return TRUE if self._constant(b if a is target else a) is Constant.MINUS_INFINITY else None
+                return TRUE if self._constant(b if a is target else a) is UniformValue.MINUS_INFINITY else None
             case Binary("add", a, b) if target in (a, b):
                 return self._zero_factor(b if a is target else a)
             case Select(Binary("eq", a, b), then) if self._now(a) is self._now(b):
@@ -258,11 +253,11 @@ class _Iteration:
 
     def _zero_factor(self, e: Expr) -> Expr | None:
         """The other factor of a product of 0, true for 0 itself; None for what may be something else."""
-        if self._constant(e) is Constant.ZERO:
+        if self._constant(e) is UniformValue.ZERO:
             return TRUE
         if isinstance(e, Binary) and e.op == "mul":
             for zero, other in ((e.a, e.b), (e.b, e.a)):
-                if self._constant(zero) is Constant.ZERO and isinstance(other, Load):
+                if self._constant(zero) is UniformValue.ZERO and isinstance(other, Load):
                     return other
         return None
 

@@ -40,9 +40,6 @@ COARSE_STEP = 3
 CANDIDATES_PER_SHAPE = 12
 """The programs of a layout that are best at such a shape."""
 
-REGRET_POWER = 2
-"""Exponent of the power mean of regrets over shapes: between their mean and the worst."""
-
 MIN_GAIN = 0.02
 """The least part of the regret by which one more variant must reduce it."""
 
@@ -117,7 +114,7 @@ def choose_variants(
     regrets = (groups[layout].times / best)[chosen[layout][0]][choices, np.arange(len(shapes))]
     single_regrets = groups[own_layout].times[-1] / best
     used = sorted(set(choices.tolist()))
-    if len(used) < 2 or _mean_of_powers(regrets) > _mean_of_powers(single_regrets) * (1 - MIN_GAIN):
+    if len(used) < 2 or _root_mean_square(regrets) > _root_mean_square(single_regrets) * (1 - MIN_GAIN):
         return None
     return ProgramVariants(
         tuple(programs[k] for k in used),
@@ -183,8 +180,9 @@ def _candidates(problems: Sequence[Problem], states: Sequence[States], machine: 
     return _Candidates(tuple(programs), np.concatenate(on_shapes) + machine.cost.call_ns)
 
 
-def _mean_of_powers(regrets: Numbers) -> float:
-    return float((regrets**REGRET_POWER).mean() ** (1 / REGRET_POWER))
+def _root_mean_square(regrets: Numbers) -> Numbers:
+    """Over the last axis, the shapes: between the mean regret and the worst."""
+    return np.sqrt((regrets**2).mean(axis=-1))
 
 
 def _geomean(regrets: Numbers) -> float:
@@ -197,9 +195,9 @@ def _choose_greedily(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
     together = np.full(regrets.shape[1], np.inf)
     while len(chosen) < count:
         joined = np.minimum(together, regrets)
-        scores = (joined**REGRET_POWER).mean(axis=1) ** (1 / REGRET_POWER)
+        scores = _root_mean_square(joined)
         best = int(scores.argmin())
-        if chosen and scores[best] > _mean_of_powers(together) * (1 - MIN_GAIN):
+        if chosen and scores[best] > _root_mean_square(together) * (1 - MIN_GAIN):
             break
         chosen.append(best)
         together = joined[best]

@@ -1,10 +1,6 @@
 """The best programs of a chain of convolutions, by the model of trees."""
 
-from collections.abc import Sequence
-
-import numpy as np
-
-from tilewright.cost.tree import TreeModel
+from tilewright.cost.tree import tree_times
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.conv_chains.stages import PLACE, ConvolutionChain
@@ -12,7 +8,6 @@ from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, 
 from tilewright.optimize.conv_chains.tree import convolution_tree
 from tilewright.optimize.task import Task
 from tilewright.tile.tree import TileTree
-from tilewright.tile.tree_sizes import tree_sizes, with_sizes
 
 
 def rank_tilings(task: Task, machine: Machine) -> list[RankedTiling]:
@@ -36,32 +31,17 @@ def rank_tilings(task: Task, machine: Machine) -> list[RankedTiling]:
     ratios = {
         LaneAxis.CHANNELS: cost.convolution_chain_time_ratio, LaneAxis.COLUMNS: cost.depthwise_chain_time_ratio,
     }  # fmt: skip
+    times = tree_times(trees, task.func, machine, task.constants)
     ranked = [
         RankedTiling(tiling, tree, time * ratios[tiling.lanes])
-        for tiling, tree, time in zip(tilings, trees, _model_times(trees, task, machine), strict=True)
+        for tiling, tree, time in zip(tilings, trees, times, strict=True)
+        if time is not None
     ]
+    if not ranked:
+        raise ScheduleError("the cost model has no time for its trees", where=PLACE)
     return sorted(ranked, key=lambda x: (x.nanoseconds, tilings.index(x.tiling)))
 
 
 def tree_of(tiling: ConvolutionTiling, task: Task, machine: Machine, parallel: bool) -> TileTree:
     """The tree of a tiling of a task's chain."""
     return convolution_tree(ConvolutionChain.of(task.func), tiling, task.target.lanes(32), machine, parallel)
-
-
-def _model_times(trees: Sequence[TileTree], task: Task, machine: Machine) -> list[float]:
-    """Nanoseconds of trees; those that differ in their sizes alone share a model.
-
-    Raises:
-        ScheduleError: the model has no time for them.
-    """
-    sketches: dict[TileTree, list[int]] = {}
-    for k, tree in enumerate(trees):
-        sketches.setdefault(with_sizes(tree, [1] * len(tree_sizes(tree))), []).append(k)
-    times = [0.0] * len(trees)
-    for members in sketches.values():
-        model = TreeModel.of(trees[members[0]], task.func, machine, task.constants)
-        if model is None:
-            raise ScheduleError("the cost model has no time for its trees", where=PLACE)
-        for k, time in zip(members, model.times(np.array([tree_sizes(trees[k]) for k in members])), strict=True):
-            times[k] = float(time)
-    return times

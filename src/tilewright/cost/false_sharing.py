@@ -1,4 +1,4 @@
-"""Handovers: cache lines that one thread has written and another one needs next.
+"""False sharing: cache lines of results that two threads write to.
 
 Threads have contiguous shares of the L2 tiles, the outermost loop first. Where that loop runs along the rows of a
 result, two shares meet in every row: a line there belongs to both, and each store to it waits until the other core has
@@ -17,7 +17,7 @@ from tilewright.tile.program import L2, Sketch
 
 
 @dataclass(frozen=True, slots=True)
-class ResultHandovers:
+class FalseSharing:
     """The lines of results that each thread shares with the next one.
 
     Attributes:
@@ -29,8 +29,8 @@ class ResultHandovers:
     work_beside: Numbers
 
 
-def result_handovers(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> ResultHandovers:
-    """The handovers of results of candidates, on all cores."""
+def false_sharing(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> FalseSharing:
+    """The sharing of results of candidates, on all cores."""
     lines: Numbers = np.zeros_like(batch.covered[0])
     beside: Numbers = np.ones_like(lines)
     is_outermost = np.ones(len(lines), np.bool_)
@@ -43,8 +43,8 @@ def result_handovers(sketch: Sketch, batch: CandidateBatch, machine: Machine) ->
         lines = np.where(here, shared * np.minimum(1.0, count / machine.cores), lines)
         beside = np.where(here, np.minimum(1.0, machine.cores / count), beside)
         is_outermost &= ~here
-    wait = machine.cost.line_handover_latencies * _shared_level(machine).latency_ns
-    return ResultHandovers(lines * wait, beside)
+    wait = machine.cost.false_sharing_latencies * _shared_level(machine).latency_ns
+    return FalseSharing(lines * wait, beside)
 
 
 def _shared_lines(o: OperandView, axis: int, batch: CandidateBatch, machine: Machine) -> Numbers:
