@@ -1,4 +1,4 @@
-"""Choice of variants: regrets over the grid, decision trees, layouts of constants."""
+"""Choice of variants: regrets over the grid, what the selector chooses, layouts of constants."""
 
 from dataclasses import replace
 

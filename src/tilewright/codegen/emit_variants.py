@@ -1,4 +1,4 @@
-"""Emission of a kernel of several programs: a function that calls the one that its sizes select."""
+"""Dispatchers of multi-version kernels: a function that calls the program which the sizes of a call select."""
 
 from llvmlite import ir
 

@@ -1,4 +1,4 @@
-"""What becomes of a task: scheduled loops and object code; a function of the task, the optimizer and the machine alone.
+"""Builds a kernel: schedules, verifies, prepacks and compiles a task, by the task, the optimizer and the machine alone.
 
 It travels between processes and is kept on disk as JSON values: the loops as text, and the code.
 """

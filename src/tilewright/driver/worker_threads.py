@@ -1,6 +1,7 @@
 """Worker processes that share the tasks of a compilation with this process, each behind a thread that waits for it.
 
-The threads only send and receive; all else is done by the thread that compiles, so nothing of the compiler needs locks.
+The threads encode and send tasks, which are immutable, and receive answers; all else is done by the thread that
+compiles, so nothing of the compiler needs locks.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Kernels of several programs, of which one runs at every call, chosen by its sizes.
+"""Multi-version kernels: several programs with one interface, of which the sizes of a call select one.
 
 Every program is a function of its own, verified by itself. The kernel has the parameters of all of them: operands and
 results once, constants prepacked in one layout once, workspace for each (only one program runs, so the memory plan

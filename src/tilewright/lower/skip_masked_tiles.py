@@ -1,4 +1,4 @@
-"""Tiles of keys that a mask by indices excludes as a whole are not computed: causal attention, sliding windows.
+"""Skips fully masked tiles of attention: those of keys that a causal mask or a sliding window excludes as a whole.
 
     for k in serial(8):                              for k in serial(8):
         block S: S[..] = select(.., .., -inf)            if k * 128 <= i * 64 + 63:

@@ -1,4 +1,4 @@
-"""Iterations whose scores are all masked: what is left of them, as in tiles of keys beyond the diagonal of attention.
+"""Fully masked iterations of attention, as tiles of keys beyond the diagonal: what remains of one when it is skipped.
 
 In a loop over tiles of keys, scores that a mask excludes by its indices are -inf. Where a condition on the loops says
 that those of a whole iteration are, the running maximum stays, weights are 0, and sums stay as they are, but for

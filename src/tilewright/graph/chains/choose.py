@@ -227,7 +227,7 @@ class _Rating:
 
     def _in_user_words(self, reason: str, chain: KernelChain) -> str:
         """Why an equal chain was refused, with the names of this one's nodes."""
-        fused = fused_kernel(chain, self.flow, self.partition.program) if "'" in reason else None
+        fused = self._fused_kernel(chain) if "'" in reason else None
         return reason if fused is None else with_node_names(reason, fused)
 
     def _time_before(self, chain: KernelChain) -> tuple[float | None, float, str]:

@@ -1,5 +1,5 @@
-"""Variants of a kernel whose sizes are symbols: a few programs that serve its ranges together, and which one serves
-which sizes.
+"""Multi-versioning of kernels of dynamic shapes: a few programs per kernel, chosen by their regret over a grid of
+shapes.
 
 One program for all sizes is a compromise: tiles of 8 rows are wasted on a matrix of 3, lanes along a row of pixels on
 a picture of 4x4. The programs that construction has met are compared on a grid of shapes by the cost model. Variants
