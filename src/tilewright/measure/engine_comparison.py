@@ -74,16 +74,58 @@ def compare_engines(
     Raises:
         OptionError: an engine is not installed, rejects the model or these inputs, or terminates unexpectedly.
     """
-    names, threads = (OWN, *peers), executable.threads
-    with TemporaryDirectory(prefix="tilewright-") as folder, ExitStack() as started:
-        artifact, arrays = Path(folder) / "model.tw", Path(folder) / "feeds.npz"
+    threads = executable.threads
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        artifact, feeds_file = Path(folder) / "model.tw", _write_feeds(Path(folder), executable, feeds)
         executable.save(artifact)
-        described = write_feeds(arrays, dict(feeds), {s.name: s.dtype for s in executable.inputs})
+        files = {OWN: str(artifact)} | dict.fromkeys(peers, os.fspath(model or ""))
+        jobs = {n: {"engine": n, "model": file, "threads": threads, **feeds_file} for n, file in files.items()}
+        return _compare(jobs, plan, tell)
+
+
+def compare_executables(
+    executables: Mapping[str, Executable],
+    feeds: Mapping[str, Any],
+    plan: RunPlan,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> ComparisonResult:
+    """Times several compilations of one model, each in a process of its own.
+
+    Args:
+        executables: at least one, by a name of the result's `engines`; each uses its own number of threads.
+        feeds: the inputs, arrays by name.
+        plan: number and length of blocks.
+        tell: progress callback (what, done, total).
+
+    Raises:
+        OptionError: one rejects these inputs, or terminates unexpectedly.
+    """
+    with TemporaryDirectory(prefix="tilewright-") as folder:
+        feeds_file = _write_feeds(Path(folder), next(iter(executables.values())), feeds)
+        jobs: dict[str, dict[str, Any]] = {}
+        for k, (name, executable) in enumerate(executables.items()):
+            file = Path(folder) / f"{k}.tw"
+            executable.save(file)
+            jobs[name] = {"engine": OWN, "model": str(file), "threads": executable.threads, **feeds_file}
+        return _compare(jobs, plan, tell)
+
+
+def _write_feeds(folder: Path, executable: Executable, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes the inputs; the part of a job that says what they are."""
+    path = folder / "feeds.npz"
+    described = write_feeds(path, dict(feeds), {s.name: s.dtype for s in executable.inputs})
+    return {"feeds": str(path), "described": described}
+
+
+def _compare(
+    jobs: Mapping[str, Mapping[str, Any]], plan: RunPlan, tell: Callable[[str, int, int], None]
+) -> ComparisonResult:
+    """Runs jobs, at least one, in turns with the canary."""
+    names, first = tuple(jobs), next(iter(jobs.values()))
+    with ExitStack() as started:
         processes: dict[str, _EngineProcess] = {}
-        for k, name in enumerate((CANARY, *names)):
+        for k, (name, job) in enumerate([(CANARY, {**first, "engine": CANARY, "model": ""}), *jobs.items()]):
             tell(f"starting {name}", k, len(names) + 1)
-            file = str(artifact) if name == OWN else os.fspath(model or "")
-            job = {"engine": name, "model": file, "threads": threads, "feeds": str(arrays), "described": described}
             processes[name] = started.enter_context(_start_engine(job))
         start = SystemLoad.now(sum(p.cpu for p in processes.values()))
         blocks = run_in_turns(names, lambda name, seconds: processes[name].block(seconds), plan, tell)
