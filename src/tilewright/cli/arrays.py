@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.driver.random_feeds import DEFAULT_SIZE, random_feeds
 from tilewright.errors import FeedError, OptionError
-from tilewright.runtime.manifest import FALLBACK_DTYPES, Manifest, TensorSpec
-from tilewright.runtime.weights import numpy_dtype
+from tilewright.runtime.manifest import Manifest
 
 Arrays = dict[str, Any]
-
-DEFAULT_SIZE = 8
-"""Size of a dynamic dimension in random inputs where its range allows it."""
 
 
 def add_input_options(parser: argparse.ArgumentParser, *, random_default: bool) -> None:
@@ -53,7 +50,7 @@ def feeds_of(options: argparse.Namespace, manifest: Manifest, *, random_default:
         return read_npz(options.inputs)
     if not (options.random or random_default):
         raise OptionError("the model needs inputs", where="inputs", hint="give --inputs X.npz or --random")
-    return random_inputs(manifest, parse_sizes(options.size), _parse_range(options.ints), options.seed)
+    return random_feeds(manifest, parse_sizes(options.size), _parse_range(options.ints), options.seed)
 
 
 def read_npz(path: str) -> Arrays:
@@ -128,49 +125,3 @@ def _parse_range(text: str) -> tuple[int, int]:
     if match is None or int(match[1]) > int(match[2]):
         raise OptionError(f"expected LO..HI, got {text!r}", where="--ints", hint="for example --ints 0..999")
     return int(match[1]), int(match[2])
-
-
-def random_inputs(manifest: Manifest, sizes: Mapping[str, int], ints: tuple[int, int], seed: int) -> Arrays:
-    """Random arrays for all inputs: floats from a normal distribution, integers from a range.
-
-    Raises:
-        OptionError: a size is given for a dimension that does not exist, or an input's type has no random values.
-    """
-    symbols = {s.name: s for s in manifest.symbols}
-    for name in sizes:
-        if name not in symbols:
-            listed = ", ".join(f"'{n}'" for n in symbols) or "none"
-            raise OptionError(f"the model has no dynamic dimension {name!r}; it has: {listed}", where="--size")
-    chosen_sizes = {
-        name: max(s.lo, min(DEFAULT_SIZE, DEFAULT_SIZE if s.hi is None else s.hi)) for name, s in symbols.items()
-    }
-    chosen_sizes |= sizes
-    generator = np.random.default_rng(seed)
-    return {spec.name: _random_array(spec, chosen_sizes, ints, generator) for spec in manifest.inputs}
-
-
-def _random_array(
-    spec: TensorSpec, sizes: Mapping[str, int], ints: tuple[int, int], generator: np.random.Generator
-) -> np.ndarray[Any, Any]:
-    shape = tuple(sizes[d] if isinstance(d, str) else d if d is not None else DEFAULT_SIZE for d in spec.dims)
-    if spec.dtype in FALLBACK_DTYPES:
-        raise OptionError(f"there are no random values of type {spec.dtype}", where=f"input '{spec.name}'")
-    dtype = numpy_dtype(spec.dtype)
-    try:
-        return _random_values(spec.dtype, dtype, shape, ints, generator)
-    except (MemoryError, ValueError) as error:
-        what = f"there is no memory for random values of shape {list(shape)}"
-        raise OptionError(what, where=f"input '{spec.name}'", hint="give smaller sizes by --size") from error
-
-
-def _random_values(
-    name: str, dtype: Any, shape: tuple[int, ...], ints: tuple[int, int], generator: np.random.Generator
-) -> np.ndarray[Any, Any]:
-    if name == "bool":
-        return generator.random(shape) < 0.5
-    if name.startswith(("int", "uint")):
-        limits = np.iinfo(dtype)
-        return generator.integers(max(ints[0], limits.min), min(ints[1], limits.max), shape, endpoint=True).astype(
-            dtype
-        )
-    return generator.standard_normal(shape).astype(dtype)
