@@ -1,0 +1,1 @@
+"""Tuning of a model: plan of tasks, task scheduler, session, end comparison."""

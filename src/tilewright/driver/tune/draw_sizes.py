@@ -1,0 +1,174 @@
+"""Sizes at which kernels of dynamic sizes are measured: drawn from the ranges of the model's symbols.
+
+`batch=1:8,seq=16..512` says which sizes a model sees: `NAME=LOW..HIGH` is a range, `NAME=SIZE:WEIGHT` one size with its
+share of the calls. Sizes of a range are drawn evenly on a logarithmic scale, always the same ones for one seed.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+
+import numpy as np
+
+from tilewright.driver.kernels import BoundKernel
+from tilewright.errors import OptionError
+from tilewright.expr.nodes import Var
+from tilewright.expr.traversal import free_vars
+from tilewright.tile.shape_samples import (
+    DEFAULT_MAX_SIZE,
+    MIN_UNDECLARED_BOUND,
+    Ranges,
+    representative_size,
+    sample_shapes,
+    value_of,
+)
+
+DRAWN_SHAPES = 5
+"""Sizes of the model that kernels are measured at."""
+
+MAX_SIZE = 1 << 40
+
+HINT = "for example batch=1:8,batch=4:1,seq=16..512: a size with a weight, or a range"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeChoice:
+    """Sizes of one symbol that a user names: `low` to `high`, with a weight."""
+
+    low: int
+    high: int
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """Drawn sizes of the model's symbols.
+
+    Attributes:
+        shapes: sizes of all symbols, the most representative ones first; one empty shape where there are no symbols.
+        weights: their shares of the calls, which add up to 1.
+    """
+
+    shapes: tuple[Mapping[Var, int], ...]
+    weights: tuple[float, ...]
+
+
+def parse_sizes(text: str) -> Mapping[str, tuple[SizeChoice, ...]]:
+    """The choices in the text of an option, by the name of the symbol.
+
+    Raises:
+        OptionError: it is of another form.
+    """
+    choices: dict[str, tuple[SizeChoice, ...]] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, separator, value = (x.strip() for x in part.partition("="))
+        choice = _parse_choice(value)
+        if not name or not separator or choice is None:
+            raise OptionError(f"expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got {part!r}", where="--sizes", hint=HINT)
+        choices[name] = (*choices.get(name, ()), choice)
+    return choices
+
+
+def _parse_choice(text: str) -> SizeChoice | None:
+    low, is_range, high = text.partition("..")
+    size, _, weight = text.partition(":")
+    try:
+        choice = SizeChoice(int(low), int(high)) if is_range else SizeChoice(int(size), int(size), float(weight or 1))
+    except ValueError:
+        return None
+    return choice if 1 <= choice.low <= choice.high <= MAX_SIZE and 0 < choice.weight < 1e9 else None
+
+
+def draw_sizes(
+    symbols: Sequence[Var],
+    ranges: Ranges | None,
+    choices: Mapping[str, Sequence[SizeChoice]],
+    count: int = DRAWN_SHAPES,
+    seed: int = 0,
+) -> ModelSizes:
+    """Sizes of a model's symbols.
+
+    Args:
+        symbols: of the model.
+        ranges: ranges of undeclared symbols.
+        choices: what the user says of some symbols, by name.
+        count: how many shapes to draw.
+        seed: of the random numbers.
+
+    Raises:
+        OptionError: there is no such symbol, or a size is beyond its range.
+    """
+    _check_choices(symbols, choices)
+    if not symbols:
+        return ModelSizes(({},), (1.0,))
+    rng = np.random.default_rng(seed)
+    shapes: dict[tuple[int, ...], float] = {}
+    if not choices:
+        middle = tuple(representative_size(v, ranges) for v in symbols)
+        for sizes in (middle, *(tuple(s[v] for v in symbols) for s in sample_shapes(symbols, ranges))):
+            shapes.setdefault(sizes, 1.0)
+    tries = 20 * count
+    while len(shapes) < count and (tries := tries - 1):
+        drawn = [_draw(v, ranges, choices.get(v.name, ()), rng) for v in symbols]
+        sizes = tuple(n for n, _ in drawn)
+        # shapes that are drawn twice count twice
+        shapes[sizes] = shapes.get(sizes, 0.0) + 1.0 / count
+    listed = list(shapes.items())[:count]
+    total = sum(weight for _, weight in listed)
+    return ModelSizes(
+        tuple(dict(zip(symbols, sizes, strict=True)) for sizes, _ in listed), tuple(w / total for _, w in listed)
+    )
+
+
+def _draw(
+    symbol: Var, ranges: Ranges | None, choices: Sequence[SizeChoice], rng: np.random.Generator
+) -> tuple[int, float]:
+    """A size of a symbol and the weight of the choice that it is of."""
+    if choices:
+        total = sum(c.weight for c in choices)
+        choice = choices[int(rng.choice(len(choices), p=[c.weight / total for c in choices]))]
+    else:
+        is_declared = symbol.hi is not None and symbol.hi < MIN_UNDECLARED_BOUND
+        declared = (symbol.lo or 1, symbol.hi if is_declared and symbol.hi else DEFAULT_MAX_SIZE)
+        low, high = (ranges or {}).get(symbol, declared)
+        choice = SizeChoice(max(1, low), max(1, low, high))
+    size = exp(rng.uniform(log(choice.low), log(choice.high + 1)))
+    return min(choice.high, max(choice.low, int(size))), choice.weight
+
+
+def _check_choices(symbols: Sequence[Var], choices: Mapping[str, Sequence[SizeChoice]]) -> None:
+    by_name = {v.name: v for v in symbols}
+    for name, own in choices.items():
+        if name not in by_name:
+            hint = f"it has {', '.join(by_name)}" if by_name else "leave the option out"
+            what = f"the model has no dynamic dimension {name!r}"
+            raise OptionError(what, where="--sizes", hint=hint)
+        low, high = by_name[name].lo or 1, by_name[name].hi
+        for c in own:
+            if c.low < low or (high is not None and c.high > high):
+                what = f"{name} is within {low}..{'' if high is None else high}, got {c.low}..{c.high}"
+                raise OptionError(what, where="--sizes", hint="declare another range with --shape")
+
+
+def kernel_sizes(
+    symbols: Sequence[Var], units: Sequence[BoundKernel], sizes: ModelSizes
+) -> list[tuple[Mapping[Var, int], float]]:
+    """The sizes of a kernel's symbols at drawn sizes of the model, distinct, with their weights.
+
+    Args:
+        symbols: of the kernel's task.
+        units: the kernels of the model that share the function; of those with other sizes the first one counts.
+        sizes: of the model.
+    """
+    if not symbols:
+        return [({}, 1.0)]
+    drawn: dict[tuple[int, ...], float] = {}
+    for shape, weight in zip(sizes.shapes, sizes.weights, strict=True):
+        values: list[int] = []
+        for v in symbols:
+            value = units[0].sizes.get(v, v)
+            # sizes that depend on data are not drawn
+            complete = {x: shape.get(x) or representative_size(x) for x in free_vars(value)}
+            values.append(max(1, v.lo or 0, value_of(value, complete)))
+        drawn[tuple(values)] = drawn.get(tuple(values), 0.0) + weight
+    return [(dict(zip(symbols, values, strict=True)), weight) for values, weight in drawn.items()]

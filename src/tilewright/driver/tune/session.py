@@ -1,0 +1,291 @@
+"""Tuning session: rounds of the kernels that the scheduler picks, until the budget is spent; interrupted at any time.
+
+Whatever happens, what was measured is in the store before the next round begins, and so is the choice of every program
+that won. A session that goes on learns what the store holds of its kernels. A kernel that is new, because the model has
+changed, is tuned like any other; what the store holds of kernels that the model does not have any more stays there.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tilewright.driver.tune.budget import Budget
+from tilewright.driver.tune.kernel_tuning import Instruments, KernelTuning
+from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
+from tilewright.driver.tune.protocols import KernelChoice, StartSearch
+from tilewright.driver.tune.scheduler import next_task
+from tilewright.errors import MeasureError
+from tilewright.optimize.measurer import Measurer, Timing
+
+ROUND_TRIALS = 8
+"""Candidates of a round."""
+
+TRIAL_SECONDS = 1.0
+"""Time of a trial before the first one has shown how long they take."""
+
+MAX_ERRORS = 3
+"""Measurers that fail so many times in a row end the session."""
+
+
+class EndReason(StrEnum):
+    """Why a session ended."""
+
+    TIME = "the time is up"
+    TRIALS = "the trials are done"
+    SPEEDUP = "the speedup is reached"
+    EXHAUSTED = "no kernel has a further program to measure"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class TunedKernel:
+    """What a session made of a kernel.
+
+    Attributes:
+        kernel: the kernel.
+        before: nanoseconds of a call of the constructed programs, as a mean over its points; None where they were not
+            measured.
+        after: the same with the best programs.
+        timing: the measurement by which the best program won; None where the constructed one stays.
+        trials: candidates that were measured.
+        failures: those that failed.
+        refusal: why it was not tuned; empty where it was.
+        choice: the programs that compilations use; None for the constructed ones.
+    """
+
+    kernel: PlannedKernel
+    before: float | None
+    after: float | None
+    timing: Timing | None
+    trials: int
+    failures: int
+    refusal: str
+    choice: KernelChoice | None
+
+    @property
+    def speedup(self) -> float:
+        """Before divided by after; 1 where nothing was measured."""
+        return self.before / self.after if self.before and self.after else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionStatus:
+    """How far a session is.
+
+    Attributes:
+        seconds: since its start.
+        seconds_left: of the time of rounds; None without a limit of time.
+        trials: candidates that were measured.
+        label: the kernel that was worked on last.
+        label_speedup: its speedup so far.
+        untuned, tuned: nanoseconds of an inference, as the sum over the kernels; predicted ones where there is no
+            measurement.
+    """
+
+    seconds: float
+    seconds_left: float | None
+    trials: int
+    label: str
+    label_speedup: float
+    untuned: float
+    tuned: float
+
+    @property
+    def speedup(self) -> float:
+        """Of the sum of the kernels' times."""
+        return self.untuned / self.tuned if self.tuned else 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionResult:
+    """What a session made of a model.
+
+    Attributes:
+        kernels: in the order of the plan.
+        timeline: how far it was after every round.
+        end: why it ended.
+        seconds_per_trial: mean time of a trial; None where there was none.
+    """
+
+    kernels: tuple[TunedKernel, ...]
+    timeline: tuple[SessionStatus, ...]
+    end: EndReason
+    seconds_per_trial: float | None
+
+    @property
+    def trials(self) -> int:
+        """Candidates that were measured."""
+        return sum(k.trials for k in self.kernels)
+
+    @property
+    def improved(self) -> tuple[TunedKernel, ...]:
+        """The kernels with a program that won."""
+        return tuple(k for k in self.kernels if k.choice is not None)
+
+
+Report = Callable[[SessionStatus], None]
+
+
+class Session:
+    """A tuning session.
+
+    Args:
+        plan: the kernels.
+        instruments: what they are measured with.
+        start_search: starts the search of a kernel.
+        budget: when it ends.
+        clock: seconds of a monotonic clock.
+        started: time of that clock at which the budget began, by default now.
+        report: is told after every round how far it is.
+    """
+
+    def __init__(
+        self,
+        plan: TuningPlan,
+        instruments: Instruments,
+        start_search: StartSearch,
+        budget: Budget,
+        clock: Callable[[], float],
+        started: float | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self._kernels = [KernelTuning(k, instruments, start_search) for k in plan.kernels]
+        self._budget, self._clock = budget.with_default_time, clock
+        self._started = clock() if started is None else started
+        self._report = report
+        self._timeline: list[SessionStatus] = []
+        self._trial_seconds = 0.0
+        self._errors = 0
+
+    @property
+    def kernels(self) -> tuple[KernelTuning, ...]:
+        """The states of the kernels, in the order of the plan."""
+        return tuple(self._kernels)
+
+    def run(self) -> SessionResult:
+        """Tunes until the budget is spent or Ctrl-C is pressed.
+
+        Raises:
+            MeasureError: nothing can be measured here.
+        """
+        try:
+            end = self._tune()
+        except KeyboardInterrupt:
+            end = EndReason.INTERRUPTED
+        return self.result(end)
+
+    def finish(self, judge: Measurer) -> None:
+        """Times the best programs against the constructed ones once more; those that do not win are given up."""
+        for k in self._kernels:
+            k.finish(judge)
+        if self._timeline:
+            self._tell(None)
+
+    def result(self, end: EndReason) -> SessionResult:
+        """What there is so far."""
+        kernels = tuple(
+            TunedKernel(
+                k.kernel,
+                k.best[0] if k.best else None,
+                k.best[-1] if k.best else None,
+                next((t for t in k.timings if t is not None), None),
+                k.trials,
+                k.failures,
+                k.refusal,
+                k.choice(),
+            )
+            for k in self._kernels
+        )
+        trials = self._trials
+        return SessionResult(
+            kernels, tuple(self._timeline), end, self._trial_seconds / trials if trials else None
+        )
+
+    @property
+    def _trials(self) -> int:
+        return sum(k.trials for k in self._kernels)
+
+    def _tune(self) -> EndReason:
+        while True:
+            count = self._affordable_trials()
+            if isinstance(count, EndReason):
+                return count
+            chosen = next_task([k.progress() for k in self._kernels])
+            if chosen is None:
+                return EndReason.EXHAUSTED
+            kernel, before = self._kernels[chosen], self._clock()
+            self._work_on(kernel, count)
+            seconds = self._clock() - before
+            kernel.seconds += seconds
+            self._trial_seconds += seconds
+            self._tell(kernel)
+
+    def _work_on(self, kernel: KernelTuning, count: int) -> None:
+        """A round of a kernel; one that cannot be measured gets no further one."""
+        try:
+            if not kernel.baseline and not kernel.refusal:
+                kernel.start()
+            if not kernel.is_finished:
+                kernel.round(count)
+            self._errors = 0
+        except MeasureError as error:
+            self._errors += 1
+            kernel.refusal = kernel.refusal or str(error)
+            if self._errors >= MAX_ERRORS:
+                raise
+
+    def _affordable_trials(self) -> int | EndReason:
+        """How many candidates the next round may measure; why there is none."""
+        budget, count = self._budget, ROUND_TRIALS
+        if budget.speedup is not None and self._status(None).speedup >= budget.speedup and self._trials:
+            return EndReason.SPEEDUP
+        if budget.trials is not None:
+            count = min(count, budget.trials - self._trials)
+            if count < 1:
+                return EndReason.TRIALS
+        left = self._seconds_left()
+        if left is not None:
+            trials = self._trials
+            per_trial = self._trial_seconds / trials if trials else TRIAL_SECONDS
+            count = min(count, int(left / max(per_trial, 1e-9)))
+            if count < 1:
+                return EndReason.TIME
+        return count
+
+    def _seconds_left(self) -> float | None:
+        """Time that is left for rounds."""
+        if self._budget.seconds is None:
+            return None
+        return self._budget.seconds - self._budget.end_seconds - (self._clock() - self._started)
+
+    def _tell(self, kernel: KernelTuning | None) -> None:
+        status = self._status(kernel)
+        self._timeline.append(status)
+        if self._report is not None:
+            self._report(status)
+
+    def _status(self, kernel: KernelTuning | None) -> SessionStatus:
+        untuned = tuned = 0.0
+        for k in self._kernels:
+            before = k.best[0] if k.best else (k.kernel.predicted or 0.0)
+            untuned += k.kernel.calls * before
+            tuned += k.kernel.calls * (k.best[-1] if k.best else before)
+        left = self._seconds_left()
+        return SessionStatus(
+            self._clock() - self._started,
+            None if left is None else max(0.0, left),
+            self._trials,
+            "" if kernel is None else kernel.kernel.label,
+            1.0 if kernel is None else kernel.speedup,
+            untuned,
+            tuned,
+        )
+
+
+def interruptible(work: Callable[[], None]) -> bool:
+    """Does work that Ctrl-C may cut short; whether it was done."""
+    with suppress(KeyboardInterrupt):
+        work()
+        return True
+    return False

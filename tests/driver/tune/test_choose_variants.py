@@ -1,0 +1,49 @@
+"""The programs of a tuned dynamic kernel: at every measured size runs the one that was best there."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.driver.tune.fakes import planned, program
+
+from tilewright.driver.tune.choose_variants import choose_programs
+from tilewright.expr.nodes import const
+from tilewright.expr.operations import select
+from tilewright.optimize.measurer import Candidate
+from tilewright.tile.shape_samples import value_of
+
+SIZES = (1, 3, 8, 20, 90, 200)
+
+
+def served(best: Sequence[Candidate], sizes: Sequence[int]) -> dict[int, Candidate]:
+    """The program that runs at each size, for a kernel with two constructed programs, the second one from 50 on."""
+    symbol = planned("matmul_of_symbolic_rows", sizes=sizes).task.func.symbols[0]
+    selector = select(symbol >= 50, const(1), const(0))
+    kernel = planned("matmul_of_symbolic_rows", sizes=sizes, programs=2, selector=selector)
+    programs, chosen = choose_programs(kernel, best)
+    return {n: programs[0 if chosen is None else value_of(chosen, {symbol: n})] for n in sizes}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(-1, 3), min_size=len(SIZES), max_size=len(SIZES)), st.permutations(SIZES))
+def test_every_measured_size_gets_its_best_program(numbers: list[int], sizes: list[int]) -> None:
+    """-1 stands for the constructed one of the size."""
+    constructed = {n: program(-2 if n >= 50 else -1) for n in sizes}
+    best = [constructed[n] if k < 0 else program(k) for n, k in zip(sizes, numbers, strict=True)]
+    assert served(best, sizes) == dict(zip(sizes, best, strict=True))
+
+
+def test_a_program_that_is_best_everywhere_is_the_only_one() -> None:
+    kernel = planned("matmul_of_symbolic_rows", sizes=SIZES, programs=2, selector=const(0))
+    assert choose_programs(kernel, [program(4)] * len(SIZES)) == ((program(4),), None)
+
+
+@pytest.mark.parametrize(("size", "number"), [(2, 5), (8, 5), (9, -1), (1000, -1)])
+def test_between_measured_sizes_the_same_program_runs(size: int, number: int) -> None:
+    best = [program(5)] * 3 + [program(-1)] * 3
+    kernel = planned("matmul_of_symbolic_rows", sizes=SIZES)
+    programs, selector = choose_programs(kernel, best)
+    assert selector is not None
+    (symbol,) = kernel.task.func.symbols
+    assert programs[value_of(selector, {symbol: size})] == program(number)
