@@ -1,0 +1,1 @@
+"""Reuse of tuned programs across operators, after ETO (VLDB 2022)."""
