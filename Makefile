@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains hostile-candidates onnx-backend verify-zoo replay bench-models bench-ops bench-paper-gensor bench-paper-mcfuser clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-ops bench-paper-gensor bench-paper-mcfuser clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +61,9 @@ fuzz-chains: $(VENV)/stamp-test ## 2,000 random chains of two to four contractio
 
 fuzz-conv-chains: $(VENV)/stamp-test ## 300 random chains of convolutions with halos, fused, down to native code
 	$(PYTHON) -m tests.fuzz_conv_chains --count 300 $(FUZZ_ARGS)
+
+fuzz-contrib: $(VENV)/stamp-test ## every operator of com.microsoft in 20 random settings against ONNX Runtime; resumable
+	$(PYTHON) -m tests.fuzz_contrib --count 20 $(FUZZ_ARGS)
 
 hostile-candidates: $(VENV)/stamp-test ## 50 crashing, 50 hanging, 50 memory-eating and 50 wrong programs through the measurer
 	$(PYTHON) -m tests.measure.hostile_candidates $(HOSTILE_ARGS)

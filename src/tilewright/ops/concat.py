@@ -19,10 +19,18 @@ def concat(d: Definition) -> OpValue:
         ShapeError: types or the other sizes differ.
     """
     parts = inputs_of_one_type(d)
-    rank = parts[0].rank
-    if rank == 0:
+    if parts[0].rank == 0:
         raise ShapeError("input 0: expected 1 dimension or more, got 0", where=f"node {d.label}")
-    axis = d.axis(d.attr_int("axis", 1), rank)
+    return concatenate(d, parts, d.axis(d.attr_int("axis", 1), parts[0].rank))
+
+
+def concatenate(d: Definition, parts: Sequence[OpValue], axis: int) -> OpValue:
+    """Tensors of one type and of one rank above 0, one after the other along an axis counted from the front.
+
+    Raises:
+        ShapeError: ranks or the other sizes differ.
+    """
+    rank = parts[0].rank
     sizes = list(parts[0].shape)
     for position, part in enumerate(parts[1:], 1):
         if part.rank != rank:

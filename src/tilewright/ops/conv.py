@@ -88,7 +88,7 @@ def check_kernel(d: Definition, kernel: Sequence[Expr]) -> None:
         expect_size(d, size, const(expected), f"dimension {k + 2} of W")
 
 
-def convolve(d: Definition, x: OpValue, w: OpValue, dtype: DType) -> OpValue:
+def convolve(d: Definition, x: OpValue, w: OpValue, dtype: DType, channels_last: bool = False) -> OpValue:
     """A convolution accumulated in `dtype`, without bias.
 
     Args:
@@ -96,6 +96,7 @@ def convolve(d: Definition, x: OpValue, w: OpValue, dtype: DType) -> OpValue:
         x: [N, I, *sizes].
         w: [O, I / group, *kernel].
         dtype: of the accumulator.
+        channels_last: whether the input is [N, *sizes, I] and the result [N, *sizes, O].
 
     Raises:
         ShapeError: ranks, channels, groups or the window do not match.
@@ -104,16 +105,20 @@ def convolve(d: Definition, x: OpValue, w: OpValue, dtype: DType) -> OpValue:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
     expect_rank(d, w, x.rank, "W")
     groups = groups_of(d, w.shape[0], "dimension 0 of W")
-    kernel = w.shape[2:]
+    depth, kernel = w.shape[1], w.shape[2:]
+    channels, sizes = (x.shape[-1], x.shape[1:-1]) if channels_last else (x.shape[1], x.shape[2:])
     check_kernel(d, kernel)
-    expect_size(d, x.shape[1], w.shape[1] * groups, "channels of X")
-    window = window_of(d, x.shape[2:], kernel)
-    source = pad_input(d, x, window, const(0, x.dtype))
-    outputs, depth = w.shape[0] // groups, w.shape[1]
+    expect_size(d, channels, depth * groups, "channels of X")
+    window = window_of(d, sizes, kernel)
+    source = pad_input(d, x, window, const(0, x.dtype), channels_last)
+    outputs = w.shape[0] // groups
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        (n, o, *y), (c, *k) = i, r
+        (n, *y, o), (c, *k) = (i if channels_last else (i[0], *i[2:], i[1])), r
         channel = c if groups == 1 else (o // outputs) * depth + c
-        return widening_product(source[(n, channel, *window.at(y, k))], w[(o, c, *k)], dtype)
+        at = window.at(y, k)
+        element = source[(n, *at, channel) if channels_last else (n, channel, *at)]
+        return widening_product(element, w[(o, c, *k)], dtype)
 
-    return sum_over(d, (x.shape[0], w.shape[0], *window.output), (depth, *kernel), body)
+    result = (*window.output, w.shape[0]) if channels_last else (w.shape[0], *window.output)
+    return sum_over(d, (x.shape[0], *result), (depth, *kernel), body)

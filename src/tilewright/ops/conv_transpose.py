@@ -4,6 +4,7 @@ A kernel as large as its stride contributes to every output once: [n, o, h, kh, 
 [n, o, h*kh, w*kw]. Otherwise the input is dilated (zeros between its elements) and convolved with the mirrored kernel.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
@@ -30,7 +31,23 @@ class _Geometry:
 @operator("ConvTranspose")
 def conv_transpose(d: Definition) -> OpValue:
     """Y[n, o, y*stride + k*dilation - pad] += X[n, i, y] * W[i, o, k] for all i, y, k; plus B[o]"""
-    x, w, bias = d.input(0), d.input(1), d.optional(2)
+    rank = d.input(0).rank - 2
+    pads = spatial_ints(d, "pads", 2 * rank, 0) if rank > 0 else ()
+    return transposed_convolution(d, d.optional(2), tuple(const(n) for n in pads))
+
+
+def transposed_convolution(d: Definition, bias: OpValue | None, pads: Sequence[Expr]) -> OpValue:
+    """ConvTranspose of inputs 0 and 1.
+
+    Args:
+        d: the operator, for all attributes of ConvTranspose but `pads`.
+        bias: one value per output channel.
+        pads: widths before all spatial dimensions, then those after them.
+
+    Raises:
+        ShapeError: ranks, channels, groups or attributes do not match.
+    """
+    x, w = d.input(0), d.input(1)
     if x.rank < 3:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
     expect_rank(d, w, x.rank, "W")
@@ -38,7 +55,7 @@ def conv_transpose(d: Definition) -> OpValue:
     check_kernel(d, w.shape[2:])
     expect_size(d, x.shape[1], w.shape[0], "channels of X")
     groups = groups_of(d, w.shape[0], "channels of X")
-    geometry = _geometry(d, x, w)
+    geometry = _geometry(d, x, w, pads)
     wide = accumulator_dtype(x.dtype)
     if bias is not None:
         check_bias(d, bias, w.shape[1] * groups, x.dtype)
@@ -47,12 +64,11 @@ def conv_transpose(d: Definition) -> OpValue:
     return d.view(y, (x.shape[0], w.shape[1] * groups, *geometry.output))
 
 
-def _geometry(d: Definition, x: OpValue, w: OpValue) -> _Geometry:
+def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _Geometry:
     rank = x.rank - 2
     strides = spatial_ints(d, "strides", rank, 1, min_value=1)
     dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)
     extra = spatial_ints(d, "output_padding", rank, 0, min_value=0)
-    pads = spatial_ints(d, "pads", 2 * rank, 0)
     output_shape = d.attr_ints("output_shape")
     if output_shape and len(output_shape) not in (rank, rank + 2):
         raise ShapeError(f"output_shape: expected {rank} values, got {len(output_shape)}", where=f"node {d.label}")
@@ -68,7 +84,7 @@ def _geometry(d: Definition, x: OpValue, w: OpValue) -> _Geometry:
             size = const(output_shape[len(output_shape) - rank + k]) if output_shape else x.shape[2 + k] * stride
             pad_before = split_padding(maximum(full_size - size, 0), auto != "SAME_UPPER")[0]
         elif auto == "NOTSET":
-            size, pad_before = full_size - pads[k] - pads[rank + k], const(pads[k])
+            size, pad_before = full_size - pads[k] - pads[rank + k], pads[k]
             d.require(size >= 1, f"dimension {k}: the pads crop the whole output of {full_size}")
         before.append(pad_before)
         output.append(size)

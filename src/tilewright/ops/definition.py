@@ -12,7 +12,7 @@ Gather, Concat, ...) are derived from the same expressions, so no operator needs
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
-from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, as_expr
+from tilewright.expr.dtype import DTYPES, DType
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, as_expr, const
 from tilewright.expr.traversal import free_vars
 from tilewright.ops.attributes import TrackedAttributes, is_default
 from tilewright.ops.shape_arithmetic import symbolic_elements
@@ -292,6 +292,8 @@ def simplest_size(a: Expr, b: Expr) -> Expr:
 
 OperatorFunction = Callable[[Definition], "OpValue | tuple[OpValue, ...]"]
 
+AnyOperatorFunction = TypeVar("AnyOperatorFunction", bound=OperatorFunction)
+
 OPERATORS: dict[tuple[str, str], OperatorFunction] = {}
 """Definitions by (domain, operator name)."""
 
@@ -301,7 +303,7 @@ IGNORED_ATTRIBUTES: dict[tuple[str, str], frozenset[str]] = {}
 
 def operator(
     *names: str, domain: str = "", ignores: Sequence[str] = ()
-) -> Callable[[OperatorFunction], OperatorFunction]:
+) -> Callable[[AnyOperatorFunction], AnyOperatorFunction]:
     """Registers a definition under operator names; it handles every version that it does not reject.
 
     A node with an attribute that the definition did not read goes to the reference evaluator, unless the value is the
@@ -314,7 +316,7 @@ def operator(
     """
     ignored = frozenset(ignores)
 
-    def register(definition: OperatorFunction) -> OperatorFunction:
+    def register(definition: AnyOperatorFunction) -> AnyOperatorFunction:
         def checked(d: Definition) -> "OpValue | tuple[OpValue, ...]":
             result = definition(d)
             _refuse_unread(d, domain, ignored)
@@ -338,9 +340,6 @@ def _refuse_unread(d: Definition, domain: str, ignored: frozenset[str]) -> None:
 
 def literal_elements(values: np.ndarray[Any, Any], limit: int = 64) -> KnownElements | None:
     """The elements of a constant as literals; None for more than `limit` elements or a non-native type."""
-    from tilewright.expr.dtype import DTYPES
-    from tilewright.expr.nodes import const
-
     if values.size > limit or values.dtype.name not in DTYPES:
         return None
     dtype = DTYPES[values.dtype.name]

@@ -11,6 +11,13 @@ from tilewright.ops.definition import Definition, OpValue, broadcast_element, op
 @operator("Gemm", ignores=("broadcast",))
 def gemm(d: Definition) -> OpValue:
     """Y[m, n] = alpha * sum over k of A'[m, k] * B'[k, n] + beta * C[m, n]; a transposed operand is read transposed"""
+    if d.optional(2) is None and d.opset < 11:
+        raise ShapeError("input 2 is missing", where=f"node {d.label}", hint="C is optional since opset 11")
+    return scaled_product(d)
+
+
+def scaled_product(d: Definition) -> OpValue:
+    """alpha * A' B' + beta * C of inputs A, B and the optional C, with the attributes of Gemm."""
     a, b, c = d.input(0), d.input(1), d.optional(2)
     expect_rank(d, a, 2, "A")
     expect_rank(d, b, 2, "B")
@@ -30,8 +37,6 @@ def gemm(d: Definition) -> OpValue:
 
     total = sum_over(d, (rows, columns), (inner,), body)
     if c is None or beta == 0:
-        if c is None and d.opset < 11:
-            raise ShapeError("input 2 is missing", where=f"node {d.label}", hint="C is optional since opset 11")
         return epilogue(d, total, a.dtype, scale=alpha)
     expect_dtype(d, c, a.dtype, "C")
     expect_broadcastable(d, c, total.shape, "C")

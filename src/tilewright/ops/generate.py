@@ -41,7 +41,11 @@ def range_(d: Definition) -> OpValue:
         ShapeError: the step is 0.
     """
     inputs_of_one_type(d, 0, 3)
-    start, limit, delta = d.known_elements(0)[0], d.known_elements(1)[0], d.known_elements(2)[0]
+    return arithmetic_sequence(d, d.known_elements(0)[0], d.known_elements(1)[0], d.known_elements(2)[0])
+
+
+def arithmetic_sequence(d: Definition, start: Expr, limit: Expr, delta: Expr) -> OpValue:
+    """start, start + delta, ... below limit; errors as of Range."""
     if isinstance(delta, Const) and not delta.value:
         raise ShapeError("delta: expected a number other than 0, got 0", where=f"node {d.label}")
     length = _range_length(d, start, limit, delta)

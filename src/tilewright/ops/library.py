@@ -5,8 +5,6 @@ from tilewright.ops import arithmetic as arithmetic
 from tilewright.ops import attention as attention
 from tilewright.ops import cast as cast
 from tilewright.ops import concat as concat
-from tilewright.ops import contrib as contrib
-from tilewright.ops import contrib_attention as contrib_attention
 from tilewright.ops import conv as conv
 from tilewright.ops import conv_transpose as conv_transpose
 from tilewright.ops import einsum as einsum
@@ -15,7 +13,6 @@ from tilewright.ops import gather as gather
 from tilewright.ops import gemm as gemm
 from tilewright.ops import generate as generate
 from tilewright.ops import grid_sample as grid_sample
-from tilewright.ops import grouped_query_attention as grouped_query_attention
 from tilewright.ops import layernorm as layernorm
 from tilewright.ops import logic as logic
 from tilewright.ops import matmul as matmul
@@ -32,4 +29,5 @@ from tilewright.ops import slice as slice
 from tilewright.ops import softmax as softmax
 from tilewright.ops import transpose as transpose
 from tilewright.ops import unary as unary
+from tilewright.ops.contrib import library as library
 from tilewright.ops.definition import OPERATORS as OPERATORS

@@ -1,5 +1,6 @@
 """Pad: constant, edge, reflected or wrapped borders; negative widths crop."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
@@ -43,18 +44,34 @@ def pad(d: Definition) -> OpValue:
     Raises:
         ShapeError: the mode is unknown, or the widths do not match the dimensions.
     """
+    widths, axes = _widths_and_axes(d)
+    return padded(d, widths, axes, 2 if d.opset >= 11 else None)
+
+
+def padded(d: Definition, widths: Sequence[Expr], axes: Sequence[int] | None, fill: int | None) -> OpValue:
+    """Input 0 with borders, as the attribute `mode` says.
+
+    Args:
+        d: the operator.
+        widths: before the axes, then after them.
+        axes: dimensions with borders; None for all.
+        fill: position of the optional input with the constant; None where it is the attribute `value`.
+
+    Raises:
+        ShapeError: the mode is unknown, or the widths do not match the dimensions.
+    """
     x = d.input(0)
     mode = d.attr_str("mode", "constant")
     if mode not in _MODES:
         raise ShapeError(f"mode: expected {', '.join(_MODES)}, got {mode}", where=f"node {d.label}")
-    borders = _borders(d, x)
+    borders = _borders(d, x, widths, axes)
     if mode == "reflect":
         for k, border in borders.items():
             for width in (border.before, border.after):
                 what = f"dimension {k}: expected a reflected border below {x.shape[k]}, got {width}"
                 d.require(width < x.shape[k], what)
     sizes = tuple(borders[k].before + n + borders[k].after if k in borders else n for k, n in enumerate(x.shape))
-    value = _fill_value(d, x)
+    value = _fill_value(d, x, fill)
     if not borders:
         return d.view(x, x.shape)
     for k in borders:
@@ -77,14 +94,15 @@ def pad(d: Definition) -> OpValue:
     return d.compute(sizes, body)
 
 
-def _borders(d: Definition, x: OpValue) -> dict[int, Border]:
-    """Borders by dimension, without those of zero width."""
-    axes: tuple[int, ...] | None = None
+def _widths_and_axes(d: Definition) -> tuple[Sequence[Expr], Sequence[int] | None]:
+    """The widths of all borders and the dimensions that have them, None for all."""
     if d.opset < 11:
-        widths: list[Expr] = [const(n) for n in d.attr_ints("pads") or ()]
-    else:
-        widths = [cast(int64, n) for n in d.known_elements(1)]
-        axes = axes_of(d, x.rank, 3)
+        return [const(n) for n in d.attr_ints("pads") or ()], None
+    return [cast(int64, n) for n in d.known_elements(1)], axes_of(d, d.input(0).rank, 3)
+
+
+def _borders(d: Definition, x: OpValue, widths: Sequence[Expr], axes: Sequence[int] | None) -> dict[int, Border]:
+    """Borders by dimension, without those of zero width."""
     axes = tuple(range(x.rank)) if axes is None else axes
     if len(widths) != 2 * len(axes):
         raise ShapeError(f"pads: expected {2 * len(axes)} numbers, got {len(widths)}", where=f"node {d.label}")
@@ -103,14 +121,14 @@ def _require_elements(d: Definition, x: OpValue, borders: dict[int, Border], mod
             d.require(available >= 1, f"dimension {k}: no elements for the border to repeat")
 
 
-def _fill_value(d: Definition, x: OpValue) -> Expr:
-    if d.opset < 11:
+def _fill_value(d: Definition, x: OpValue, position: int | None) -> Expr:
+    if position is None:
         return const(d.attr_float("value", 0.0), x.dtype)
-    operand = d.optional(2)
+    operand = d.optional(position)
     if operand is None:
         return const(0, x.dtype)
-    expect_dtype(d, operand, x.dtype, "input 2 (constant_value)")
-    return scalar(d, 2)
+    expect_dtype(d, operand, x.dtype, f"input {position} (constant_value)")
+    return scalar(d, position)
 
 
 def _in_bounds(position: Expr, border: Border, size: Expr) -> Expr:

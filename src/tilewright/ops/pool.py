@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Reducer
+from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, ceildiv, conjunction, maximum, minimum, select, unary
 from tilewright.ops.axes import num_elements
@@ -13,19 +14,35 @@ from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.window import Window, pad_input, spatial_ints, window_of
 
 
-def _pool_window(d: Definition, x: OpValue) -> Window:
+def pool_window(d: Definition, x: OpValue, channels_last: bool = False) -> Window:
+    """The window of a pooling operator on [N, C, *sizes], or (`channels_last`) on [N, *sizes, C].
+
+    Raises:
+        ShapeError: too few dimensions, or attributes that do not match.
+    """
     if x.rank < 3:
         raise ShapeError(f"X: expected at least 3 dimensions, got {x.rank}", where=f"node {d.label}")
     if not d.attr_ints("kernel_shape"):
         raise ShapeError("attribute kernel_shape is missing", where=f"node {d.label}")
     kernel = spatial_ints(d, "kernel_shape", x.rank - 2, 1, min_value=1)
-    return window_of(d, x.shape[2:], [const(k) for k in kernel], ceil=bool(d.attr_int("ceil_mode", 0)))
+    sizes = x.shape[1:-1] if channels_last else x.shape[2:]
+    return window_of(d, sizes, [const(k) for k in kernel], ceil=bool(d.attr_int("ceil_mode", 0)))
 
 
-def _reduce_windows(
-    d: Definition, x: OpValue, window: Window, value: Callable[[Expr], Expr], reducer: Reducer
+def reduce_windows(
+    d: Definition,
+    x: OpValue,
+    window: Window,
+    value: Callable[[Expr], Expr],
+    reducer: Reducer,
+    channels_last: bool = False,
 ) -> OpValue:
     """`reducer` of `value(element)` over every window of `x`, which is already padded."""
+    if channels_last:
+        shape = (x.shape[0], *window.output, x.shape[-1])
+        return reduce_over(
+            d, shape, window.kernel, lambda i, r: value(x[(i[0], *window.at(i[1:-1], r), i[-1])]), reducer
+        )
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         return value(x[(*i[:2], *window.at(i[2:], r))])
@@ -39,9 +56,9 @@ def max_pool(d: Definition) -> OpValue | tuple[OpValue, ...]:
     x, columns_first = d.input(0), d.attr_int("storage_order", 0)
     if columns_first not in (0, 1):
         raise ShapeError(f"storage_order: expected 0 or 1, got {columns_first}", where=f"node {d.label}")
-    window = _pool_window(d, x)
+    window = pool_window(d, x)
     source = pad_input(d, x, window, Reducer.MAX.identity(x.dtype))
-    best = _reduce_windows(d, source, window, lambda v: v, Reducer.MAX)
+    best = reduce_windows(d, source, window, lambda v: v, Reducer.MAX)
     return best if d.num_outputs == 1 else (best, _argmax_indices(d, x, window, best, bool(columns_first), source is x))
 
 
@@ -98,19 +115,24 @@ def _delinearize(index: Expr, sizes: Sequence[Expr]) -> list[Expr]:
 def average_pool(d: Definition) -> OpValue:
     """The mean of every window, over the elements inside the input or (count_include_pad) inside its padding too"""
     x = d.input(0)
-    window = _pool_window(d, x)
+    window = pool_window(d, x)
     wide = accumulator_dtype(x.dtype)
-    total = _reduce_windows(d, pad_input(d, x, window, const(0, x.dtype)), window, lambda v: cast(wide, v), Reducer.SUM)
+    total = reduce_windows(d, pad_input(d, x, window, const(0, x.dtype)), window, lambda v: cast(wide, v), Reducer.SUM)
     count_padding = bool(d.attr_int("count_include_pad", 0))
 
     def mean(*i: Expr) -> Expr:
-        # Converted to float first: a product of index expressions would be expanded and computed for every element.
-        count: Expr = const(1, wide)
-        for k, y in enumerate(i[2:]):
-            count = count * cast(wide, _tap_count(window, k, y, count_padding))
-        return cast(x.dtype, total[i] / count)
+        return cast(x.dtype, total[i] / counted_taps(window, i[2:], wide, count_padding))
 
     return d.compute(total.shape, mean)
+
+
+def counted_taps(window: Window, y: Sequence[Expr], dtype: DType, count_padding: bool) -> Expr:
+    """The number of taps of the window at `y` that an average counts, as a float."""
+    # Converted to float first: a product of index expressions would be expanded and computed for every element.
+    count: Expr = const(1, dtype)
+    for k, position in enumerate(y):
+        count = count * cast(dtype, _tap_count(window, k, position, count_padding))
+    return count
 
 
 def _tap_count(window: Window, k: int, y: Expr, count_padding: bool) -> Expr:
@@ -129,11 +151,11 @@ def _tap_count(window: Window, k: int, y: Expr, count_padding: bool) -> Expr:
 def lp_pool(d: Definition) -> OpValue:
     """The p-norm of every window"""
     x = d.input(0)
-    window = _pool_window(d, x)
+    window = pool_window(d, x)
     p = d.attr_int("p", 2)
     wide = accumulator_dtype(x.dtype)
     source = pad_input(d, x, window, const(0, x.dtype))
-    total = _reduce_windows(d, source, window, lambda v: power(cast(wide, v), p), Reducer.SUM)
+    total = reduce_windows(d, source, window, lambda v: power(cast(wide, v), p), Reducer.SUM)
     return d.compute(total.shape, lambda *i: cast(x.dtype, root(total[i], p)))
 
 

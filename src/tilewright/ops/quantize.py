@@ -3,7 +3,7 @@
 Integer products are accumulated in int32 and requantized in one element-wise stage at the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
@@ -114,6 +114,11 @@ def dynamic_quantize_linear(d: Definition) -> tuple[OpValue, ...]:
     """(Y, y_scale, y_zero_point): uint8, with the scale from the range of X extended to 0"""
     x = d.input(0)
     expect_dtype(d, x, float32, "X")
+    return quantize_dynamically(d, x)
+
+
+def quantize_dynamically(d: Definition, x: OpValue) -> tuple[OpValue, OpValue, OpValue]:
+    """A float32 tensor as uint8, with the scale and the zero point of its range extended to 0."""
     nothing = const(0.0, float32)
     high = d.reduce((), x.shape, lambda i, r: x[r], Reducer.MAX)
     low = d.reduce((), x.shape, lambda i, r: x[r], Reducer.MIN)
@@ -131,17 +136,20 @@ def dynamic_quantize_linear(d: Definition) -> tuple[OpValue, ...]:
     return y, scale, zero
 
 
-def _requantize(
-    d: Definition, total: OpValue, factor: Callable[[tuple[Expr, ...]], Expr], zero: OpValue, bias: OpValue | None
+def requantize(
+    d: Definition,
+    shape: Sequence[Expr],
+    total: Callable[[tuple[Expr, ...]], Expr],
+    factor: Callable[[tuple[Expr, ...]], Expr],
+    zero: OpValue,
 ) -> OpValue:
-    """saturate(round((total + bias[channel]) * factor) + zero) in the type of `zero`."""
+    """saturate(round(total * factor) + zero) in the type of `zero`, which has one element."""
 
     def body(*i: Expr) -> Expr:
-        value = total[i] if bias is None else total[i] + bias[i[1]]
-        shifted = unary("round", cast(float32, value) * factor(i)) + cast(float32, _scalar(zero))
+        shifted = unary("round", cast(float32, total(i)) * factor(i)) + cast(float32, _scalar(zero))
         return saturate(shifted, zero.dtype)
 
-    return d.compute(total.shape, body)
+    return d.compute(shape, body)
 
 
 def _scalar(p: OpValue) -> Expr:
@@ -156,23 +164,36 @@ def _expect_scalar(d: Definition, p: OpValue, what: str) -> None:
 @operator("QLinearConv")
 def qlinear_conv(d: Definition) -> OpValue:
     """Conv of quantized tensors: (sum + B) * x_scale*w_scale/y_scale, rounded, plus y_zero_point"""
+    return requantized_convolution(d, channels_last=False)
+
+
+def requantized_convolution(d: Definition, channels_last: bool) -> OpValue:
+    """QLinearConv of [N, C, *sizes], or (`channels_last`) of [N, *sizes, C] with weights [O, C / group, *kernel].
+
+    Raises:
+        ShapeError: operands or attributes do not match.
+    """
     scale_x, scale_w, scale_y, zero_y = d.input(1), d.input(4), d.input(6), d.input(7)
     _expect_scalar(d, scale_x, "x_scale")
     _expect_scalar(d, scale_y, "y_scale")
     _expect_scalar(d, zero_y, "y_zero_point")
     bias = d.optional(8)
-    total = convolve(d, *integer_operands(d, (0, 2), (3, 5)), int32)
+    total = convolve(d, *integer_operands(d, (0, 2), (3, 5)), int32, channels_last=channels_last)
+    channel = total.rank - 1 if channels_last else 1
     if bias is not None:
-        check_bias(d, bias, total.shape[1], int32)
+        check_bias(d, bias, total.shape[channel], int32)
     is_per_tensor = scale_w.rank == 0 or is_one(scale_w.shape[0])
     if not is_per_tensor:
-        expect_size(d, scale_w.shape[0], total.shape[1], "w_scale")
+        expect_size(d, scale_w.shape[0], total.shape[channel], "w_scale")
 
     def factor(i: tuple[Expr, ...]) -> Expr:
-        weight = _scalar(scale_w) if is_per_tensor else scale_w[(i[1],)]
+        weight = _scalar(scale_w) if is_per_tensor else scale_w[(i[channel],)]
         return _scalar(scale_x) * weight / _scalar(scale_y)
 
-    return _requantize(d, total, factor, zero_y, bias)
+    def sum_at(i: tuple[Expr, ...]) -> Expr:
+        return total[i] if bias is None else total[i] + bias[i[channel]]
+
+    return requantize(d, total.shape, sum_at, factor, zero_y)
 
 
 @operator("QLinearMatMul")
@@ -194,4 +215,4 @@ def qlinear_matmul(d: Definition) -> OpValue:
         weight = _scalar(scale_b) if is_per_tensor else scale_b[(i[-1],)]
         return cast(float32, _scalar(scale_a)) * cast(float32, weight) / cast(float32, _scalar(scale_y))
 
-    return _requantize(d, total, factor, zero_y, None)
+    return requantize(d, total.shape, lambda i: total[i], factor, zero_y)

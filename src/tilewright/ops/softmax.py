@@ -1,5 +1,7 @@
 """Softmax, LogSoftmax and Hardmax."""
 
+from collections.abc import Sequence
+
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, select, unary
@@ -25,14 +27,20 @@ def softmax(d: Definition) -> OpValue:
     Each sum is inverted once, and the elements are multiplied by the inverse.
     """
     x = d.input(0)
-    axes, wide = _axes(d, x), accumulator_dtype(x.dtype)
+    axes = _axes(d, x)
+    powers, inverse = softmax_parts(d, x, axes)
+    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] * broadcast_reduced(inverse, i, axes)))
+
+
+def softmax_parts(d: Definition, x: OpValue, axes: Sequence[int]) -> tuple[OpValue, OpValue]:
+    """The exponentials of x - max, and the inverse of their sum over the axes, which it lacks."""
+    wide = accumulator_dtype(x.dtype)
     maxima = reduce_dims(d, x, axes, Reducer.MAX, lambda i: x[i])
     powers = d.compute(
         x.shape, lambda *i: unary("exp", cast(wide, x[i]) - cast(wide, broadcast_reduced(maxima, i, axes)))
     )
     total = reduce_dims(d, x, axes, Reducer.SUM, lambda i: powers[i])
-    inverse = d.compute(total.shape, lambda *i: const(1, wide) / total[i])
-    return d.compute(x.shape, lambda *i: cast(x.dtype, powers[i] * broadcast_reduced(inverse, i, axes)))
+    return powers, d.compute(total.shape, lambda *i: const(1, wide) / total[i])
 
 
 @operator("LogSoftmax")

@@ -139,20 +139,22 @@ def _padded_size(size: Expr, needed: Expr, ceil: bool) -> Expr:
     return size if not ceil or can_prove(needed <= size) else maximum(size, needed)
 
 
-def pad_input(d: Definition, x: OpValue, window: Window, fill: Expr) -> OpValue:
-    """A copy of `x` with `fill` around its last dimensions; `x` itself without padding."""
-    leading = x.rank - len(window.sizes)
+def pad_input(d: Definition, x: OpValue, window: Window, fill: Expr, channels_last: bool = False) -> OpValue:
+    """A copy of `x` with `fill` around its spatial dimensions, which are the last ones or (`channels_last`) those
+    before the last; `x` itself without padding."""
+    leading = x.rank - len(window.sizes) - channels_last
     if all(is_zero(b) and p is n for b, p, n in zip(window.before, window.padded_sizes, window.sizes, strict=True)):
         return x
 
     def body(*i: Expr) -> Expr:
         conditions: list[Expr] = []
         source = list(i[:leading])
-        for k, position in enumerate(i[leading:]):
+        for k, position in enumerate(i[leading : leading + len(window.sizes)]):
             low, high = window.before[k], window.before[k] + window.sizes[k]
             source.append(position - low)
             conditions.append(TRUE if is_zero(low) else position >= low)
             conditions.append(TRUE if can_prove(window.padded_sizes[k] <= high) else position < high)
+        source += i[leading + len(window.sizes) :]
         return select(conjunction(*conditions), x[tuple(source)], fill)
 
-    return d.compute((*x.shape[:leading], *window.padded_sizes), body)
+    return d.compute((*x.shape[:leading], *window.padded_sizes, *x.shape[leading + len(window.sizes) :]), body)

@@ -23,13 +23,13 @@ from tilewright.ops.attention_core import (
 from tilewright.ops.axes import show_shape
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_shape, expect_size
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue
+from tilewright.ops.contrib import CONTRIB
 from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_one, operator
 
-_DOMAIN = "com.microsoft"
 _DEFAULT_FILTER = -10000.0
 
 
-@operator("Attention", domain=_DOMAIN, ignores=("rotary_embedding_dim",))
+@operator("Attention", domain=CONTRIB, ignores=("rotary_embedding_dim",))
 def attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
     """Self-attention with its input projections: inputs x, weights [hidden, q + k + v], bias, mask, past keys and
     values [2, batch, heads, past, size], attention bias; optional result: past and new keys and values.
@@ -42,22 +42,41 @@ def attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
             raise d.unsupported(f"{name} is not supported")
     if d.optional(6) is not None:
         raise d.unsupported("input past_sequence_length is not supported")
-    heads = _head_count(d)
     x, weights = d.input(0), d.input(1)
     expect_rank(d, x, 3, "input")
     expect_rank(d, weights, 2, "weights")
     expect_dtype(d, weights, x.dtype, "weights")
     projected = _add_bias(d, batched_matmul(d, x, weights, accumulator_dtype(x.dtype)), d.optional(2), x.dtype)
-    sizes = _hidden_sizes(d, weights.shape[1], heads)
+    return self_attention(d, projected, d.optional(4), d.optional(3), d.optional(5))
+
+
+def self_attention(
+    d: Definition, projected: OpValue, past: OpValue | None, mask: OpValue | None, bias: OpValue | None
+) -> OpValue | tuple[OpValue, ...]:
+    """Attention of projected queries, keys and values, with the attributes of Attention.
+
+    Args:
+        d: the operator.
+        projected: [batch, length, q + k + v].
+        past: past keys and values [2, batch, heads, past, size].
+        mask: which keys count.
+        bias: addend of the scores.
+
+    Raises:
+        ShapeError: operands or attributes do not match.
+        UnsupportedError: a mask in a form that is not supported.
+    """
+    heads = _head_count(d)
+    sizes = _hidden_sizes(d, projected.shape[2], heads)
     query, key, value = _split_projections(d, projected, sizes, heads)
-    past = d.optional(4)
     past_key, past_value = (None, None) if past is None else _split_past(d, past)
     new_length = key.length
     key, _ = append_to_past(d, key, past_key, False, "past (keys)")
     value, _ = append_to_past(d, value, past_value, False, "past (values)")
-    masks = _Masks(d, (query.batch, query.heads, query.length, key.length), key.length - new_length, x.dtype)
-    score = _score_function(d, query, masks, d.optional(3), d.optional(5))
-    y = attend(d, query, key, value, score, SoftmaxForm(accumulator_dtype(x.dtype)), merged=True)
+    dtype = projected.dtype
+    masks = _Masks(d, (query.batch, query.heads, query.length, key.length), key.length - new_length, dtype)
+    score = _score_function(d, query, masks, mask, bias)
+    y = attend(d, query, key, value, score, SoftmaxForm(accumulator_dtype(dtype)), merged=True)
     if d.num_outputs == 1:
         return y
     expect_size(d, value.size, key.size, "head size of V (of a cache of keys and values)")
@@ -67,10 +86,10 @@ def attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
         which, b, h, s, k = i
         return select(which.equals(0), key.read(b, h, s, k), value.read(b, h, s, k))
 
-    return y, d.compute(shape, cached, x.dtype)
+    return y, d.compute(shape, cached, dtype)
 
 
-@operator("MultiHeadAttention", domain=_DOMAIN)
+@operator("MultiHeadAttention", domain=CONTRIB)
 def multi_head_attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
     """Attention of projected queries, keys and values: inputs query, key, value, bias, key padding mask, attention
     bias, past key, past value; optional results: past and new keys, past and new values.

@@ -26,10 +26,10 @@ from tilewright.ops.attention_core import (
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_shape
 from tilewright.ops.clamp import clamp_index
 from tilewright.ops.contraction import accumulator_dtype
+from tilewright.ops.contrib import CONTRIB
 from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_one, operator
 from tilewright.ops.rotary import rotate, table_rotation
 
-_DOMAIN = "com.microsoft"
 _UNSUPPORTED_INPUTS = (
     (12, "k_scale"), (13, "v_scale"), (14, "q_norm_weight"), (15, "k_norm_weight"), (16, "query_seqlens"),
 )  # fmt: skip
@@ -64,7 +64,7 @@ class _Lengths:
 
 
 @operator(
-    "GroupQueryAttention", domain=_DOMAIN,
+    "GroupQueryAttention", domain=CONTRIB,
     ignores=("qk_norm_epsilon", "q_norm_epsilon", "k_norm_epsilon", "rotary_interleaved", "kv_cache_bit_width"),
 )  # fmt: skip
 def group_query_attention(d: Definition) -> OpValue | tuple[OpValue, ...]:

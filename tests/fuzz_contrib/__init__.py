@@ -1,0 +1,1 @@
+"""Random settings of the operators of `com.microsoft`, against ONNX Runtime."""
