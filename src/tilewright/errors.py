@@ -204,6 +204,27 @@ class TreeError(DataError, ScheduleError):
         super().__init__(problems, where=where)
 
 
+class RecordError(DataError):
+    """A record of a program that can't be read; `problems` lists every defect found, not only the first."""
+
+    code = "record"
+
+    def __init__(self, problems: Sequence[Defect], *, where: str = "record") -> None:
+        super().__init__(problems, where=where)
+
+
+class StoreError(TilewrightError):
+    """A store of records that can't be used: damaged, of a newer format, read-only, full, or locked by others; and a
+    compilation from records alone that lacks some."""
+
+    code = "records"
+
+
+class RecordWarning(UserWarning):
+    """Records were not used: the user's store can't be read, or programs do not fit their kernels; one warning lists
+    all of them."""
+
+
 class FallbackWarning(UserWarning):
     """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning lists all of them."""
 

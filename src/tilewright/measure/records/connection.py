@@ -1,0 +1,216 @@
+"""Connections to the SQLite file of a store: its schema, how it is opened, and errors that say what to do.
+
+Many processes may write one store: it has a write-ahead log, where readers and a writer do not wait for each other. A
+network file system has no shared memory for that, so there a rollback journal takes its place. Files on read-only media
+are opened as immutable, without locks. A file that others have made may hold anything: triggers and views are refused,
+and its values are checked where they are read.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Generator
+from pathlib import Path
+from urllib.parse import quote
+
+from tilewright.errors import StoreError
+from tilewright.measure.records.file_system import is_network, is_read_only
+from tilewright.measure.records.record_json import MAX_BYTES
+
+APPLICATION_ID = 0x54574D52
+"""Marks a SQLite file as a store of records: "TWMR"."""
+
+FORMAT = 1
+"""Version of the schema."""
+
+LOCK_SECONDS = 60.0
+"""How long a writer waits for others."""
+
+SCHEMA = """
+CREATE TABLE tasks (id INTEGER PRIMARY KEY, hash TEXT NOT NULL, target TEXT NOT NULL, document TEXT NOT NULL,
+    UNIQUE (hash, target));
+CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
+CREATE TABLE records (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, task INTEGER NOT NULL, kind INTEGER NOT NULL,
+    machine INTEGER NOT NULL, type INTEGER NOT NULL, generator INTEGER NOT NULL, optimizer INTEGER NOT NULL,
+    settings INTEGER NOT NULL, rank REAL NOT NULL, created REAL NOT NULL,
+    body BLOB NOT NULL);
+CREATE INDEX exact ON records (task, kind, machine, generator, rank);
+CREATE INDEX by_type ON records (task, kind, type, rank);
+CREATE INDEX by_task ON records (task, kind, rank);
+"""
+"""`texts` holds machines, their types, generators, optimizers and settings, which many records share."""
+
+_NAMES = {"tasks", "texts", "records", "exact", "by_type", "by_task"}
+
+
+def connect(path: Path, writable: bool) -> sqlite3.Connection:
+    """A connection to a store.
+
+    Args:
+        path: its file; a writable one that does not exist is made, private to the user, with its folders.
+        writable: whether to write; otherwise nothing is changed.
+
+    Raises:
+        StoreError: it is no store, damaged, of a newer format, or can't be opened.
+    """
+    with typed_errors(path):
+        if writable:
+            _create_file(path)
+        elif not path.is_file():
+            raise StoreError("there is no such store", where=f"records '{path}'", hint="check the path")
+        db = _open(path, writable)
+        try:
+            db.execute("PRAGMA trusted_schema = OFF")
+            db.execute("PRAGMA cell_size_check = ON")
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * MAX_BYTES)
+            if writable and _is_empty(db):
+                _create_schema(db)
+            _check_schema(db, path)
+            if writable:
+                _set_journal(db, "DELETE" if is_network(path) else "WAL")
+        except BaseException:
+            db.close()
+            raise
+    return db
+
+
+def in_memory() -> sqlite3.Connection:
+    """A store that ends with its connection."""
+    db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    _create_schema(db)
+    return db
+
+
+def _create_file(path: Path) -> None:
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        if error.errno and path.is_file() and not os.access(path, os.W_OK):
+            raise _read_only(path) from error
+        raise StoreError(f"can't be written: {error.strerror}", where=f"records '{path}'", hint=_ELSEWHERE) from error
+
+
+def _open(path: Path, writable: bool) -> sqlite3.Connection:
+    if not writable and is_read_only(path):
+        return _open_mode(path, "ro&immutable=1")
+    db = _open_mode(path, "rw" if writable else "ro")
+    if not writable:
+        try:
+            db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:
+            # a log that this process may not make; without one nobody writes at present
+            db.close()
+            log = path.with_name(f"{path.name}-wal")
+            if log.exists() and log.stat().st_size:
+                raise
+            return _open_mode(path, "ro&immutable=1")
+    return db
+
+
+def _open_mode(path: Path, mode: str) -> sqlite3.Connection:
+    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    return sqlite3.connect(uri, LOCK_SECONDS, uri=True, isolation_level=None, check_same_thread=False)
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+
+
+def _create_schema(db: sqlite3.Connection) -> None:
+    """Makes the tables, unless another process has just made them."""
+    with transaction(db):
+        if _is_empty(db):
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+            db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            db.execute(f"PRAGMA user_version = {FORMAT}")
+
+
+def _check_schema(db: sqlite3.Connection, path: Path) -> None:
+    """Checks that a file is a store of this format.
+
+    Raises:
+        StoreError: it is not.
+    """
+    where = f"records '{path}'"
+    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+        raise StoreError("is no store of records", where=where, hint="check the path")
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    if version > FORMAT:
+        what = f"has format {version}, this version of tilewright reads up to {FORMAT}"
+        raise StoreError(
+            what, where=where, hint="update tilewright, or export the records with the version that wrote it"
+        )
+    rows = db.execute("SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
+    if {name for _, name in rows} != _NAMES or {kind for kind, _ in rows} != {"table", "index"}:
+        raise StoreError("its tables are not those of a store", where=where, hint=_DAMAGED)
+
+
+def _set_journal(db: sqlite3.Connection, mode: str) -> None:
+    """Sets the journal; waits for other processes that do so, which SQLite itself does not."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            if db.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
+                db.execute(f"PRAGMA journal_mode = {mode}")
+            db.execute("PRAGMA synchronous = FULL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorname.startswith("SQLITE_BUSY") and time.monotonic() < deadline:
+                time.sleep(0.01)
+                continue
+            raise
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Generator[None]:
+    """All changes or none; durable at the end."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
+
+
+_ELSEWHERE = "give another path (--records, TILEWRIGHT_RECORDS)"
+
+_DAMAGED = (
+    "`tilewright records verify` says what is left; `tilewright records export` saves it, then move the file away and"
+    " import"
+)
+
+
+def _read_only(path: Path) -> StoreError:
+    hint = "give a path that you may write to (--records, TILEWRIGHT_RECORDS), or merge it into a store of yours"
+    return StoreError("is read-only", where=f"records '{path}'", hint=hint)
+
+
+@contextlib.contextmanager
+def typed_errors(path: Path) -> Generator[None]:
+    """Errors of SQLite as those of the package.
+
+    Raises:
+        StoreError: what is wrong with the store, and what to do.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        name, where = getattr(error, "sqlite_errorname", None) or "", f"records '{path}'"
+        if name.startswith("SQLITE_READONLY"):
+            raise _read_only(path) from error
+        if name.startswith("SQLITE_FULL"):
+            what, hint = "the disk is full", "free some space; `tilewright records prune` makes the store smaller"
+        elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            what, hint = f"other processes have kept it locked for {LOCK_SECONDS:.0f} s", "try again when they are done"
+        elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
+            what, hint = f"it is damaged or no store of records: {error}", _DAMAGED
+        elif name.startswith("SQLITE_IOERR"):
+            what, hint = f"it can't be read or written: {error}", "check the disk and its free space"
+        else:
+            what, hint = f"it can't be used: {error}", _ELSEWHERE
+        raise StoreError(what, where=where, hint=hint) from error
