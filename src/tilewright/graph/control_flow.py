@@ -4,20 +4,22 @@ A sub-graph is lowered like a graph whose inputs are its parameters and the valu
 the programs around it and its own. Sizes of carried values that an iteration may change are symbols of the body.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
-from tilewright.errors import Defect, ModelError
+from tilewright.errors import Defect
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import View
-from tilewright.expr.dtype import DType, boolean, int64, opaque
+from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
 from tilewright.expr.traversal import free_vars
+from tilewright.graph.conditional import known_condition, lower_conditional
 from tilewright.graph.data_dependent_shapes import MAX_DATA_DEPENDENT_SIZE, DataDependentSize, ResultType, Size
-from tilewright.graph.fallback import FallbackContext, FallbackResults, result_buffers
-from tilewright.graph.ir import Array, Graph, Node, Subgraph, TensorType, Value
-from tilewright.graph.program import Body, Conditional, ControlFlow, Loop, Program, step_outputs
-from tilewright.ops.definition import KnownElements, OpValue
+from tilewright.graph.fallback import FallbackResults, result_buffers
+from tilewright.graph.ir import Node, Subgraph, TensorType
+from tilewright.graph.program import Body, ControlFlow, Loop, Program, step_outputs
+from tilewright.graph.subgraphs import ControlFlowContext, NotNativeError, lower_subgraph, own_symbols, read_buffers
+from tilewright.ops.definition import OpValue
 
 MAX_NATIVE_DEPTH = 4
 """Levels of control flow inside each other that get native code; the reference evaluator runs those further inside.
@@ -27,106 +29,18 @@ _ENDLESS = (1 << 63) - 1
 """A trip count with which exporters say that there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Enclosing:
-    """What the lowering of a sub-graph knows of the programs around it.
-
-    Attributes:
-        symbols: names of their symbols.
-        data_symbols: names of those whose size may be 1 where a node broadcasts.
-        known: elements of captured values by the name that the sub-graph has for them.
-        depth: levels of control flow around.
-    """
-
-    symbols: Set[str] = frozenset()
-    data_symbols: Set[str] = frozenset()
-    known: Mapping[str, KnownElements] = field(default_factory=dict[str, KnownElements])
-    depth: int = 0
-
-
-LowerBody = Callable[[Graph, Enclosing], Program]
-"""Lowers the graph that stands for a sub-graph; raises ModelError."""
-
-
-class NotNativeError(Exception):
-    """A control-flow node that only the evaluator can run; the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControlFlowContext:
-    """The surroundings of a control-flow node.
-
-    Attributes:
-        values: operands, constants and symbols, as for a fallback.
-        enclosing: of the sub-graphs.
-        lower_body: lowers them.
-        make_name: generates a buffer's name from a value's name.
-        used: names of the values that are read or returned.
-    """
-
-    values: FallbackContext
-    enclosing: Enclosing
-    lower_body: LowerBody
-    make_name: Callable[[str], str]
-    used: Set[str]
-
-
-def known_condition(condition: OpValue | None) -> bool | None:
-    """The value of a condition where it follows from constants and from ranges of symbols, else None."""
-    elements = None if condition is None else condition.known_elements
-    if elements is None or len(elements) != 1 or elements[0].dtype is not boolean:
-        return None
-    if can_prove(elements[0]):
-        return True
-    return False if can_prove(~elements[0]) else None
-
-
 def lower_control_flow(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, FallbackResults] | Defect:
     """The step of an If or a Loop with its results, or what is wrong with it.
 
     Raises:
         NotNativeError: only the evaluator can run it.
+        ForcedConditionError: one branch of an If can't be taken.
     """
     if context.enclosing.depth > MAX_NATIVE_DEPTH:
         raise NotNativeError(f"is inside of {MAX_NATIVE_DEPTH} levels of control flow")
     if context.values.opaque_constants:
         raise NotNativeError("a sub-graph reads constants without a native type")
-    return _lower_if(node, context) if node.op_type == "If" else _lower_loop(node, context)
-
-
-def _lower_if(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, FallbackResults] | Defect:
-    condition = context.values.operands.get(node.inputs[0])
-    if condition is None or condition.dtype is not boolean:
-        raise NotNativeError("its condition is no bool")
-    branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
-    if any(len(b.outputs) != len(node.outputs) for b in branches):
-        counts = " and ".join(str(len(b.outputs)) for b in branches)
-        return Defect("arity", f"node {node.label}", f"has {len(node.outputs)} outputs, its branches have {counts}")
-    kept = [k for k, o in enumerate(node.outputs) if o in context.used]
-    bodies = [_lower_subgraph(node, replace(b, outputs=tuple(b.outputs[k] for k in kept)), {}, context)
-              for b in branches]  # fmt: skip
-    types: dict[str, ResultType] = {}
-    for position, k in enumerate(kept):
-        first, second = (b.program.outputs[position][1] for b in bodies)
-        if first.dtype != second.dtype:
-            what = f"computes '{node.outputs[k]}' as {first.dtype} in one branch, as {second.dtype} in the other"
-            return Defect("type", f"node {node.label}", what)
-        if first.rank != second.rank:
-            raise NotNativeError(f"the branches compute '{node.outputs[k]}' with {first.rank} and {second.rank} axes")
-        inner = set().union(*(_own_symbols(b.program, ()) for b in bodies))
-        pairs = zip(first.shape, second.shape, strict=True)
-        shape = tuple(
-            a if a is b and inner.isdisjoint(free_vars(a)) else DataDependentSize(f"{node.outputs[k]}.{axis}")
-            for axis, (a, b) in enumerate(pairs)
-        )
-        types[node.outputs[k]] = ResultType(first.dtype, shape)
-    results = result_buffers(node, types, context.values, [node.outputs[k] for k in kept], context.make_name)
-    step = Conditional(
-        nodes=(node,), inputs=_reads((condition.buffer,), bodies), outputs=tuple(results.buffers.values()),
-        runtime_shapes=tuple(results.runtime_shapes.values()), data_symbols=tuple(results.data_symbols),
-        condition=condition.buffer, then_branch=bodies[0], else_branch=bodies[1],
-    )  # fmt: skip
-    return step, results
+    return lower_conditional(node, context) if node.op_type == "If" else _lower_loop(node, context)
 
 
 def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, FallbackResults] | Defect:
@@ -165,7 +79,8 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
     results = result_buffers(node, types, context.values, list(types), context.make_name)
     operand_buffers = [o.buffer for o in (trip_count, condition) if o is not None]
     step = Loop(
-        nodes=(node,), inputs=_reads((*operand_buffers, *carried), [body]), outputs=tuple(results.buffers.values()),
+        nodes=(node,), inputs=read_buffers((*operand_buffers, *carried), [body]),
+        outputs=tuple(results.buffers.values()),
         runtime_shapes=tuple(results.runtime_shapes.values()), data_symbols=tuple(results.data_symbols),
         trip_count=None if trip_count is None else trip_count.buffer,
         condition=None if condition is None else condition.buffer,
@@ -189,7 +104,7 @@ def _lower_loop_body(
     while True:
         types = [*scalars, *(TensorType(b.dtype, tuple(s)) for b, s in zip(carried, shapes, strict=True))]
         parameters = dict(zip(subgraph.inputs, types, strict=True))
-        body = _lower_subgraph(node, subgraph, parameters, context, tuple(own))
+        body = lower_subgraph(node, subgraph, parameters, context, tuple(own))
         changed = False
         results = [b for _, b in body.program.outputs[1 : 1 + len(carried)]]
         for k, (parameter, result) in enumerate(zip(body.program.inputs[2:], results, strict=False)):
@@ -201,7 +116,7 @@ def _lower_loop_body(
                     own.add(symbol)
                     changed = True
         if not changed:
-            return body, _own_symbols(body.program, own)
+            return body, own_symbols(body.program, own)
 
 
 def _scalar_type(subgraph: Subgraph, position: int, dtype: DType) -> TensorType:
@@ -210,67 +125,6 @@ def _scalar_type(subgraph: Subgraph, position: int, dtype: DType) -> TensorType:
     declared = subgraph.declared_types.get(subgraph.inputs[position])
     rank = 0 if declared is None else min(1, len(declared.shape))
     return TensorType(dtype, (const(1),) * rank)
-
-
-def _lower_subgraph(
-    node: Node,
-    subgraph: Subgraph,
-    parameters: Mapping[str, TensorType],
-    context: ControlFlowContext,
-    symbols: tuple[Var, ...] = (),
-) -> Body:
-    """The program of a sub-graph with the buffers that it captures.
-
-    Args:
-        node: its node.
-        subgraph: the sub-graph.
-        parameters: types of its parameters by name, in order.
-        context: of the node.
-        symbols: its own symbols in them.
-    """
-    outer = context.values
-    defined = {*subgraph.inputs, *subgraph.constants, *(o for n in subgraph.nodes for o in n.outputs)}
-    read = {v for n in subgraph.nodes for v in n.inputs} | set(subgraph.outputs)
-    captured = {v: name for v, name in node.captured.items() if v in read and v not in defined}
-    constants: dict[str, Array] = {v: outer.constants[n] for v, n in captured.items() if n in outer.constants}
-    feeds = {v: outer.feeds[n] for v, n in captured.items() if n in outer.feeds}
-    known = {v: e for v in feeds if (e := outer.operands[captured[v]].known_elements) is not None}
-    values = [Value(v, t) for v, t in parameters.items()]
-    values += [Value(v, TensorType(b.dtype, b.shape)) for v, b in feeds.items()]
-    declared = {v: t for v, t in subgraph.declared_types.items() if v not in subgraph.inputs}
-    graph = Graph(
-        name=node.name, inputs=tuple(values), outputs=subgraph.outputs, constants=constants | dict(subgraph.constants),
-        nodes=subgraph.nodes, symbols=symbols, declared_types=declared, opsets=outer.graph.opsets,
-        symbol_names=outer.graph.symbol_names, dialect=outer.graph.dialect,
-        opaque_types={v: outer.opaque_types[b.name] for v, b in feeds.items() if b.name in outer.opaque_types},
-    )  # fmt: skip
-    try:
-        program = context.lower_body(graph, replace(context.enclosing, known=known))
-    except ModelError as error:
-        raise NotNativeError(f"a sub-graph has no native code ({error.problems[0]})") from error
-    if any(b.dtype is opaque for _, b in program.outputs):
-        raise NotNativeError("a sub-graph returns values that are no tensors")
-    return _without_unread_captures(program, len(parameters), list(feeds.values()))
-
-
-def _without_unread_captures(program: Program, parameters: int, captures: Sequence[Buffer]) -> Body:
-    read = {b.name for s in program.steps for b in s.inputs} | {b.name for _, b in program.outputs}
-    kept = [k for k, b in enumerate(program.inputs) if k < parameters or b.name in read]
-    inputs, names = (tuple(x[k] for k in kept) for x in (program.inputs, program.input_names))
-    body = replace(program, inputs=inputs, input_names=names)
-    return Body(body, tuple(captures[k - parameters] for k in kept if k >= parameters))
-
-
-def _own_symbols(program: Program, parameters: Iterable[Var]) -> Set[Var]:
-    """The symbols that have no meaning outside of a program: those of its parameters, and data-dependent sizes."""
-    data = (v for s in program.steps if not isinstance(s, View) for v in getattr(s, "data_symbols", ()))
-    names = {v.name for v in parameters}
-    sizes = (v for b in program.inputs for n in b.shape for v in free_vars(n) if v.name in names)
-    return frozenset((*parameters, *sizes, *data))
-
-
-def _reads(operands: Sequence[Buffer], bodies: Sequence[Body]) -> tuple[Buffer, ...]:
-    return tuple(dict.fromkeys((*operands, *(b for body in bodies for b in body.captures))))
 
 
 def _is_endless(trip_count: OpValue | None) -> bool:

@@ -14,12 +14,13 @@ from dataclasses import replace
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr
-from tilewright.graph.control_flow import Enclosing
+from tilewright.graph.duplicate_tail import duplicate_tail
 from tilewright.graph.inline_branches import inline_branches
 from tilewright.graph.ir import Graph
 from tilewright.graph.lower_nodes import NodeLowering
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import (
+    Constraint,
     Fallback,
     Program,
     RuntimeStep,
@@ -28,6 +29,7 @@ from tilewright.graph.program import (
     step_outputs,
 )
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
+from tilewright.graph.subgraphs import Enclosing
 
 _MAX_LISTED = 8
 """Values with wrong declared shapes that one warning names."""
@@ -60,25 +62,61 @@ def _lower(graph: Graph, enclosing: Enclosing) -> tuple[Program, Sequence[str]]:
     """
     solved: dict[str, SolvedSize] = {}
     assumed_equal: frozenset[Expr] = frozenset()
+    forced: list[Constraint] = []
+    tails = _Tails()
     while True:
         lowering = NodeLowering(graph, solved, assumed_equal, enclosing, _lower_body).run()
+        shorter = tails.without_refused(lowering)
+        if shorter is not None:
+            graph = shorter
+            continue
         if lowering.problems:
             raise ModelError(lowering.problems)
         if lowering.known_conditions:
+            forced += lowering.forced_conditions
             conditions = lowering.known_conditions
             graph = simplify_graph(inline_branches(graph, lambda node: conditions.get(node.name)))  # noqa: B023 - called here
             continue
-        solution = solve_symbols(graph, lowering.constraints, lowering.data_symbols)
+        longer = tails.with_next(graph, lowering)
+        if longer is not None:
+            graph = longer
+            continue
+        solution = solve_symbols(graph, (*forced, *lowering.constraints), lowering.data_symbols)
         # Solved sizes stay constraints, so they are solved again.
         new = {n: s for n, s in solution.data_sizes.items() if n not in solved or s.size is not solved[n].size}
         if solution.inputs or new:
             graph = substitute_symbols(graph, solution.inputs)
             solved |= new
+            forced = [replace(c, condition=substitute(c.condition, solution.inputs)) for c in forced]
             solved = {n: replace(s, size=substitute(s.size, solution.inputs)) for n, s in solved.items()}
         elif assumed_equal.issuperset(lowering.unproven_equalities):
             break
         assumed_equal |= frozenset(lowering.unproven_equalities)
-    return _build_program(graph, lowering), lowering.shape_mismatches
+    return _build_program(graph, lowering, (*forced, *lowering.constraints)), lowering.shape_mismatches
+
+
+class _Tails:
+    """Conditionals of one graph that got copies of their tails, because their branches' results differ in rank."""
+
+    def __init__(self) -> None:
+        self._before: dict[str, Graph] = {}
+        self._refused: set[str] = set()
+
+    def without_refused(self, lowering: NodeLowering) -> Graph | None:
+        """The graph before a tail was copied into a conditional that has no native step; None where all have one."""
+        for name in lowering.refused_tails:
+            self._refused.add(name)
+            return self._before[name]
+        return None
+
+    def with_next(self, graph: Graph, lowering: NodeLowering) -> Graph | None:
+        """The graph with one more tail copied; None where no conditional needs it."""
+        for name in lowering.rank_conflicts:
+            longer = None if name in self._refused else duplicate_tail(graph, name)
+            if longer is not None:
+                self._before[name] = graph
+                return simplify_graph(longer)
+        return None
 
 
 def _lower_body(graph: Graph, enclosing: Enclosing) -> Program:
@@ -88,7 +126,7 @@ def _lower_body(graph: Graph, enclosing: Enclosing) -> Program:
     return replace(program, symbols=(*program.symbols, *outer))
 
 
-def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
+def _build_program(graph: Graph, lowering: NodeLowering, constraints: Sequence[Constraint]) -> Program:
     outputs = tuple((name, lowering.operands[name].buffer) for name in graph.outputs)
     steps = eliminate_dead_steps(lowering.steps, {b.name for _, b in outputs})
     used = {b.name for s in steps for b in s.inputs} | {b.name for _, b in outputs}
@@ -101,7 +139,7 @@ def _build_program(graph: Graph, lowering: NodeLowering) -> Program:
         constants={name: array for name, array in lowering.constants.items() if name in used},
         steps=tuple(steps),
         symbols=graph.symbols + data_symbols,
-        constraints=tuple({c.condition: c for c in reversed(lowering.constraints)}.values())[::-1],
+        constraints=tuple({c.condition: c for c in reversed(constraints)}.values())[::-1],
         metadata=graph.metadata,
         input_names=tuple(v.name for v in graph.inputs),
         symbol_names=graph.symbol_names,

@@ -4,29 +4,26 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from tilewright.errors import Defect, InternalError, TilewrightError, UnsupportedError
-from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.graph.conditional import ForcedConditionError, RankConflictError, known_condition
 from tilewright.graph.constant_values import as_constant_array, fold_stage, substitute_constants
-from tilewright.graph.control_flow import (
-    ControlFlowContext,
-    Enclosing,
-    LowerBody,
-    NotNativeError,
-    known_condition,
-    lower_control_flow,
-)
+from tilewright.graph.control_flow import lower_control_flow
+from tilewright.graph.declared_types import declared_mismatch
+from tilewright.graph.duplicate_tail import has_copied_tail
+from tilewright.graph.equal_sizes import assumed_replacements, replace_sizes, required_equal_sizes
 from tilewright.graph.fallback import FallbackContext, FallbackResults, infer_results, make_fallback
 from tilewright.graph.finite_values import has_finite_elements
 from tilewright.graph.inline_branches import inline_branch, is_conditional
-from tilewright.graph.ir import Array, Graph, Node, TensorType
+from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
 from tilewright.graph.recurrence import GATES, USED_OPERATORS, recurrent_nodes
 from tilewright.graph.scan import scan_as_loop, scan_output_nodes
 from tilewright.graph.solve_symbols import SolvedSize
-from tilewright.ops.definition import Definition, KnownElements, OpValue, literal_elements, simplest_size
+from tilewright.graph.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
+from tilewright.ops.definition import Definition, KnownElements, OpValue, literal_elements
 from tilewright.ops.library import OPERATORS
 
 _NO_ENCLOSING = Enclosing()
@@ -46,6 +43,9 @@ class NodeLowering:
             smaller one.
         shape_mismatches: values whose declared shape is not the computed one, as texts.
         known_conditions: values of conditions that follow from constants and ranges of symbols, by conditional.
+        forced_conditions: of the conditionals with a branch that no sizes suit.
+        rank_conflicts: conditionals whose branches compute values of different rank, which the evaluator runs.
+        refused_tails: conditionals with duplicated tails (`duplicate_tail.py`) that have no native step.
     """
 
     def __init__(
@@ -70,6 +70,9 @@ class NodeLowering:
         self.unproven_equalities: list[Expr] = []
         self.shape_mismatches: list[str] = []
         self.known_conditions: dict[str, bool] = {}
+        self.forced_conditions: list[Constraint] = []
+        self.rank_conflicts: list[str] = []
+        self.refused_tails: list[str] = []
         self._solved = solved or {}
         self._enclosing, self._lower_body = enclosing, lower_body
         self._assumed_equal = assumed_equal
@@ -150,21 +153,29 @@ class NodeLowering:
         if node.op_type == "Scan":
             self._lower_scan(node)
             return
-        condition = known_condition(self._operand(node.inputs[0])) if is_conditional(node) else None
+        known = self._enclosing.assumed
+        condition = known_condition(self._operand(node.inputs[0]), known) if is_conditional(node) else None
         if condition is not None:
-            self.known_conditions[node.name] = condition
-            taken, identity = self.graph.value_names | self.operands.keys(), self.graph.dialect.node_source("Identity")
-            branch = inline_branch(node, condition, taken, identity)
-            self._lower_expansion(branch.nodes, branch.constants)
+            self._lower_branch(node, condition)
             return
         symbols = {v.name for v in (*self.graph.symbols, *self.data_symbols)} | self._enclosing.symbols
-        enclosing = Enclosing(symbols, frozenset(self._data_symbol_names), depth=self._enclosing.depth + 1)
+        enclosing = self._enclosing.deeper(symbols, frozenset(self._data_symbol_names))
         outside = self._fallback_context(node)
         context = ControlFlowContext(outside, enclosing, lower_body, self._namer.make_name, self._used_values)
         try:
             lowered = lower_control_flow(node, context)
+        except ForcedConditionError as error:
+            self.forced_conditions.append(error.constraint)
+            self._lower_branch(node, error.holds)
+            return
         except NotNativeError as error:
-            self._lower_to_fallback(node, str(error))
+            if isinstance(error, RankConflictError) and is_conditional(node):
+                self.rank_conflicts.append(node.name)
+            if has_copied_tail(node):
+                self.refused_tails.append(node.name)
+                self._recover_values(node.outputs)
+            else:
+                self._lower_to_fallback(node, str(error))
             return
         if isinstance(lowered, Defect):
             self._fail_values(node.outputs, lowered)
@@ -172,6 +183,13 @@ class NodeLowering:
         step, results = lowered
         self._set_runtime_results(node, results)
         self._add_runtime_step(step, results)
+
+    def _lower_branch(self, node: Node, condition: bool) -> None:
+        """Lowers the branch of a conditional whose condition is known."""
+        self.known_conditions[node.name] = condition
+        taken, identity = self.graph.value_names | self.operands.keys(), self.graph.dialect.node_source("Identity")
+        branch = inline_branch(node, condition, taken, identity)
+        self._lower_expansion(branch.nodes, branch.constants)
 
     def _lower_scan(self, node: Node) -> None:
         """Lowers a Scan as a Loop."""
@@ -195,12 +213,17 @@ class NodeLowering:
             return False
         operands = [self._operand(v) if v else None for v in node.arguments]
         expansion = recurrent_nodes(node, operands, self._sources(USED_OPERATORS))
-        if expansion is not None:
+        if isinstance(expansion, Defect):
+            self._fail_values(node.outputs, expansion)
+        elif expansion is not None:
             self._lower_expansion(*expansion)
         return expansion is not None
 
-    def _lower_expansion(self, nodes: Sequence[Node], constants: Mapping[str, Array]) -> None:
+    def _lower_expansion(
+        self, nodes: Sequence[Node], constants: Mapping[str, Array], constraints: Iterable[Constraint] = ()
+    ) -> None:
         """Lowers the nodes that stand for one node."""
+        self.constraints += constraints
         self.graph = self.graph.with_nodes(self.graph.nodes, {**self.graph.constants, **constants})
         self._used_values |= {v for n in nodes for v in n.inputs}
         for node in nodes:
@@ -231,9 +254,11 @@ class NodeLowering:
         )
         try:
             result = define(definition)
-            equal_sizes = self._assumed_equal_sizes(definition)
+            required = required_equal_sizes(definition)
+            self.unproven_equalities += [r.condition for r in required]
+            equal_sizes = assumed_replacements(required, self._assumed_equal)
             if equal_sizes:
-                definition = _replace_sizes(definition, equal_sizes)
+                definition = replace_sizes(definition, equal_sizes)
                 result = define(definition)
         except UnsupportedError as error:
             self._lower_to_fallback(node, error.what)
@@ -265,23 +290,6 @@ class NodeLowering:
         """Symbols whose size may be 1 where the node broadcasts; none where the operator does not broadcast by itself
         (before version 7, and in other domains)."""
         return frozenset() if node.domain or node.opset < 7 else self._data_symbol_names
-
-    def _assumed_equal_sizes(self, definition: Definition) -> dict[Expr, Expr]:
-        """For sizes that the definition requires to be equal, and that this walk may assume to be, the replacement of
-        one by the other; other required equalities that cannot be proved go to `unproven_equalities`."""
-        sizes = list(dict.fromkeys(n for o in definition.operands if o is not None for n in o.shape))
-        required = {condition for condition, _ in definition.constraints}
-        replacements: dict[Expr, Expr] = {}
-        for i, a in enumerate(sizes):
-            for b in sizes[:i]:
-                condition, simpler = a.equals(b), simplest_size(a, b)
-                other = b if simpler is a else a
-                # Results get the simpler size; if it is provably not the larger one, no read is out of range.
-                if (condition in required or b.equals(a) in required) and not can_prove(simpler <= other):
-                    self.unproven_equalities.append(condition)
-                    if condition in self._assumed_equal:
-                        replacements[other] = replacements.get(simpler, simpler)
-        return replacements
 
     def _commit(self, definition: Definition) -> None:
         """Adds a definition's stages: loads of known elements become expressions, and stages of constants become
@@ -315,17 +323,12 @@ class NodeLowering:
         self._check_declared(node, name, operand.buffer)
 
     def _check_declared(self, node: Node, name: str, computed: Buffer) -> None:
-        """Compares a result with its declared type: another dtype is a problem, another shape a warning only (exporters
-        write the shapes of one run of the network, and editors leave those of other input sizes)."""
-        declared = self.graph.declared_types.get(name)
-        if declared is None:
-            return
-        inferred = TensorType(computed.dtype, computed.shape)
-        if inferred.dtype != declared.dtype:
-            what = f"computes '{name}' as {inferred}, but the model declares {declared}"
-            self.problems.append(Defect("type", f"node {node.label}", what))
-        elif inferred.has_other_shape(declared):
-            self.shape_mismatches.append(f"'{name}' is {inferred}, declared {declared}")
+        """Compares a result with its declared type: another dtype is a problem, another shape a warning only."""
+        mismatch = declared_mismatch(self.graph, node, name, computed)
+        if isinstance(mismatch, Defect):
+            self.problems.append(mismatch)
+        elif mismatch:
+            self.shape_mismatches.append(mismatch)
 
     def _fail_values(self, outputs: Iterable[str], problem: Defect) -> None:
         """Records a problem and continues with the declared types of the outputs where they are literal."""
@@ -390,10 +393,3 @@ class NodeLowering:
             feeds, constants, operands, self.graph, self._solved, loose, self._opaque_types, self._shared_sizes,
             self._enclosing.symbols,
         )  # fmt: skip
-
-
-def _replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:
-    """A fresh definition on views of its operands whose sizes are replaced by equal ones."""
-    views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={})
-    operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
-    return replace(views, operands=tuple(operands))

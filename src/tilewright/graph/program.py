@@ -64,10 +64,17 @@ class Body:
         program: over its own buffers, and over the symbols of the enclosing program and its own. Its last inputs are
             captured.
         captures: the buffers of the enclosing program that these inputs are.
+        own_symbols: names of its own symbols: sizes of its parameters, and those that its steps bring.
     """
 
     program: "Program"
     captures: tuple[Buffer, ...]
+    own_symbols: frozenset[str] = frozenset()
+
+    @property
+    def outer_symbols(self) -> frozenset[Var]:
+        """The symbols of the enclosing program that it depends on."""
+        return frozenset(v for v in self.program.used_symbols if v.name not in self.own_symbols)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -177,12 +184,12 @@ class Program:
 
     @property
     def used_symbols(self) -> frozenset[Var]:
-        """The symbols that its steps, its outputs and its constraints depend on, those of the enclosing program and of
-        its own bodies among them."""
+        """The symbols that its steps, its outputs and its constraints depend on, those of the enclosing program and
+        those that its bodies take from it among them."""
         buffers = [b for s in self.steps for b in (*step_outputs(s), *s.inputs)]
         sizes = [n for b in (*buffers, *self.inputs, *(b for _, b in self.outputs)) for n in b.shape]
         sizes += [c.condition for c in self.constraints]
-        inner = (v for s in self.steps for body in bodies_of(s) for v in body.program.used_symbols)
+        inner = (v for s in self.steps for body in bodies_of(s) for v in body.outer_symbols)
         computed = (v for s in self.steps if isinstance(s, Computation) for v in _free_symbols(s))
         return frozenset((*inner, *computed, *(v for n in dict.fromkeys(sizes) for v in free_vars(n))))
 
@@ -219,5 +226,5 @@ def eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
             live |= {b.name for b in step.inputs}
             sizes |= {v for b in (*step_outputs(step), *step.inputs) for n in b.shape for v in free_vars(n)}
             sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
-            sizes |= {v for body in bodies_of(step) for v in body.program.used_symbols}
+            sizes |= {v for body in bodies_of(step) for v in body.outer_symbols}
     return kept[::-1]

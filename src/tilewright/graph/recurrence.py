@@ -4,13 +4,17 @@ The definitions are those of ONNX: gates `i o f c` of an LSTM, `z r h` of a GRU.
 last step to the first; a step beyond the length of a sequence leaves its state as it is and gives zeros.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
 import numpy as np
 
+from tilewright.errors import Defect
+from tilewright.expr.dtype import opaque
+from tilewright.expr.nodes import Const
 from tilewright.graph.ir import Array, Node, Subgraph
+from tilewright.graph.program import Constraint
 from tilewright.ops.definition import OpValue
 
 GATES: Mapping[str, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -117,8 +121,9 @@ class _Cell:
 
 def recurrent_nodes(
     node: Node, operands: Sequence[OpValue | None], sources: Mapping[str, bytes]
-) -> tuple[tuple[Node, ...], Mapping[str, Array]] | None:
-    """The nodes that stand for a recurrent node, and their constants; None where it has no such form.
+) -> tuple[tuple[Node, ...], Mapping[str, Array], tuple[Constraint, ...]] | Defect | None:
+    """The nodes that stand for a recurrent node, their constants, and conditions on its operands' sizes; None where it
+    has no such form; a defect where its operands' ranks are wrong.
 
     Args:
         node: an LSTM, GRU or RNN.
@@ -128,8 +133,13 @@ def recurrent_nodes(
     given = [*operands, *[None] * (8 - len(operands))]
     reverse = _DIRECTIONS.get(str(node.attributes.get("direction", "forward")))
     x, recurrent = given[0], given[2]
-    if reverse is None or x is None or recurrent is None or given[1] is None or x.rank != 3 or recurrent.rank != 3:
+    if reverse is None or x is None or recurrent is None or given[1] is None:
         return None
+    for name, operand in zip("XWR", (x, given[1], recurrent), strict=True):
+        if operand.dtype is opaque:
+            return None
+        if operand.rank != 3:
+            return Defect("shape", f"node {node.label}", f"{name}: expected 3 dimensions, got {operand.rank}")
     hidden = getattr(recurrent.shape[2], "value", None)
     cells = _cells(node, len(reverse), hidden, x)
     names = [*node.arguments, *[""] * (8 - len(node.arguments))]
@@ -144,7 +154,21 @@ def recurrent_nodes(
         for k, (cell, is_reverse) in enumerate(zip(cells, reverse, strict=True))
     ]
     _place_results(work, node, results, layout)
-    return tuple(work.nodes), work.constants
+    return tuple(work.nodes), work.constants, tuple(_batch_constraints(node, x, given[5:7], layout))
+
+
+def _batch_constraints(
+    node: Node, x: OpValue, states: Sequence[OpValue | None], layout: bool
+) -> Iterator[Constraint]:
+    """That the initial states have as many rows as the input."""
+    batch = x.shape[0 if layout else 1]
+    for name, state in zip(("initial_h", "initial_c"), states, strict=True):
+        if state is not None and state.rank == 3:
+            rows = state.shape[0 if layout else 1]
+            condition = batch.equals(rows)
+            if not isinstance(condition, Const) or not condition.value:
+                message = f"the batch of {batch} and the {rows} rows of {name} in node {node.label} to be equal"
+                yield Constraint(condition, message)
 
 
 def _cells(node: Node, directions: int, hidden: object, x: OpValue) -> tuple[_Cell, ...] | None:

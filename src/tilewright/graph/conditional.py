@@ -1,0 +1,149 @@
+"""Conditionals: steps that hold the programs of two branches, and conditions that are known.
+
+A branch that no sizes suit can't be taken: where the condition is an expression over sizes, that it selects the other
+branch is a constraint on the model's sizes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tilewright.errors import Defect
+from tilewright.expr.algebra.prover import can_prove
+from tilewright.expr.dtype import boolean
+from tilewright.expr.nodes import Expr
+from tilewright.expr.traversal import free_vars
+from tilewright.graph.data_dependent_shapes import DataDependentSize, ResultType
+from tilewright.graph.fallback import FallbackResults, result_buffers
+from tilewright.graph.ir import Node, Subgraph
+from tilewright.graph.program import Body, Conditional, Constraint, ControlFlow
+from tilewright.graph.subgraphs import (
+    ControlFlowContext,
+    InvalidSubgraphError,
+    NotNativeError,
+    lower_subgraph,
+    own_symbols,
+    read_buffers,
+)
+from tilewright.ops.definition import OpValue
+
+
+class RankConflictError(NotNativeError):
+    """A conditional whose branches compute a value of different rank."""
+
+
+class ForcedConditionError(Exception):
+    """A conditional with a branch that no sizes suit: its condition, an expression over sizes, decides which are valid.
+
+    Attributes:
+        holds: the only value that the condition may have.
+        constraint: that it has this value.
+    """
+
+    def __init__(self, holds: bool, constraint: Constraint) -> None:
+        super().__init__(constraint.message)
+        self.holds, self.constraint = holds, constraint
+
+
+_NO_CONDITIONS: Mapping[Expr, bool] = {}
+
+
+def known_condition(condition: OpValue | None, assumed: Mapping[Expr, bool] = _NO_CONDITIONS) -> bool | None:
+    """The value of a condition where it follows from constants, from ranges of symbols or from what is assumed, else
+    None."""
+    element = _condition_element(condition)
+    if element is None or element in assumed:
+        return None if element is None else assumed[element]
+    if can_prove(element):
+        return True
+    return False if can_prove(~element) else None
+
+
+def _condition_element(condition: OpValue | None) -> Expr | None:
+    """A condition as an expression over symbols, where it is known as one."""
+    elements = None if condition is None else condition.known_elements
+    return elements[0] if elements is not None and len(elements) == 1 and elements[0].dtype is boolean else None
+
+
+def _assuming(context: ControlFlowContext, condition: OpValue, holds: bool) -> ControlFlowContext:
+    """The context of a branch, in which the condition has a known value."""
+    element = _condition_element(condition)
+    if element is None:
+        return context
+    enclosing = replace(context.enclosing, assumed={**context.enclosing.assumed, element: holds})
+    return replace(context, enclosing=enclosing)
+
+
+def lower_conditional(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, FallbackResults] | Defect:
+    """The step of an If with its results, or what is wrong with it.
+
+    Raises:
+        NotNativeError: only the evaluator can run it; RankConflictError where ranks of a result differ.
+        ForcedConditionError: one branch can't be taken.
+    """
+    condition = context.values.operands.get(node.inputs[0])
+    if condition is None or condition.dtype is not boolean:
+        raise NotNativeError("its condition is no bool")
+    branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
+    if any(len(b.outputs) != len(node.outputs) for b in branches):
+        counts = " and ".join(str(len(b.outputs)) for b in branches)
+        return Defect("arity", f"node {node.label}", f"has {len(node.outputs)} outputs, its branches have {counts}")
+    kept = [k for k, o in enumerate(node.outputs) if o in context.used]
+    branches = [replace(b, outputs=tuple(b.outputs[k] for k in kept)) for b in branches]
+    bodies = _lower_branches(node, branches, condition, context)
+    types: dict[str, ResultType] = {}
+    for position, k in enumerate(kept):
+        first, second = (b.program.outputs[position][1] for b in bodies)
+        if first.dtype != second.dtype:
+            what = f"computes '{node.outputs[k]}' as {first.dtype} in one branch, as {second.dtype} in the other"
+            return Defect("type", f"node {node.label}", what)
+        if first.rank != second.rank:
+            ranks = f"{first.rank} and {second.rank} axes"
+            raise RankConflictError(f"the branches compute '{node.outputs[k]}' with {ranks}")
+        inner = set().union(*(own_symbols(b.program, ()) for b in bodies))
+        pairs = zip(first.shape, second.shape, strict=True)
+        shape = tuple(
+            a if a is b and inner.isdisjoint(free_vars(a)) else DataDependentSize(f"{node.outputs[k]}.{axis}")
+            for axis, (a, b) in enumerate(pairs)
+        )
+        types[node.outputs[k]] = ResultType(first.dtype, shape)
+    results = result_buffers(node, types, context.values, [node.outputs[k] for k in kept], context.make_name)
+    results = replace(results, constraints=[*results.constraints, *_shared_constraints(*bodies)])
+    step = Conditional(
+        nodes=(node,), inputs=read_buffers((condition.buffer,), bodies), outputs=tuple(results.buffers.values()),
+        runtime_shapes=tuple(results.runtime_shapes.values()), data_symbols=tuple(results.data_symbols),
+        condition=condition.buffer, then_branch=bodies[0], else_branch=bodies[1],
+    )  # fmt: skip
+    return step, results
+
+
+def _shared_constraints(then_branch: Body, else_branch: Body) -> list[Constraint]:
+    """The conditions on the symbols around a conditional that both of its branches need."""
+    other = {c.condition for c in else_branch.program.constraints}
+    own = then_branch.own_symbols | else_branch.own_symbols
+    return [
+        c
+        for c in then_branch.program.constraints
+        if c.condition in other and own.isdisjoint(v.name for v in free_vars(c.condition))
+    ]
+
+
+def _lower_branches(
+    node: Node, branches: Sequence[Subgraph], condition: OpValue, context: ControlFlowContext
+) -> list[Body]:
+    """The bodies of the branches of a condition that holds, and of one that does not."""
+    bodies: list[Body] = []
+    invalid: dict[bool, InvalidSubgraphError] = {}
+    for branch, holds in zip(branches, (True, False), strict=True):
+        try:
+            bodies.append(lower_subgraph(node, branch, {}, _assuming(context, condition, holds)))
+        except InvalidSubgraphError as error:
+            invalid[holds] = error
+    if not invalid:
+        return bodies
+    (refused, error), element = next(iter(invalid.items())), _condition_element(condition)
+    if len(invalid) == 2 or element is None:
+        raise error
+    where = f"{error.problem.where}: {error.problem.what}"
+    raise ForcedConditionError(not refused, Constraint(~element if refused else element, where))
+
+
