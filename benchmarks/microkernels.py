@@ -23,7 +23,7 @@ import numpy as np
 from benchmarks.common import report
 from tilewright.codegen import compile_object
 from tilewright.machine import Target
-from tilewright.measure.calibrate import aligned_array
+from tilewright.measure.aligned_array import aligned_array
 from tilewright.runtime.linker import link_functions
 
 REGISTERS, LANES = 32, 16

@@ -12,8 +12,8 @@ from tilewright.loops.interpreter import interpret
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named, shipped_machines
 from tilewright.measure import calibration_kernels
+from tilewright.measure.aligned_array import aligned_array
 from tilewright.measure.calibrate import (
-    aligned_array,
     check_quiet,
     cpu_times,
     make_monotonic,

@@ -27,6 +27,7 @@ from tilewright.measure.parameter_kernels import (
     SIDE,
     STREAMS,
     TILE_TERMS,
+    RegisterTile,
     panel_copy,
     register_tile,
     segment_read,
@@ -43,7 +44,8 @@ TARGETS = [t for t in map(Target.parse, ("x86-64-v4", "x86-64-v3", "x86-64", "aa
 def test_kernels_compute_their_definition(target: Target) -> None:
     rng, lanes = np.random.default_rng(0), target.lanes(32)
     funcs = [
-        register_tile(target), segment_read("read", target, 32, 40), turned_copy("rows", target, True),
+        register_tile(target, RegisterTile(tile_rows(target))), segment_read("read", target, 32, 40),
+        turned_copy("rows", target, True),
         turned_copy("columns", target, False), panel_copy("straight", target, 2, 48, True),
         panel_copy("turned", target, 2, 48, False),
     ]  # fmt: skip

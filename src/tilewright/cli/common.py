@@ -67,7 +67,7 @@ def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "-
         "--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64"
     )
     group.add_argument(
-        "--optimizer", default=None, metavar="NAME", help="how loops are chosen: gensor (default), roller, rule"
+        "--optimizer", default=None, metavar="NAME", help="how loops are chosen: gensor (default), vortex, roller, rule"
     )
     group.add_argument(
         "--machine",

@@ -15,6 +15,7 @@ from tilewright.optimize.chains.pruning import Variant
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.construct.variants import MAX_VARIANTS
 from tilewright.optimize.interface import DEFAULT, MachineOptimizer, Optimizer, Seeded, optimizer_named
+from tilewright.optimize.vortex.optimizer import Vortex
 from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec
 from tilewright.version import __version__
 
@@ -72,7 +73,7 @@ class Build:
     @property
     def max_variants(self) -> int | None:
         """Programs of a kernel at most; None where the optimizer makes one of every kernel."""
-        return self.optimizer.max_variants if isinstance(self.optimizer, Gensor) else None
+        return self.optimizer.max_variants if isinstance(self.optimizer, Gensor | Vortex) else None
 
     def spec(self) -> BuildSpec:
         """The record of the build in the artifact."""
@@ -124,9 +125,9 @@ def with_variants(optimizer: SomeOptimizer, variants: int | None) -> SomeOptimiz
     if type(variants) is not int or not 1 <= variants <= MAX_VARIANTS:
         hint = "1 makes one program serve all sizes"
         raise OptionError(f"expected 1 to {MAX_VARIANTS}, got {variants!r}", where="variants", hint=hint)
-    if not isinstance(optimizer, Gensor):
+    if not isinstance(optimizer, Gensor | Vortex):
         what = f"the optimizer {optimizer.name!r} makes one program of every kernel, so this has no effect"
-        raise OptionError(what, where="variants", hint="leave it out, or choose the optimizer gensor")
+        raise OptionError(what, where="variants", hint="leave it out, or choose the optimizer gensor or vortex")
     return replace(optimizer, max_variants=variants)
 
 

@@ -91,8 +91,8 @@ def compile_model(
         shapes: ranges or sizes of dynamic dimensions, such as {"batch": "1..64"}.
         target: the target of the generated code, by default this machine; a name such as "x86-64-v3", or a `Target`.
         threads: threads per call; None asks the environment and the system. It does not change the code.
-        optimizer: how loops are scheduled: "gensor" (default) and "roller" construct tile programs for a machine,
-            "rule" applies one fixed rule, which also schedules the kernels that the others cannot construct.
+        optimizer: how loops are scheduled: "gensor" (default), "roller" and "vortex" construct tile programs for a
+            machine, "rule" applies one fixed rule, which also schedules the kernels that the others cannot construct.
         progress: called as the compilation proceeds.
         layouts: storage layouts of tensors of convolutions and products, by node or value (`graph.layouts.plan`).
         machine: the machine that `gensor` and `roller` construct programs for: a `Machine`, the name of one in the

@@ -15,6 +15,11 @@ from typing import Any, cast
 
 from tilewright.errors import Defect, MachineError
 from tilewright.machine.cost_parameters import DEFAULT_COST, CostParameters, ParameterField, parameter_fields
+from tilewright.machine.register_tile_cycles import (
+    RegisterTileCycles,
+    decode_register_tiles,
+    encode_register_tiles,
+)
 
 FORMAT = 1
 """Version of the description's format."""
@@ -104,6 +109,7 @@ class Machine:
         features: flags of /proc/cpuinfo that tell its processors from older ones of the same vendor, for processors
             that do not say their model; empty where no flags do.
         cost: parameters of the cost model that the other fields do not state.
+        register_tiles: measured times of innermost loops; empty where none were measured.
     """
 
     name: str
@@ -123,6 +129,7 @@ class Machine:
     identify: tuple[str, ...] = ()
     features: tuple[str, ...] = ()
     cost: CostParameters = DEFAULT_COST
+    register_tiles: tuple[RegisterTileCycles, ...] = ()
 
     def gflops(self, cores: int = 1, bits: int = 32) -> float:
         """Peak of fused multiply-adds, two operations each, on elements of `bits` bits."""
@@ -169,6 +176,9 @@ _ARCHITECTURES = ("x86_64", "aarch64", "nvptx64")
 def to_json(machine: Machine) -> str:
     """A description as JSON text; `parse_machine` reads it back to an equal machine."""
     data = {"format": FORMAT, **asdict(machine)}
+    del data["register_tiles"]
+    if machine.register_tiles:
+        data["register_tiles"] = encode_register_tiles(machine.register_tiles)
     return json.dumps(data, indent=2) + "\n"
 
 
@@ -228,7 +238,8 @@ class _Reader:
         identify = self._read_texts("identify", data.get("identify", []))
         features = self._read_texts("features", data.get("features", []))
         cost = self._read_cost(data.get("cost", {}))
-        nested = ("levels", "gpu", "identify", "features", "cost")
+        tiles = decode_register_tiles(data.get("register_tiles", {}), self._report)
+        nested = ("levels", "gpu", "identify", "features", "cost", "register_tiles")
         plain = {k: v for k, v in data.items() if k not in ("format", *nested)}
         values = self._read_values(Machine, plain, "", skip=nested)
         self._check_levels(levels, processor=data.get("gpu") is None)
@@ -241,7 +252,9 @@ class _Reader:
         if self.problems:
             return None
         present = tuple(x for x in levels if x is not None)
-        return Machine(**values, levels=present, gpu=gpu, identify=identify, features=features, cost=cost)
+        return Machine(
+            **values, levels=present, gpu=gpu, identify=identify, features=features, cost=cost, register_tiles=tiles
+        )
 
     def _report(self, field: str, what: str) -> None:
         self.problems.append(Defect("machine", f"field '{field}'", what))

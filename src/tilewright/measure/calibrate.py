@@ -1,7 +1,8 @@
 """Calibration of this machine: peak rate, bandwidth and latency of every memory level, fork/join cost of threads, and
-the parameters of the cost model that small kernels determine (`fit_parameters.py`).
+the parameters of the cost model that small kernels determine (`fit_parameters.py`), and times of register tiles
+(`register_tiles.py`).
 
-It takes a few seconds and runs kernels of the project's own code generator. The result is the shipped description of
+It takes some seconds and runs kernels of the project's own code generator. The result is the shipped description of
 the processor with all measurable figures replaced. On a busy machine the figures would be wrong and are rejected.
 """
 
@@ -19,8 +20,10 @@ from tilewright.machine import Target
 from tilewright.machine.model import Level, Machine
 from tilewright.machine.shipped import host_machine
 from tilewright.measure import calibration_kernels
+from tilewright.measure.aligned_array import aligned_array
 from tilewright.measure.fit_parameters import fit_parameters
 from tilewright.measure.native_functions import NativeFunctions
+from tilewright.measure.register_tiles import measure_register_tiles
 from tilewright.measure.timing import REPEATS, time_median, time_once
 
 MAX_OTHER_LOAD = 0.08
@@ -68,6 +71,8 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
     rounded = round_figures(measured)
     report("parameters of the cost model")
     fitted = fit_parameters(rounded, Target.host(), report)
+    report("register tiles")
+    fitted = replace(fitted, register_tiles=measure_register_tiles(fitted, Target.host()))
     check_quiet(start, cpu_times(), peaks)
     return fitted
 
@@ -210,11 +215,3 @@ class _Benchmark:
             return time_median(run)
 
         return max(0.01, (seconds(self.threads) - seconds(1) / self.threads) * 1e6)
-
-
-def aligned_array(shape: tuple[int, ...]) -> np.ndarray:
-    """A float32 array aligned to a cache line."""
-    size = 4 * int(np.prod(shape))
-    raw = np.empty(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
-    return raw[start : start + size].view(np.float32).reshape(shape)

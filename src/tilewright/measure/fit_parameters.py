@@ -21,6 +21,7 @@ from tilewright.measure.parameter_kernels import (
     STREAMS,
     TILE_TERMS,
     UNROLLED_TERMS,
+    RegisterTile,
     panel_copy,
     register_tile,
     segment_read,
@@ -139,7 +140,7 @@ class _Kernels:
         self.target, self.rng = target, np.random.default_rng(0)
         self.native = NativeFunctions(
             [
-                register_tile(target),
+                register_tile(target, RegisterTile(tile_rows(target))),
                 segment_read("near_rows", target, NEAR_PITCH, NEAR_PITCH),
                 segment_read("far_rows", target, NEAR_PITCH, PITCH),
                 segment_read("whole_pages", target, PAGE, PAGE),

@@ -3,6 +3,8 @@
 Each exposes one parameter: it differs from another one, or from the peak, by what that parameter stands for.
 """
 
+from dataclasses import dataclass
+
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.builder import Builder
@@ -27,43 +29,55 @@ def tile_rows(target: Target) -> int:
     return 12 if target.vector_registers >= 32 else 6
 
 
-def register_tile(target: Target) -> Func:
-    """`times` products of packed operands in one register tile of two vectors: two loads and `tile_rows` broadcasts
-    beside twice as many multiply-adds per term.
+@dataclass(frozen=True, slots=True)
+class RegisterTile:
+    """The sizes of a register tile: rows, vectors of a row, terms of one step of its loop, terms of a product, whose
+    operands fit L1."""
 
-    Parameters: A float32[TILE_TERMS, rows], B float32[TILE_TERMS, 2 * lanes], OUT float32[rows, 2 * lanes].
+    rows: int
+    vectors: int = 2
+    unroll: int = UNROLLED_TERMS
+    terms: int = TILE_TERMS
+
+
+def register_tile(target: Target, tile: RegisterTile, name: str = "register_tile") -> Func:
+    """`times` products of packed operands in one register tile: a load per vector and a broadcast per row beside as
+    many multiply-adds as both together make, per term.
+
+    Parameters: A float32[terms, rows], B float32[terms, vectors * lanes], OUT float32[rows, vectors * lanes].
     """
-    rows, lanes = tile_rows(target), target.lanes(32)
-    b = Builder("register_tile")
+    lanes = target.lanes(32)
+    rows, columns = tile.rows, tile.vectors * lanes
+    b = Builder(name)
     times = b.symbol("times", 1)
-    a, w = b.param("A", (TILE_TERMS, rows), float32), b.param("B", (TILE_TERMS, 2 * lanes), float32)
-    out, r = b.param("OUT", (rows, 2 * lanes), float32), b.alloc("R", (rows, 2 * lanes), float32, MemoryScope.REGISTER)
+    a, w = b.param("A", (tile.terms, rows), float32), b.param("B", (tile.terms, columns), float32)
+    out, r = b.param("OUT", (rows, columns), float32), b.alloc("R", (rows, columns), float32, MemoryScope.REGISTER)
 
-    def tile(name: str) -> None:
+    def visit(part: str) -> None:
         with (
-            b.loop(f"{name}_r", rows, LoopKind.UNROLLED) as i,
-            b.loop(f"{name}_c", 2, LoopKind.UNROLLED) as c,
-            b.loop(f"{name}_l", lanes, LoopKind.VECTORIZED) as lane,
-            b.block(name) as block,
+            b.loop(f"{part}_r", rows, LoopKind.UNROLLED) as i,
+            b.loop(f"{part}_c", tile.vectors, LoopKind.UNROLLED) as c,
+            b.loop(f"{part}_l", lanes, LoopKind.VECTORIZED) as lane,
+            b.block(part) as block,
         ):
-            row, column = block.spatial(f"{name}_v", rows, i), block.spatial(f"{name}_w", 2 * lanes, c * lanes + lane)
-            if name == "start":
+            row, column = block.spatial(f"{part}_v", rows, i), block.spatial(f"{part}_w", columns, c * lanes + lane)
+            if part == "start":
                 block.store(r, (row, column), 0.0)
-            elif name == "finish":
+            elif part == "finish":
                 block.store(out, (row, column), r[row, column])
             else:
                 block.reduce("t", times, time)
-                k = block.reduce("k", TILE_TERMS, step * UNROLLED_TERMS + term)
+                k = block.reduce("k", tile.terms, step * tile.unroll + term)
                 block.update(r, (row, column), a[k, row] * w[k, column])
 
-    tile("start")
+    visit("start")
     with (
         b.loop("time", times) as time,
-        b.loop("step", TILE_TERMS // UNROLLED_TERMS) as step,
-        b.loop("term", UNROLLED_TERMS, LoopKind.UNROLLED) as term,
+        b.loop("step", tile.terms // tile.unroll) as step,
+        b.loop("term", tile.unroll, LoopKind.UNROLLED) as term,
     ):
-        tile("multiply")
-    tile("finish")
+        visit("multiply")
+    visit("finish")
     return b.func()
 
 

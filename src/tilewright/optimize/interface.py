@@ -65,8 +65,11 @@ _REGISTRY: dict[str, str] = {
     "rule": "tilewright.optimize.rule:Rule",
     "roller": "tilewright.optimize.construct.optimizer:Roller",
     "gensor": "tilewright.optimize.construct.optimizer:Gensor",
+    "vortex": "tilewright.optimize.vortex.optimizer:Vortex",
+    "vortex-static1": "tilewright.optimize.vortex.optimizer:static1",
+    "vortex-static2": "tilewright.optimize.vortex.optimizer:static2",
 }
-"""Optimizers by name, as module:class, imported on first use."""
+"""Optimizers by name, as module:class or module:function that makes one, imported on first use."""
 
 DEFAULT = "gensor"
 """The optimizer of a compilation that names none."""

@@ -25,6 +25,7 @@ from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.roller import GrowthPath
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.interface import Task
+from tilewright.optimize.vortex.optimizer import Vortex
 from tilewright.report.state_graph import graph_of_growth, graph_of_trajectory
 from tilewright.report.state_graph_svg import draw
 from tilewright.tile.problem import Problem
@@ -142,7 +143,7 @@ def constructions(
     """The constructions of a compilation's kernels.
 
     Args:
-        compilation: a compilation with `gensor` or `roller`.
+        compilation: a compilation with `gensor`, `roller` or `vortex`.
         node: restricts the report to kernels that compute this node of the model.
         kernel: restricts the report to this function.
 
@@ -150,9 +151,9 @@ def constructions(
         OptionError: the optimizer constructs nothing, or no kernel computes the node.
     """
     optimizer = compilation.build.optimizer
-    if not isinstance(optimizer, Gensor | Roller) or optimizer.machine is None:
+    if not isinstance(optimizer, Gensor | Roller | Vortex) or optimizer.machine is None:
         what = f"the optimizer {optimizer.name!r} chooses by rule, there is no construction to show"
-        raise OptionError(what, where="construction", hint="choose --optimizer gensor or roller")
+        raise OptionError(what, where="construction", hint="choose --optimizer gensor, roller or vortex")
     labels: dict[str, list[str]] = {}
     for unit in compilation.all_units:
         if isinstance(unit, BoundKernel):
@@ -175,12 +176,9 @@ def node_names(label: str) -> tuple[str, ...]:
 
 
 def _reconstruct(
-    kernel: CompiledKernel,
-    nodes: tuple[str, ...],
-    optimizer: Gensor | Roller,
-    machine: Machine,
+    kernel: CompiledKernel, nodes: tuple[str, ...], optimizer: Gensor | Roller | Vortex, machine: Machine,
     compilation: Compilation,
-) -> Construction:
+) -> Construction:  # fmt: skip
     task = Task(kernel.origin, kernel.constants, compilation.target, kernel.fusion, kernel.samples)
     if kernel.fusion.pattern is FusionPattern.CHAIN:
         # an optimizer of its own constructs it, which report/fusion.py shows

@@ -33,6 +33,7 @@ from tilewright.optimize.construct.roller import GrowthPath, grow
 from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import Indices
+from tilewright.optimize.construct.time_model import CostModel
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
 from tilewright.optimize.interface import ScheduledPrograms, Task, scheduled
@@ -159,7 +160,7 @@ def rank_programs(candidates: list[ScoredStates], problem: Problem, count: int) 
     return list(distinct.values())[:count]
 
 
-def _construction(
+def construction_of(
     ranked: list[RankedProgram],
     task: Task,
     machine: Machine,
@@ -182,7 +183,7 @@ DEFAULT_ANNEALING = Annealing()
 
 
 @dataclass(frozen=True, slots=True)
-class _Constructor(ABC):
+class ProgramConstructor(ABC):
     """An optimizer that constructs programs for a machine.
 
     Attributes:
@@ -204,11 +205,11 @@ class _Constructor(ABC):
         machine = self.machine or machine_for(task.target)
         caches(machine)
         problem = problem_for(task)
-        return _construction([], task, machine, ()) if problem is None else self._explore(problem, task, machine)
+        return construction_of([], task, machine, ()) if problem is None else self.explore(problem, task, machine)
 
     @abstractmethod
-    def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
-        """The best programs of a tile problem."""
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+        """The best programs of a tile problem; None where there are none."""
 
     def schedule_programs(self, construction: ConstructionResult | None, task: Task) -> ScheduledPrograms | None:
         """The schedules of the variants where all can be lowered, else of the best program that can; None without
@@ -226,21 +227,22 @@ class _Constructor(ABC):
 
 
 @dataclass(frozen=True, slots=True)
-class Roller(_Constructor):
+class Roller(ProgramConstructor):
     """The optimizer `roller`: the ends of the growth paths of all sketches."""
 
     name: str = "roller"
 
-    def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+        """The ends of the growth paths."""
         sketches = search_spaces(problem, task, machine)
         paths = [grow(space) for space in sketches]
         ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
         candidates = [(sketch, sizes, mean_time(problem, sketch, sizes, machine)) for sketch, sizes in ends]
-        return _construction(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
+        return construction_of(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
 
 
 @dataclass(frozen=True, slots=True)
-class Gensor(_Constructor):
+class Gensor(ProgramConstructor):
     """The optimizer `gensor`: the best states of all walks and local searches.
 
     Attributes:
@@ -254,7 +256,8 @@ class Gensor(_Constructor):
     max_variants: int = DEFAULT_MAX_VARIANTS
     name: str = "gensor"
 
-    def _explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+        """The best states of walks and searches."""
         # walks and first searches use representative sizes; mean times over samples rank their results
         sketches = search_spaces(replace(problem, samples=()), task, machine)
         paths = [grow(space) for space in sketches]
@@ -278,13 +281,13 @@ class Gensor(_Constructor):
             searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_CONTINUED_SEARCHES)]
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
-        result = _construction(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
+        result = construction_of(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
         single = None if result is None else result.programs[0]
         if result is None or not isinstance(single, TileProgram):
             return result
         states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
         states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
-        variants = choose_variants(single, states, task, machine, self.max_variants)
+        variants = choose_variants(single, states, task, CostModel(machine), self.max_variants)
         return replace(result, variants=variants)
 
 

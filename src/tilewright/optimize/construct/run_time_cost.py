@@ -2,7 +2,7 @@
 
 The cost model takes milliseconds; a call has none to spare. At given sizes a program executes so many whole register
 tiles, tiles of its remainder and single rows, which are integer arithmetic, and its time is close to linear in them.
-The coefficients are fitted to the cost model's times on one thread at shapes of the kernel's range. Threads share the
+The coefficients are fitted to a model's times on one thread at shapes of the kernel's range. Threads share the
 tasks of a program, so its time on all of them is that of the tasks of the busiest one, with fork and join. So the lower
 levels are estimated ahead of time and the upper ones from the actual sizes, as in Vortex' hybrid analyser (section
 4.3).
@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.analytical import sample_times
 from tilewright.cost.footprint import Numbers
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import ceildiv, maximum, minimum
-from tilewright.machine.model import Machine
+from tilewright.optimize.construct.time_model import TimeModel
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L2, REGISTER, TileProgram, remainder_tile_heights
 
@@ -63,17 +62,17 @@ class RunTimeCost:
         return minimum(serial, serial // tasks * ceildiv(tasks, self.cores) + round(self.fork_join * scale))
 
 
-def run_time_cost(program: TileProgram, problems: Sequence[Problem], machine: Machine) -> RunTimeCost:
-    """The linear form that is closest to the cost model, relative to its times.
+def run_time_cost(program: TileProgram, problems: Sequence[Problem], model: TimeModel) -> RunTimeCost:
+    """The linear form that is closest to a model, relative to its times.
 
     Args:
         program: the program.
         problems: its problem at the shapes to fit at.
-        machine: the machine.
+        model: predicts times.
     """
-    at_shapes = replace(problems[0], samples=tuple(problems))
-    one_core = replace(machine, cores=1)
-    times = sample_times(at_shapes, program.sketch, program.array[None], one_core)[:, 0] + machine.cost.call_ns
+    at_shapes, machine = replace(problems[0], samples=tuple(problems)), model.machine
+    times = model.on_one_core().sample_times(at_shapes, program.sketch, program.array[None])[:, 0]
+    times = times + machine.cost.call_ns
     design = _design(program, np.array([p.extents for p in problems]).T) / times[:, None]
     kept = np.arange(design.shape[1])
     while True:

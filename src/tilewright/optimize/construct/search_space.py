@@ -211,7 +211,7 @@ def _symbolic_tile_rows(problem: Problem, sketch: Sketch, k: int) -> tuple[int, 
     return tuple(r for r in SYMBOLIC_TILE_ROWS if r <= problem.axes[k].extent)
 
 
-def _max_k_block(problem: Problem, k: int, min_size: int) -> int | None:
+def max_k_block(problem: Problem, k: int, min_size: int) -> int | None:
     """The largest K-block of a long sum, in points of a reduction axis; None where the sum need not be blocked.
 
     A sum whose operands all move along every axis reuses nothing and waits for its loads. K-blocks of twice the square
@@ -247,7 +247,7 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
         if axis.is_static and axis.extent <= MAX_WINDOW_EXTENT:
             options = tuple(sorted({1, axis.extent}))
         min_l1 = -(-max(MIN_K_BLOCK, isqrt(problem.reduction_length)) // (problem.reduction_length // axis.extent))
-        max_l1 = _max_k_block(problem, k, min_l1) if k == sketch.k_block_axis else None
+        max_l1 = max_k_block(problem, k, min_l1) if k == sketch.k_block_axis else None
         return AxisLattice(
             axis.extent,
             1,

@@ -10,19 +10,18 @@ shape. Which one runs is decided in native code at every call, by the cheapest e
 Variants read a packed constant in one layout, so a model holds every weight once.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.analytical import sample_times
 from tilewright.cost.footprint import Numbers
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import blocks
-from tilewright.machine.model import Machine
 from tilewright.optimize.construct.run_time_cost import run_time_cost, select_cheapest
+from tilewright.optimize.construct.time_model import TimeModel
 from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
 from tilewright.tile.problem import Problem, problems_at
@@ -79,7 +78,12 @@ class ProgramVariants:
 
 
 def choose_variants(
-    single: TileProgram, states: Sequence[States], task: Task, machine: Machine, count: int
+    single: TileProgram,
+    states: Sequence[States],
+    task: Task,
+    model: TimeModel,
+    count: int,
+    score: Callable[[Numbers], Numbers] | None = None,
 ) -> ProgramVariants | None:
     """The variants of a kernel; None where one program serves all shapes as well, or its sizes are static.
 
@@ -87,9 +91,11 @@ def choose_variants(
         single: the program that is best for the samples of shapes together.
         states: the programs that construction has met.
         task: the kernel.
-        machine: the machine.
+        model: predicts times.
         count: the largest number of programs.
+        score: of regrets over the last axis, the shapes; the least is chosen. By default the root of the mean square.
     """
+    score = score or root_mean_square
     if task.samples is None or not single.problem.samples or count < 2:
         return None
     on_grid = zip(task.samples.grid, problems_at(task.func, task.constants, task.samples.grid), strict=True)
@@ -99,22 +105,20 @@ def choose_variants(
         return None
     shapes, problems = (tuple(x) for x in zip(*distinct.values(), strict=True))
     own_layout = _constant_layout(single)
-    groups = {k: _candidates(problems, x, machine) for k, x in _by_layout(states, single.problem).items()}
-    groups[own_layout] = groups[own_layout].joined(
-        _candidates(problems, [(single.sketch, single.array[None])], machine)
-    )
+    groups = {k: _candidates(problems, x, model) for k, x in _by_layout(states, single.problem).items()}
+    groups[own_layout] = groups[own_layout].joined(_candidates(problems, [(single.sketch, single.array[None])], model))
     best = reduce(np.minimum, [g.times.min(axis=0) for g in groups.values()])
-    chosen = {k: _choose_greedily(g.times / best, count) for k, g in groups.items()}
+    chosen = {k: _choose_greedily(g.times / best, count, score) for k, g in groups.items()}
     handicaps = {k: 1.0 if k == own_layout else 1 + MIN_LAYOUT_GAIN for k in groups}
     scores = {k: _geomean(regrets) * handicaps[k] for k, (_, regrets) in chosen.items()}
     layout = min(scores, key=lambda k: scores[k])
     programs = [TileProgram.of(single.problem, *groups[layout].programs[k]) for k in chosen[layout][0]]
-    costs = [run_time_cost(p, problems, machine) for p in programs]
+    costs = [run_time_cost(p, problems, model) for p in programs]
     choices = np.argmin([c.values(np.array([p.extents for p in problems]).T) for c in costs], axis=0)
     regrets = (groups[layout].times / best)[chosen[layout][0]][choices, np.arange(len(shapes))]
     single_regrets = groups[own_layout].times[-1] / best
     used = sorted(set(choices.tolist()))
-    if len(used) < 2 or _root_mean_square(regrets) > _root_mean_square(single_regrets) * (1 - MIN_GAIN):
+    if len(used) < 2 or root_mean_square(regrets) > root_mean_square(single_regrets) * (1 - MIN_GAIN):
         return None
     return ProgramVariants(
         tuple(programs[k] for k in used),
@@ -165,10 +169,10 @@ def _constant_layout(program: TileProgram) -> object:
     return tuple((o, a, panel_width(program, o, a)) for o, a in constants)
 
 
-def _candidates(problems: Sequence[Problem], states: Sequence[States], machine: Machine) -> _Candidates:
+def _candidates(problems: Sequence[Problem], states: Sequence[States], model: TimeModel) -> _Candidates:
     """The best programs at some of the problems, with their times at all of them."""
     coarse, fine = (replace(p[0], samples=tuple(p)) for p in (problems[::COARSE_STEP], problems))
-    times = [sample_times(coarse, sketch, sizes, machine) for sketch, sizes in states]
+    times = [model.sample_times(coarse, sketch, sizes) for sketch, sizes in states]
     limits = np.sort(np.concatenate(times, axis=1), axis=1)[:, :CANDIDATES_PER_SHAPE][:, -1:]
     programs: list[tuple[Sketch, Sizes]] = []
     on_shapes: list[Numbers] = []
@@ -176,11 +180,11 @@ def _candidates(problems: Sequence[Problem], states: Sequence[States], machine: 
         best = np.flatnonzero((t <= limits).any(axis=0))
         if len(best):
             programs += [(sketch, sizes[k]) for k in best]
-            on_shapes.append(sample_times(fine, sketch, sizes[best], machine).T)
-    return _Candidates(tuple(programs), np.concatenate(on_shapes) + machine.cost.call_ns)
+            on_shapes.append(model.sample_times(fine, sketch, sizes[best]).T)
+    return _Candidates(tuple(programs), np.concatenate(on_shapes) + model.machine.cost.call_ns)
 
 
-def _root_mean_square(regrets: Numbers) -> Numbers:
+def root_mean_square(regrets: Numbers) -> Numbers:
     """Over the last axis, the shapes: between the mean regret and the worst."""
     return np.sqrt((regrets**2).mean(axis=-1))
 
@@ -189,15 +193,15 @@ def _geomean(regrets: Numbers) -> float:
     return float(np.exp(np.log(regrets).mean()))
 
 
-def _choose_greedily(regrets: Numbers, count: int) -> tuple[list[int], Numbers]:
+def _choose_greedily(regrets: Numbers, count: int, score: Callable[[Numbers], Numbers]) -> tuple[list[int], Numbers]:
     """Some of the candidates, the best single one first, and their regrets together [shape]."""
     chosen: list[int] = []
     together = np.full(regrets.shape[1], np.inf)
     while len(chosen) < count:
         joined = np.minimum(together, regrets)
-        scores = _root_mean_square(joined)
+        scores = score(joined)
         best = int(scores.argmin())
-        if chosen and scores[best] > _root_mean_square(together) * (1 - MIN_GAIN):
+        if chosen and scores[best] > score(together) * (1 - MIN_GAIN):
             break
         chosen.append(best)
         together = joined[best]

@@ -1,0 +1,135 @@
+"""The optimizer `vortex`: contractions get the programs of the machine's library that the analyser prefers.
+
+A kernel of static sizes gets the best one. A kernel of dynamic sizes gets a few, chosen greedily for the least worst
+regret over its range, and every call runs the one with the cheapest estimate for its sizes. Kernels that are no
+contractions are constructed as `gensor` does.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+import numpy as np
+
+from tilewright.cost.analytical import geomean_over_samples, mean_time
+from tilewright.cost.footprint import Numbers
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.optimizer import (
+    MAX_LOWERING_TRIES,
+    ConstructionResult,
+    Gensor,
+    ProgramConstructor,
+    ScoredStates,
+    rank_programs,
+)
+from tilewright.optimize.construct.reduction_sketches import reduction_sketches
+from tilewright.optimize.construct.time_model import CostModel, TimeModel
+from tilewright.optimize.construct.variants import (
+    DEFAULT_MAX_VARIANTS,
+    States,
+    choose_variants,
+    root_mean_square,
+)
+from tilewright.optimize.task import Task
+from tilewright.optimize.vortex.analyser import Analyser, Level0
+from tilewright.optimize.vortex.candidates import candidate_sizes, is_contraction
+from tilewright.optimize.vortex.library import Library, library
+from tilewright.optimize.vortex.register_tiles import RegisterTileTimes
+from tilewright.optimize.vortex.static_levels import fix_cache_buffer, fix_register_tile
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import TileProgram
+
+
+class Levels(StrEnum):
+    """Which levels of the library the choice is free on."""
+
+    ALL = "all"
+    STATIC1 = "static1"
+    STATIC2 = "static2"
+
+
+class Estimates(StrEnum):
+    """What judges the candidates: the hybrid analyser, the same without measurements, or the project's cost model."""
+
+    HYBRID = "hybrid"
+    ANALYTICAL = "analytical"
+    COST_MODEL = "cost model"
+
+
+@dataclass(frozen=True, slots=True)
+class Vortex(ProgramConstructor):
+    """The optimizer `vortex`.
+
+    Attributes:
+        max_variants: the largest number of programs of a kernel whose sizes are symbols.
+        levels: which levels of the library the choice is free on.
+        estimates: what judges the candidates.
+    """
+
+    max_variants: int = DEFAULT_MAX_VARIANTS
+    levels: Levels = Levels.ALL
+    estimates: Estimates = Estimates.HYBRID
+    name: str = "vortex"
+
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+        """The best programs of the library for a contraction; of other problems those of `gensor`."""
+        states = self.states(problem, task, machine) if is_contraction(problem) else []
+        if not states:
+            return Gensor(machine, max_variants=self.max_variants).explore(problem, task, machine)
+        model = self.time_model(machine)
+        scored = [_score_states(x, problem, model) for x in states]
+        ranked = rank_programs(scored, problem, MAX_LOWERING_TRIES)
+        programs = tuple(p for _, p in ranked)
+        times = tuple(
+            float(mean_time(problem, p.sketch, p.array[None], machine)[0])
+            for p in programs
+            if isinstance(p, TileProgram)
+        )
+        single, variants = programs[0], None
+        if isinstance(single, TileProgram):
+            variants = choose_variants(single, states, task, model, self.max_variants, worst_regret)
+        return ConstructionResult(programs, times, (), variants=variants)
+
+    def states(self, problem: Problem, task: Task, machine: Machine) -> list[States]:
+        """The programs of the library for every sketch of a contraction."""
+        candidates = self.library(machine, problem.bits)
+        sketches = reduction_sketches(problem, task.target, machine)
+        states = [(x, candidate_sizes(candidates, problem, x, machine)) for x in sketches]
+        return [(x, sizes) for x, sizes in states if len(sizes)]
+
+    def library(self, machine: Machine, element_bits: int) -> Library:
+        """The machine's library, with the levels fixed that are."""
+        every = library(machine, element_bits)
+        if self.levels is Levels.ALL:
+            return every
+        fix = fix_register_tile if self.levels is Levels.STATIC1 else fix_cache_buffer
+        return fix(every, RegisterTileTimes.of(machine, element_bits))
+
+    def time_model(self, machine: Machine) -> TimeModel:
+        """What judges the candidates."""
+        if self.estimates is Estimates.COST_MODEL:
+            return CostModel(machine)
+        return Analyser(machine, Level0.MEASURED if self.estimates is Estimates.HYBRID else Level0.COMPUTED)
+
+
+def static1() -> Vortex:
+    """The optimizer with one register tile for all kernels."""
+    return Vortex(levels=Levels.STATIC1, name="vortex-static1")
+
+
+def static2() -> Vortex:
+    """The optimizer with one register tile and one cache buffer for all kernels."""
+    return Vortex(levels=Levels.STATIC2, name="vortex-static2")
+
+
+def worst_regret(regrets: Numbers) -> Numbers:
+    """Over the last axis, the shapes: the worst regret, and among equal ones the least on the average."""
+    return regrets.max(axis=-1) + 1e-3 * root_mean_square(regrets)
+
+
+def _score_states(states: States, problem: Problem, model: TimeModel) -> ScoredStates:
+    """States with their nanoseconds: at static sizes, or their geometric means over samples of the range."""
+    sketch, sizes = states
+    samples = problem if problem.samples else replace(problem, samples=(problem,))
+    times = model.sample_times(samples, sketch, sizes)
+    cost = model.machine.cost
+    return sketch, sizes, geomean_over_samples(times, cost) if len(times) > 1 else np.asarray(times[0])

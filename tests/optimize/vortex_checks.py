@@ -1,0 +1,59 @@
+"""What every candidate of a machine's library must be, and an optimizer that takes one of them."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewright.machine.model import Machine
+from tilewright.optimize.construct.lower_programs import lower_first_legal
+from tilewright.optimize.construct.reduction_sketches import reduction_sketches
+from tilewright.optimize.interface import Task
+from tilewright.optimize.vortex.candidates import candidate_sizes, is_contraction
+from tilewright.optimize.vortex.library import Library, library
+from tilewright.schedule.schedule import Schedule
+from tilewright.tile.problem import Problem, extract_problem
+from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, TileProgram
+
+
+def states_of(task: Task, machine: Machine) -> tuple[Problem, list[tuple[Sketch, Sizes]]] | None:
+    """The problem of a contraction and the candidates of all of its sketches; None for other tasks."""
+    problem = extract_problem(task.func, task.constants, task.samples)
+    if problem is None or not problem.spatial or not is_contraction(problem):
+        return None
+    sketches = reduction_sketches(problem, task.target, machine)
+    candidates = library(machine, problem.bits)
+    return problem, [(x, candidate_sizes(candidates, problem, x, machine)) for x in sketches]
+
+
+@dataclass(frozen=True)
+class NthCandidate:
+    """An optimizer that takes one candidate of the library, by a number that is taken modulo their count."""
+
+    machine: Machine
+    number: int
+    name: str = "nth candidate"
+
+    def optimize(self, task: Task) -> Schedule | None:
+        """The schedule of the candidate; None for kernels that are no contractions."""
+        states = states_of(task, self.machine)
+        if states is None:
+            return None
+        problem, by_sketch = states
+        programs = [(sketch, sizes) for sketch, every in by_sketch for sizes in every]
+        if not programs:
+            return None
+        program = TileProgram.of(problem, *programs[self.number % len(programs)])
+        lowered = lower_first_legal([program], task, self.machine)
+        assert not lowered.refusals, lowered.refusals
+        return lowered.schedule
+
+
+def is_multiple_of_child(sizes: Sizes) -> np.ndarray:
+    """Which tiles of a level are whole multiples of those below [candidate, axis]; a K-block may be any."""
+    return (sizes[:, L1] % sizes[:, REGISTER] == 0) & (sizes[:, L2] % sizes[:, REGISTER] == 0)
+
+
+def window_use(candidates: Library, element_bytes: int) -> np.ndarray:
+    """Bytes of every cache buffer: a panel of each operand and the results."""
+    rows, columns, terms = candidates.cache_buffers.T
+    return (rows * terms + terms * columns + rows * columns) * element_bytes
