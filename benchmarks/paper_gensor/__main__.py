@@ -25,6 +25,7 @@ from benchmarks.operators.cases import gemm
 from benchmarks.paper_gensor import tables
 from benchmarks.paper_gensor.construction import construction_phases
 from benchmarks.paper_gensor.duel import run_duel
+from benchmarks.paper_gensor.one_thread import current_log, one_thread_space, tile_spaces
 from benchmarks.paper_gensor.operators import (
     REDUCED,
     SCALING_GEMMS,
@@ -33,15 +34,16 @@ from benchmarks.paper_gensor.operators import (
     operator_names,
     operator_of,
 )
-from benchmarks.paper_gensor.program_space import ProgramSpace, current_log
 from benchmarks.paper_gensor.store import LOGS, ResultStore
 from benchmarks.paper_gensor.value_iteration import run_experiment
 from tilewright.errors import TilewrightError
 from tilewright.measure.local_measurer import LocalMeasurer
-from tilewright.measure.search import search, timed_entries
+from tilewright.measure.search import run_search, timed_entries
 from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
+from tilewright.optimize.search.interface import SearchVariant
+from tilewright.optimize.search.start_search import start_search
 from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_gensor"
@@ -146,8 +148,8 @@ def _is_valid(result: Mapping[str, Any], run: RunOptions) -> bool:
 
 
 def _payoff_experiments(run: RunOptions) -> Iterator[Experiment]:
-    programs = ProgramSpace.of(operator_of(gemm("payoff", *PAYOFF_SIZES)).task)
-    for k, (space, forms) in enumerate(programs.spaces):
+    programs = one_thread_space(operator_of(gemm("payoff", *PAYOFF_SIZES)).task)
+    for k, (space, forms) in enumerate(tile_spaces(programs)):
         for vthreads in (False, True):
             name = f"lanes along {space.problem.axes[space.sketch.lane].name} {k}{' with vthreads' if vthreads else ''}"
             annealing = Annealing(vthreads=vthreads)
@@ -178,12 +180,14 @@ def _search_experiments(run: RunOptions) -> Iterator[Experiment]:
 
 
 def _run_search(name: str, run: RunOptions) -> dict[str, Any] | None:
-    programs = ProgramSpace.of(operator(name).task)
+    programs = one_thread_space(operator(name).task)
     log = current_log(programs, SearchLog(LOGS / f"{name}.jsonl"))
+    evolution = start_search(programs.task, programs.machine, SearchVariant.EVOLUTION)
     with LocalMeasurer() as measurer:
-        progress = search(
-            programs, log, run.budget, run.deadline, measurer, lambda line: print(line, file=sys.stderr, flush=True)
-        )
+        progress = run_search(
+            evolution, programs.task, log, run.budget, run.deadline, measurer,
+            lambda line: print(line, file=sys.stderr, flush=True),
+        )  # fmt: skip
     if not progress.is_finished:
         return None
     times = [e["ns"] for e in timed_entries(log)]
@@ -198,7 +202,7 @@ def _duel_experiments(run: RunOptions) -> Iterator[Experiment]:
 
 
 def _run_duel(name: str, run: RunOptions) -> dict[str, Any]:
-    programs = ProgramSpace.of(operator(name).task)
+    programs = one_thread_space(operator(name).task)
     log = current_log(programs, SearchLog(LOGS / f"{name}.jsonl"))
     everything = (run.store.get("search", name) or {}).get("all", False)
     return {"entrants": run_duel(programs, log), "budget": len(timed_entries(log)), "all": everything}

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.statistics import quartile_spread
-from benchmarks.paper_gensor.program_space import ProgramSpace, predicted_time
+from benchmarks.paper_gensor.one_thread import predicted_time
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.printer import show
-from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked
+from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants
 from tilewright.measure.function_timer import BLOCKS, FunctionTimer
 from tilewright.measure.search import fastest_programs, timed_entries
 from tilewright.measure.search_log import SearchLog
@@ -24,6 +24,8 @@ from tilewright.optimize.construct.gensor import Annealing, Reading
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.construct.program_tree import lower_kernel
 from tilewright.optimize.rule import Rule
+from tilewright.optimize.search.program_space import ProgramSpace
+from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify
 
 FINALISTS = 6
@@ -88,7 +90,7 @@ def _is_legal(name: str, entrant: Entrant) -> bool:
     except VerifyError as error:
         if not name.startswith("found"):
             raise
-        print(f"{entrant.text} is no legal program: {error}", file=sys.stderr)
+        print(f"{name} is no legal program: {error}", file=sys.stderr)
         return False
     return True
 
@@ -109,22 +111,20 @@ def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
             except ScheduleError:
                 continue
             predicted = predicted_time(program, machine)
-            entrants[name] = Entrant(str(program), predicted, programs.prepack(schedule.func))
+            entrants[name] = Entrant(str(program), predicted, prepack_constants(schedule.func, programs.task.constants))
             break
     schedule = Rule().optimize(programs.task)
     if schedule is not None:
-        entrants["rule"] = Entrant("", None, programs.prepack(schedule.func))
+        entrants["rule"] = Entrant("", None, prepack_constants(schedule.func, programs.task.constants))
     return entrants
 
 
 def finalists(programs: ProgramSpace, log: SearchLog) -> dict[str, Entrant]:
     """The fastest programs of a search, the best one first."""
     entrants: dict[str, Entrant] = {}
-    for k, c in enumerate(fastest_programs(programs, log, FINALISTS)):
-        schedule = programs.schedule(c)
-        program = programs.program(c)
-        predicted = predicted_time(program, programs.machine)
-        entrants[f"found{k}"] = Entrant(str(program), predicted, programs.prepack(schedule.func))
+    for k, candidate in enumerate(fastest_programs(log, FINALISTS)):
+        func = replay(programs.task.func, candidate.trace)
+        entrants[f"found{k}"] = Entrant("", None, prepack_constants(func, programs.task.constants))
     return entrants
 
 

@@ -1,9 +1,5 @@
 """The experiments of Gensor's paper: what they compute from times, and that a search that was stopped goes on."""
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,141 +8,31 @@ import pytest
 from benchmarks.operators.cases import conv, gemm
 from benchmarks.paper_gensor import __main__ as command
 from benchmarks.paper_gensor import duel, tables
+from benchmarks.paper_gensor.one_thread import current_log, fingerprint, one_thread_space, predicted_time
 from benchmarks.paper_gensor.operators import operator, operator_names, operator_of
-from benchmarks.paper_gensor.program_space import ProgramId, ProgramSpace, current_log, fingerprint, predicted_time
-from benchmarks.paper_gensor.rowwise_programs import RowwisePrograms
 from benchmarks.paper_gensor.store import ResultStore
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
-from tilewright.measure import search
+from tilewright.measure.build import encode_candidate
 from tilewright.measure.function_timer import FunctionTimer, SharedOperands
-from tilewright.measure.interleaved_blocks import RunPlan
-from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.measure.search_log import SearchLog
-from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
-from tilewright.optimize.task import Task
-from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.step import Step
-from tilewright.tile.program import TileProgram, is_legal
+from tilewright.optimize.measurer import Candidate
+from tilewright.optimize.search.program_space import ProgramSpace
+from tilewright.optimize.search.rowwise_programs import RowwisePrograms
+from tilewright.optimize.search.tile_programs import TilePrograms
 from tilewright.version import source_hash
 
 
 @pytest.fixture(scope="module")
 def programs() -> ProgramSpace:
-    return ProgramSpace.of(operator_of(gemm("test", 24, 40, 48)).task)
+    return one_thread_space(operator_of(gemm("test", 24, 40, 48)).task)
 
 
 @pytest.fixture(scope="module")
 def chains() -> ProgramSpace:
     """Of a depthwise convolution with its padding."""
-    return ProgramSpace.of(operator_of(conv("test", 1, 6, 20, 20, 6, 3, groups=6)).task)
-
-
-class Predicting:
-    """A measurer that reads the cost model, so that searches are quick and always the same."""
-
-    def __init__(self, programs: ProgramSpace) -> None:
-        self.programs = programs
-        self.times: dict[tuple[Step, ...], float] = {}
-        self.incumbents: list[float | None] = []
-
-    def schedule(self, c: ProgramId) -> Schedule:
-        """Schedules without lowering: a trace of one step that names the program."""
-        schedule = Schedule(self.programs.task.func)
-        key = self.programs.key(c)
-        schedule.trace = (Step("parallel", (key,)),)
-        schedule.func = replace(schedule.func, name=f"k{sha256(key.encode()).hexdigest()}")
-        (self.times[schedule.trace],) = self.programs.predicted_times([c])
-        return schedule
-
-    def measure(
-        self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
-    ) -> list[Measurement]:
-        assert task is self.programs.task
-        self.incumbents.append(None if incumbent is None else self.times[incumbent.trace])
-        return [Measurement(c, Timing(self.times[c.trace], 0.0, 0.0, 1, 1, 0.0, False)) for c in candidates]
-
-
-def searched(
-    programs: ProgramSpace, log: SearchLog, budget: int, patch: pytest.MonkeyPatch, deadline: float = 1e300
-) -> tuple[search.SearchStatus, Predicting]:
-    """A search that reads the cost model instead of a clock, and its measurer."""
-    measurer = Predicting(programs)
-    patch.setattr(ProgramSpace, "schedule", lambda _, c: measurer.schedule(c))
-    return search.search(programs, log, budget, deadline, measurer), measurer
-
-
-def test_random_programs_are_programs_and_differ(programs: ProgramSpace) -> None:
-    samples = programs.random(60, np.random.default_rng(1))
-    assert len({programs.key(c) for c in samples}) > 30
-    tiled = [(c, p) for c in samples if isinstance(p := programs.program(c), TileProgram)]
-    assert len(tiled) > 20
-    for _, p in tiled:
-        assert is_legal(p.problem, p.sketch, p.array[None]).all()
-    child = [programs.mutate(tiled[0][0], np.random.default_rng(k)) for k in range(20)]
-    assert len({programs.key(c) for c in child}) > 5
-
-
-def test_rowwise_programs_are_drawn_and_mutated(chains: ProgramSpace) -> None:
-    (family,) = chains.families
-    assert isinstance(family, RowwisePrograms)
-    samples = chains.random(40, np.random.default_rng(1))
-    keys = {chains.key(c) for c in samples}
-    assert len(keys) > 10
-    child = [chains.mutate(samples[0], np.random.default_rng(k)) for k in range(20)]
-    assert len({chains.key(c) for c in child} - {chains.key(samples[0])}) > 5
-    predicted = chains.predicted_times(samples)
-    for c, ns in zip(samples[:8], predicted, strict=False):
-        assert predicted_time(chains.program(c), chains.machine) == pytest.approx(ns)
-
-
-def test_search_uses_its_budget_without_repeats_and_improves(
-    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = SearchLog(tmp_path / "x.jsonl")
-    progress, measurer = searched(programs, log, 200, monkeypatch)
-    assert progress.is_finished
-    assert not progress.is_exhausted
-    assert len(search.timed_entries(log)) == 200
-    keys = [e["key"] for e in log.entries]
-    assert len(set(keys)) == len(keys)
-    # all but the first program run in turns with the fastest one of the batches before
-    first, *others = measurer.incumbents
-    assert first is None
-    assert others == sorted(others, key=lambda ns: -(ns or 0.0))
-    assert None not in others
-    assert len(others) >= 5
-    first = min(e["ns"] for e in log.entries[: int(200 * search.RANDOM_FRACTION)])
-    assert min(e["ns"] for e in log.entries) <= first
-    (best,) = search.fastest_programs(programs, log, 1)
-    assert programs.key(best) == min(log.entries, key=lambda e: e["ns"])["key"]
-
-
-def test_search_of_a_small_space_exhausts_it(
-    chains: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log = SearchLog(tmp_path / "x.jsonl")
-    progress, _ = searched(chains, log, 100_000, monkeypatch)
-    assert progress.is_exhausted
-    (family,) = chains.families
-    assert isinstance(family, RowwisePrograms)
-    assert len(log.entries) == sum(math.prod(len(s) for s in steps) for _, steps in family.choices)
-
-
-def test_stopped_search_resumes(programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
-    assert not searched(programs, log, 60, monkeypatch, deadline=0.0)[0].is_finished
-    assert log.entries == []
-    monkeypatch.setattr(search, "BATCH", 12)
-    whole = current_log(programs, SearchLog(tmp_path / "whole.jsonl"))
-    searched(programs, whole, 60, monkeypatch)
-    log.path.write_text("".join(whole.path.read_text().splitlines(keepends=True)[:25]) + '{"key": "Fo')
-    again = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
-    assert len(again.entries) == 24
-    assert searched(programs, again, 60, monkeypatch)[0].is_finished
-    assert SearchLog(tmp_path / "x.jsonl").entries == again.entries
-    assert [e["key"] for e in whole.entries] == [e["key"] for e in again.entries]
+    return one_thread_space(operator_of(conv("test", 1, 6, 20, 20, 6, 3, groups=6)).task)
 
 
 def test_a_log_of_other_code_is_not_used(programs: ProgramSpace, chains: ProgramSpace, tmp_path: Path) -> None:
@@ -159,40 +45,13 @@ def test_a_log_of_other_code_is_not_used(programs: ProgramSpace, chains: Program
     assert current_log(programs, SearchLog(tmp_path / "old.jsonl")).entries == []
 
 
-def test_a_search_measures_equal_loops_once_and_keeps_failures(
-    programs: ProgramSpace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Failing(Predicting):
-        def measure(
-            self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
-        ) -> list[Measurement]:
-            asked.extend(c.trace for c in candidates)
-            measurements = super().measure(task, candidates, incumbent)
-            failure = Failure(FailureKind.WRONG_ANSWER, "element 3")
-            return [replace(m, result=failure) if m.candidate.trace == bad else m for m in measurements]
-
-    measurer, asked, lines = Failing(programs), list[tuple[Step, ...]](), list[str]()
-    drawn = programs.random(3, np.random.default_rng(0))
-    bad = measurer.schedule(drawn[1]).trace
-    monkeypatch.setattr(ProgramSpace, "schedule", lambda _, c: measurer.schedule(c))
-    log = SearchLog(tmp_path / "x.jsonl")
-    log.clear("code")
-    search._measure_batch(programs, log, [drawn[0], drawn[1], drawn[0]], measurer, lines.append)
-    assert len(asked) == 2
-    assert [e["ns"] is None for e in log.entries] == [False, True, True]
-    assert [e.get("failure") for e in log.entries] == [None, "wrong answer: element 3", None]
-    assert lines == [f"{programs.key(drawn[1])}: wrong answer: element 3"]
-    search._measure_batch(programs, log, drawn[:1], measurer, lines.append)
-    assert len(asked) == 2
-
-
-def test_measured_search_of_a_small_product(programs: ProgramSpace, tmp_path: Path) -> None:
-    log = current_log(programs, SearchLog(tmp_path / "x.jsonl"))
-    with LocalMeasurer(MeasureOptions(plan=RunPlan(1, 0.001, 0.0, 0.0005))) as measurer:
-        status = search.search(programs, log, 6, 1e300, measurer)
-    assert status.is_finished
-    assert [e for e in log.entries if "failure" in e] == []
-    assert len(search.timed_entries(log)) == 6
+def test_predicted_times_are_those_of_the_space(programs: ProgramSpace, chains: ProgramSpace) -> None:
+    for space in (programs, chains):
+        drawn = space.random(8, np.random.default_rng(1))
+        for program, ns in zip(drawn, space.predicted_times(drawn), strict=True):
+            family = space.families[program.family]
+            assert isinstance(family, TilePrograms | RowwisePrograms)
+            assert predicted_time(family.program(program.genes), space.machine) == pytest.approx(ns)
 
 
 def test_what_the_verifier_refuses_takes_no_part(programs: ProgramSpace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,8 +76,8 @@ def test_programs_work_on_the_same_memory() -> None:
 
 def _entry(programs: ProgramSpace) -> dict[str, Any]:
     """A random program as an entry of a log."""
-    (c,) = programs.random(1, np.random.default_rng(0))
-    return {"key": programs.key(c), **programs.encode(c)}
+    (program,) = programs.random(1, np.random.default_rng(0))
+    return {"trace": encode_candidate(Candidate(programs.schedule(program).trace))}
 
 
 def test_equal_programs_are_measured_once(

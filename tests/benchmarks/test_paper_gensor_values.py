@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from benchmarks.operators.cases import gemm
+from benchmarks.paper_gensor.one_thread import one_thread_space, tile_spaces
 from benchmarks.paper_gensor.operators import operator_of
-from benchmarks.paper_gensor.program_space import ProgramSpace
 from benchmarks.paper_gensor.value_iteration import (
     NO_ACTION,
     StateGraph,
@@ -32,8 +32,8 @@ def reachable(g: StateGraph) -> set[int]:
 
 def test_value_iteration_finds_the_state_of_highest_payoff() -> None:
     """Along a level payoffs telescope to quotients of 1 / (Q F); `cache` multiplies. Checked against all paths."""
-    programs = ProgramSpace.of(operator_of(gemm("payoff", 8, 16, 16)).task)
-    for space, _ in programs.spaces:
+    programs = one_thread_space(operator_of(gemm("payoff", 8, 16, 16)).task)
+    for space, _ in tile_spaces(programs):
         g = build_graph(space, Annealing(vthreads=False))
         assert reachable(g) == set(range(len(g.states)))
         value = potential(space, g.states, g.levels)
@@ -65,8 +65,8 @@ def test_cycles_that_gain_have_no_fixed_point() -> None:
 
 
 def test_the_experiment_on_a_small_product() -> None:
-    programs = ProgramSpace.of(operator_of(gemm("payoff", 8, 16, 32)).task)
-    space, forms = programs.spaces[0]
+    programs = one_thread_space(operator_of(gemm("payoff", 8, 16, 32)).task)
+    space, forms = tile_spaces(programs)[0]
     result = run_experiment(space, forms[0], Annealing(walks=4, vthreads=False))
     assert result["payoff"] == pytest.approx(result["along"])
     assert result["rests"]
