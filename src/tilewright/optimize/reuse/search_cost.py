@@ -51,6 +51,8 @@ class SearchSize:
         vector_lengths: number of vector lengths that are tried in addition, per input.
         max_threads: micro-tiles of a parallel task are fewer than this; None without a limit.
         samples: how many sizes of the source's program are drawn.
+        max_blocks: numbers of parallel tasks that are tried at most; None without a limit.
+        max_counts: numbers of micro-tiles, and of chunks, that are tried at most per number of tasks.
     """
 
     features: frozenset[SearchFeature] = ALL_FEATURES
@@ -58,6 +60,8 @@ class SearchSize:
     vector_lengths: int = 2
     max_threads: int | None = MAX_THREADS
     samples: int = 10
+    max_blocks: int | None = None
+    max_counts: int | None = None
 
     def frozen(self, features: Collection[SearchFeature]) -> "SearchSize":
         """The same search that varies these features alone."""
@@ -66,6 +70,9 @@ class SearchSize:
 
 GPU_SEARCH = SearchSize()
 """The search of the paper, on GPUs."""
+
+PROCESSOR_SEARCH = SearchSize(unroll_factors=2, vector_lengths=0, max_threads=None, max_blocks=4, max_counts=4)
+"""The search of `reuse_search.py`, on processors."""
 
 CROSS_THREAD_REDUCTION = GPU_SEARCH.frozen([SearchFeature.THREADS])
 """The search for sketches that reduce across threads: one block, its reduction is not chunked."""
@@ -134,16 +141,17 @@ def _measurements(target: LoopVector, source: LoopVector, sizes: SourceSizes, si
     varied = size.features
     source_blocks = source.spatial_points / sizes.block
     blocks = block_choices(target, source, sizes.block) if SearchFeature.BLOCKS in varied else (sizes.block,)
+    blocks = blocks[: size.max_blocks]
     total = 0
     for block in blocks:
         blocks_ratio = source_blocks / (target.spatial_points / block)
         threads = _thread_counts(block, size.max_threads)
-        total += len(choices_in(threads, ranges.threads.scaled(blocks_ratio * sizes.threads)))
+        total += len(choices_in(threads, ranges.threads.scaled(blocks_ratio * sizes.threads))[: size.max_counts])
         if SearchFeature.MEMORY in varied and block in targets:
             loads = FeatureRange(1 / ranges.memory.highest, 1 / ranges.memory.lowest)
             load_ratio = targets[block].elements / sources[sizes.block].elements
             loads = loads.scaled(load_ratio * sizes.chunks / blocks_ratio)
-            total += len(choices_in(divisors(target.k_block_extent), loads)) - 1
+            total += len(choices_in(divisors(target.k_block_extent), loads)[: size.max_counts]) - 1
     lengths = size.vector_lengths * len(target.kind.accesses) * (SearchFeature.VECTOR_LENGTHS in varied)
     return total + len(blocks) * (size.unroll_factors * (SearchFeature.UNROLLING in varied) + lengths)
 

@@ -1,0 +1,234 @@
+"""Plans of reuse: in which order the operators of a model are tuned, each from whose program, and at which cost.
+
+A plan is a tree below full searches and recorded programs. What is below two different of these is independent, and may
+be tuned on different machines at once. Operators that are called often, and those that others start from, get more of a
+budget.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from tilewright.optimize.reuse.loop_vector import LoopVector
+from tilewright.optimize.reuse.reuse_graph import ROOT, BridgeChoice, ReuseGraph, SearchCosts, reuse_graph
+from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH
+
+FULL_TRIALS = 200
+"""Programs that a full search on processors measures, where nothing else is said."""
+
+PROCESSOR_COSTS = SearchCosts(full=FULL_TRIALS, sizes=(PROCESSOR_SEARCH,))
+"""What searches on processors cost."""
+
+MIN_SHARE, MAX_SHARE = 0.5, 2.0
+"""By which factor the budget of an operator may differ from its cost, because of its share of the model's time."""
+
+
+class StepKind(StrEnum):
+    """How an operator gets its program.
+
+    Attributes:
+        FULL: by a full search.
+        REUSE: near the tuned program of another one.
+        RECORDED: it has one already, from another model or machine.
+    """
+
+    FULL = "full search"
+    REUSE = "reuse"
+    RECORDED = "recorded"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """An operator that is to be tuned, or of which a program is recorded.
+
+    Attributes:
+        label: its name for people.
+        vector: its loop vector; None for kernels that can't reuse programs.
+        weight: its time per inference, in any unit.
+    """
+
+    label: str
+    vector: LoopVector | None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One operator of a plan.
+
+    Attributes:
+        kind: how it gets its program.
+        operator: position among the operators, or among the recorded ones; None for a bridge.
+        label: its name for people.
+        vector: its loop vector, None for kernels that can't reuse programs.
+        source: the step whose program it starts from; None for full searches and recorded programs.
+        cost: estimated number of programs that are measured.
+        weight: its time per inference with that of all operators that start from it.
+    """
+
+    kind: StepKind
+    operator: int | None
+    label: str
+    vector: LoopVector | None
+    source: int | None
+    cost: float
+    weight: float
+
+    @property
+    def is_bridge(self) -> bool:
+        """Whether it is tuned for others alone."""
+        return self.operator is None
+
+
+@dataclass(frozen=True, slots=True)
+class ReusePlan:
+    """The steps of a plan, sources before what starts from them, and what it would cost without reuse.
+
+    Attributes:
+        steps: the steps.
+        full_cost: estimated number of programs that full searches of all operators measure.
+    """
+
+    steps: tuple[PlanStep, ...]
+    full_cost: float
+
+    @property
+    def cost(self) -> float:
+        """Estimated number of programs that are measured."""
+        return sum(s.cost for s in self.steps)
+
+    def subtrees(self) -> tuple[tuple[int, ...], ...]:
+        """The positions of steps that depend on each other, in order; those of different ones are independent."""
+        root_of: list[int] = []
+        trees: dict[int, list[int]] = {}
+        for k, step in enumerate(self.steps):
+            root_of.append(k if step.source is None else root_of[step.source])
+            trees.setdefault(root_of[k], []).append(k)
+        return tuple(tuple(tree) for tree in trees.values())
+
+    def budgets(self, trials: float) -> tuple[int, ...]:
+        """How many programs each step may measure, of so many in all: by its cost, more where its weight is above the
+        mean; at most what the plan costs in all, and at least one each except recorded ones."""
+        costs = np.array([s.cost for s in self.steps])
+        weights = np.array([max(s.weight, 0.0) for s in self.steps])
+        mean = float(weights.mean()) if len(weights) else 0.0
+        factors = np.clip(np.sqrt(weights / mean), MIN_SHARE, MAX_SHARE) if mean > 0 else np.ones(len(costs))
+        shares = costs * factors
+        total = float(shares.sum())
+        if total == 0:
+            return tuple(0 for _ in self.steps)
+        scaled = shares * (min(trials, float(costs.sum())) / total)
+        pairs = zip(scaled, self.steps, strict=True)
+        return tuple(0 if s.kind is StepKind.RECORDED else max(1, round(float(n))) for n, s in pairs)
+
+    def depth(self, step: int) -> int:
+        """Number of reuses on the way to a step."""
+        source = self.steps[step].source
+        return 0 if source is None else 1 + self.depth(source)
+
+    def text(self) -> str:
+        """The tree, one step a line, for people."""
+        lines: list[str] = []
+        for k, s in enumerate(self.steps):
+            how = s.kind if s.source is None else f"from {self.steps[s.source].label}"
+            loops = "" if s.vector is None else f" [{s.vector}]"
+            cost = "" if s.kind is StepKind.RECORDED else f", {s.cost:.0f} programs"
+            lines.append(f"{'  ' * self.depth(k)}{s.label}{loops}: {how}{cost}")
+        ratio = self.full_cost / self.cost if self.cost else 1.0
+        lines.append(
+            f"{self.cost:.0f} programs estimated; {self.full_cost:.0f} by full searches ({ratio:.1f} times as many)"
+        )
+        return "\n".join(lines)
+
+    def data(self) -> dict[str, Any]:
+        """The plan as JSON values."""
+        return {
+            "cost": round(self.cost, 1),
+            "full_cost": round(self.full_cost, 1),
+            "steps": [
+                {
+                    "kind": s.kind.value, "operator": s.operator, "label": s.label, "bridge": s.is_bridge,
+                    "loops": None if s.vector is None else list(s.vector.extents), "source": s.source,
+                    "cost": round(s.cost, 1), "weight": s.weight,
+                }
+                for s in self.steps
+            ],
+        }  # fmt: skip
+
+
+def plan_reuse(
+    operators: Sequence[Operator],
+    recorded: Sequence[Operator] = (),
+    bridges: BridgeChoice = BridgeChoice.ONE_HOP,
+    costs: SearchCosts = PROCESSOR_COSTS,
+) -> ReusePlan:
+    """The cheapest plan that is known for operators.
+
+    Args:
+        operators: those that are to be tuned.
+        recorded: those of which programs are recorded, with loop vectors.
+        bridges: which bridges may be tuned.
+        costs: what searches cost.
+
+    Raises:
+        OptionError: networkx is not installed, or a cost is negative.
+    """
+    reusable = [k for k, o in enumerate(operators) if o.vector is not None]
+    sources = [k for k, o in enumerate(recorded) if o.vector is not None]
+    graph = reuse_graph(_loop_vectors(operators), bridges, costs, _loop_vectors(recorded))
+    tree = graph.tree() if reusable else ()
+    parents = {head: tail for tail, head in tree}
+    weights = _subtree_weights(graph, parents, [operators[k].weight for k in reusable])
+    first_recorded = {v: k for k in reversed(sources) if (v := recorded[k].vector) is not None}
+    steps: list[PlanStep] = []
+    position: dict[int, int] = {}
+    for node in _by_weight(parents, weights):
+        tail, vector = parents[node], graph.nodes[node - 1]
+        if graph.is_recorded(node):
+            number, kind = first_recorded[vector], StepKind.RECORDED
+            label = recorded[number].label
+        elif graph.is_bridge(node):
+            number, kind, label = None, StepKind.FULL, "bridge"
+        else:
+            number, kind = reusable[node - 1], StepKind.FULL
+            label = operators[number].label
+        source = None if tail == ROOT else position[tail]
+        position[node] = len(steps)
+        kind = kind if source is None else StepKind.REUSE
+        steps.append(PlanStep(kind, number, label, vector, source, graph.costs[tail, node], weights[node]))
+    for k, o in enumerate(operators):
+        if o.vector is None:
+            steps.append(PlanStep(StepKind.FULL, k, o.label, None, None, costs.full, o.weight))
+    return ReusePlan(tuple(steps), costs.full * len(operators))
+
+
+def _loop_vectors(operators: Sequence[Operator]) -> list[LoopVector]:
+    return [o.vector for o in operators if o.vector is not None]
+
+
+def _subtree_weights(graph: ReuseGraph, parents: Mapping[int, int], weights: Sequence[float]) -> dict[int, float]:
+    """The weight of every node of the tree, with that of all nodes below it."""
+    total = dict.fromkeys(parents, 0.0)
+    for terminal, weight in zip(graph.terminals, weights, strict=True):
+        node = terminal
+        while node != ROOT:
+            total[node] += weight
+            node = parents[node]
+    return total
+
+
+def _by_weight(parents: Mapping[int, int], weights: Mapping[int, float]) -> list[int]:
+    """The nodes of the tree, parents first, the heaviest branches first."""
+    children: dict[int, list[int]] = {}
+    for head, tail in parents.items():
+        children.setdefault(tail, []).append(head)
+    order: list[int] = []
+    stack = [ROOT]
+    while stack:
+        node = stack.pop()
+        order += [node] if node != ROOT else []
+        stack += sorted(children.get(node, []), key=lambda h: (weights[h], -h))
+    return order

@@ -1,0 +1,109 @@
+"""Plans of reuse: order, costs, independent parts, budgets, and how they are shown."""
+
+import json
+
+import numpy as np
+import pytest
+from benchmarks.paper_eto.operator_sets import loop_vector, operator_sets
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, ReusePlan, StepKind, plan_reuse
+from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
+
+
+def _of_set(name: str) -> list[Operator]:
+    operators = enumerate(operator_sets()[name])
+    return [Operator(f"op{k}", o.vector, float(o.frequency * o.vector.points)) for k, o in operators]
+
+
+def _assert_complete(plan: ReusePlan, count: int) -> None:
+    tuned = [s.operator for s in plan.steps if s.kind is not StepKind.RECORDED and not s.is_bridge]
+    assert sorted(k for k in tuned if k is not None) == list(range(count))
+    for k, step in enumerate(plan.steps):
+        assert (step.kind is StepKind.REUSE) == (step.source is not None)
+        if step.source is not None:
+            source = plan.steps[step.source]
+            assert step.source < k
+            assert step.vector is not None
+            assert source.vector is not None
+            assert step.vector.can_reuse(source.vector)
+
+
+@pytest.mark.parametrize("name", ["BERT-Base", "ResNet50", "DCGAN"])
+def test_every_operator_is_tuned_once_after_its_source(name: str) -> None:
+    operators = _of_set(name)
+    plan = plan_reuse(operators)
+    _assert_complete(plan, len(operators))
+    assert plan.cost < plan.full_cost == 200 * len(operators)
+    flat = [k for tree in plan.subtrees() for k in tree]
+    assert sorted(flat) == list(range(len(plan.steps)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 30), min_size=4, max_size=4), min_size=1, max_size=6))
+def test_bridges_never_make_a_plan_dearer(shapes: list[list[int]]) -> None:
+    operators = [Operator(f"op{k}", loop_vector("BMM", "x".join(map(str, s)))) for k, s in enumerate(shapes)]
+    plans = [plan_reuse(operators, bridges=choice) for choice in (BridgeChoice.NONE, BridgeChoice.ONE_HOP)]
+    for plan in plans:
+        _assert_complete(plan, len(operators))
+    assert plans[1].cost <= plans[0].cost + 1e-6
+    assert not any(s.is_bridge for s in plans[0].steps)
+
+
+def test_subtrees_are_independent() -> None:
+    operators = [Operator(f"op{k}", loop_vector("BMM", s)) for k, s in enumerate(("1x8x8x8", "1x16x8x8"))]
+    operators += [Operator("other", loop_vector("C2D", "1x8x8x8x8x3x3")), Operator("gather", None)]
+    plan = plan_reuse(operators)
+    labels = [{plan.steps[k].label for k in tree} for tree in plan.subtrees()]
+    assert sorted(labels, key=len) == [{"other"}, {"gather"}, {"op0", "op1"}]
+    assert plan.steps[-1].vector is None
+
+
+def test_recorded_programs_of_other_models_are_sources() -> None:
+    operators = [Operator("new", loop_vector("BMM", "1x8x8x16"))]
+    recorded = [Operator("gather", None), Operator("old", loop_vector("BMM", "1x8x8x8"))]
+    plan = plan_reuse(operators, recorded)
+    assert [(s.kind, s.label, s.operator) for s in plan.steps] == [
+        (StepKind.RECORDED, "old", 1),
+        (StepKind.REUSE, "new", 0),
+    ]
+    assert plan.budgets(1000)[0] == 0
+    assert "old [1x8x8x8]: recorded\n  new [1x8x8x16]: from old" in plan.text()
+
+
+def test_budgets_follow_costs_and_weights() -> None:
+    operators = _of_set("ResNet50")
+    plan = plan_reuse(operators)
+    for trials in (40, 300, 10_000):
+        budgets = plan.budgets(trials)
+        assert all(n >= 1 for n in budgets)
+        assert abs(sum(budgets) - min(trials, plan.cost)) <= len(budgets)
+    even = plan_reuse([Operator(o.label, o.vector) for o in operators])
+    heavy = max(range(len(operators)), key=lambda k: operators[k].weight)
+    position = [s.operator for s in plan.steps].index(heavy)
+    per_cost = [n / s.cost for n, s in zip(plan.budgets(1e9), plan.steps, strict=True)]
+    assert per_cost[position] > np.mean(per_cost)
+    assert even.cost == pytest.approx(plan.cost)
+
+
+def test_heavy_subtrees_come_first() -> None:
+    vectors = [loop_vector("BMM", "1x8x8x8"), loop_vector("C2D", "1x8x8x8x8x3x3")]
+    plans = [plan_reuse([Operator("a", vectors[0], w), Operator("b", vectors[1], 5.0)]) for w in (1.0, 9.0)]
+    assert [[s.label for s in p.steps] for p in plans] == [["b", "a"], ["a", "b"]]
+
+
+def test_plans_are_shown_as_text_and_as_json() -> None:
+    plan = plan_reuse(_of_set("BERT-Base"), costs=SearchCosts(full=200, sizes=PROCESSOR_COSTS.sizes))
+    lines = plan.text().splitlines()
+    assert len(lines) == len(plan.steps) + 1
+    assert "full search, 200 programs" in lines[0]
+    assert lines[-1].startswith(f"{plan.cost:.0f} programs estimated; 1000 by full searches")
+    data = json.loads(json.dumps(plan.data()))
+    assert [s["source"] for s in data["steps"]] == [s.source for s in plan.steps]
+    assert any(s["bridge"] for s in data["steps"])
+
+
+def test_a_plan_of_nothing_is_empty() -> None:
+    assert plan_reuse([]) == ReusePlan((), 0.0)
+    assert plan_reuse([]).budgets(10) == ()
