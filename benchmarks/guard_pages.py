@@ -28,7 +28,8 @@ from onnx import ModelProto
 
 from benchmarks.masked_accesses import masked_accesses
 from benchmarks.operators.cases import all_cases
-from benchmarks.zoo.models import MODELS, build_model
+from benchmarks.zoo.model import build_model
+from benchmarks.zoo.models import MODELS
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions

@@ -21,7 +21,8 @@ from pathlib import Path
 from benchmarks.common import environment, report
 from benchmarks.common.isolation import Event, event_writer, run_isolated
 from benchmarks.zoo import bench, bench_table
-from benchmarks.zoo.models import CACHE, MODELS, Model, build_model, label
+from benchmarks.zoo.model import CACHE, Model, build_model, label
+from benchmarks.zoo.models import MODELS
 
 MODULE = "benchmarks.zoo"
 TIMEOUT_SECONDS = 1200.0

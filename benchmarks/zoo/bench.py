@@ -14,7 +14,8 @@ import numpy as np
 
 from benchmarks.common.isolation import Emit, Event, error_text
 from benchmarks.zoo.engines import load_artifact, tilewright_engine
-from benchmarks.zoo.models import MODELS, label
+from benchmarks.zoo.model import label
+from benchmarks.zoo.models import MODELS
 from benchmarks.zoo.timing import Arrays, time_undisturbed
 from tilewright.measure.engines import onnxruntime_engine
 

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.zoo.models import Model
+from benchmarks.zoo.model import Model
 from benchmarks.zoo.timing import Arrays, RunModel
 
 

