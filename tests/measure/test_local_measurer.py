@@ -268,6 +268,23 @@ def test_a_slow_candidate_is_given_up_after_its_first_calls() -> None:
     assert run.check_and_time(slow, fast, data, replace(options, max_ratio=1e9))["blocks"] >= 1
 
 
+def test_first_calls_that_wait_for_threads_do_not_give_a_small_kernel_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first calls take a hundred times as long as the others; a long kernel is told by its checked call."""
+    calls: list[float] = []
+
+    def times(call: object, count: int) -> list[float]:
+        calls.extend([1e-3 if len(calls) + k < 20 else 1e-5 for k in range(count)])
+        return calls[-count:]
+
+    monkeypatch.setattr(run, "time_calls", times)
+    candidate = run._BoundCandidate(None, {}, lambda: None, None)  # pyright: ignore[reportArgumentType]
+    assert run._first_seconds(candidate) == 1e-3
+    assert run._seconds_if_far_slower(candidate, 1e-3, 1e-5, 1.5) == 1e-3
+    calls.extend([1e-3] * 20)
+    assert run._seconds_if_far_slower(candidate, 1e-3, 1e-5, 1.5) is None
+    assert run._seconds_if_far_slower(candidate, 1.0, 1e-2, 1.5) == 1.0
+
+
 @pytest.mark.parametrize(
     ("others", "threads", "undisturbed", "expected"),
     [(0.0, 2, 1, False), (0.0, 2, 0, True), (0.4, 1, 1, False), (0.4, 2, 1, True), (0.8, 1, 1, True)],

@@ -25,11 +25,13 @@ CANDIDATE, INCUMBENT = "candidate", "incumbent"
 CANARY_SIZE = 160
 """Rows and columns of the canary's matrices, float32: about 0.1 ms on one core."""
 
-FIRST_CALLS = 3
-"""Calls after which a candidate that is far slower than the incumbent is given up."""
+FIRST_CALLS, FIRST_SECONDS, MAX_FIRST_CALLS = 3, 0.002, 200
+"""Calls after which a candidate that is far slower than the incumbent is given up: so many, and as many more as fit so
+many seconds, at most. The first ones of a kernel of microseconds wait for threads and for code and data from memory."""
 
-FIRST_CALL_FACTOR = 4.0
-"""Its checked call, with cold caches, may take so many times as long as these."""
+FIRST_CALL_FACTOR, MIN_FIRST_CALL_SECONDS = 4.0, 0.02
+"""Its checked call, with cold caches and threads that are started for it, may take so many times as long as these, and
+so many seconds."""
 
 MAX_OTHER_LOAD = 0.2
 """Share of the processors that others may take of those that a candidate's threads need."""
@@ -119,19 +121,26 @@ def check_and_time(
     if incumbent is not None:
         bound[INCUMBENT] = _LinkedCandidate(incumbent, options.threads).bind(len(cases) - 1, operands)
         _compare_in_full(first.results, bound[INCUMBENT].checked_call().results, cases[-1])
-        best = min(time_calls(bound[INCUMBENT].call, FIRST_CALLS))
+        best = _first_seconds(bound[INCUMBENT])
         seconds = _seconds_if_far_slower(bound[CANDIDATE], first.seconds, best, options.max_ratio)
         if seconds is not None:
-            return _timing(BlockTimes(seconds, 0.0, seconds, FIRST_CALLS, 0, 0), start, options.threads, best)
+            return _timing(BlockTimes(seconds, 0.0, seconds, 0, 0, 0), start, options.threads, best)
     return _time_in_turns(bound, start, options)
 
 
 def _seconds_if_far_slower(candidate: "_BoundCandidate", first: float, best: float, max_ratio: float) -> float | None:
     """The time of a candidate whose first calls tell that it is far slower than the incumbent; None of others."""
-    if first > FIRST_CALL_FACTOR * max_ratio * best:
+    if first > max(MIN_FIRST_CALL_SECONDS, FIRST_CALL_FACTOR * max_ratio * best):
         return first
-    seconds = min(time_calls(candidate.call, FIRST_CALLS))
+    seconds = _first_seconds(candidate)
     return seconds if seconds > max_ratio * best else None
+
+
+def _first_seconds(candidate: "_BoundCandidate") -> float:
+    """The fastest one of its first calls."""
+    seconds = min(time_calls(candidate.call, FIRST_CALLS))
+    more = min(MAX_FIRST_CALLS, int(FIRST_SECONDS / max(seconds, 1e-9)))
+    return min([seconds, *time_calls(candidate.call, more)]) if more else seconds
 
 
 def _time_in_turns(bound: Mapping[str, "_BoundCandidate"], start: SystemLoad, options: RunOptions) -> dict[str, Any]:
