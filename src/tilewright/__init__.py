@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tilewright.driver.native_kernel import NativeKernel
     from tilewright.driver.onnx_backend import OnnxBackend
     from tilewright.driver.profile import Profile, profile
+    from tilewright.driver.register_operator import register_operator
     from tilewright.driver.session import (
         InferenceSession,
         NodeArg,
@@ -103,6 +104,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "compile": ("tilewright.driver.compile", "compile_model"),
     "load": ("tilewright.runtime", "load"),
     "profile": ("tilewright.driver.profile", "profile"),
+    "register_operator": ("tilewright.driver.register_operator", "register_operator"),
     "create_schedule": ("tilewright.driver.workbench", "create_schedule"),
     "dump_trace": ("tilewright.schedule.trace_json", "dump"),
     "load_trace": ("tilewright.schedule.trace_json", "load"),
@@ -133,6 +135,7 @@ __all__ = [
     "TilewrightError", "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
     "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
     "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
+    "register_operator",
     "rsqrt",
     "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
 ]  # fmt: skip

@@ -209,7 +209,7 @@ def test_unknown_operator_of_a_known_domain():
         r"\[operator\] node n0 \(FusedRelu6\): operator 'FusedRelu6' does not exist in version 2 of 'com.microsoft'; "
         r"known there: Attention, BiasGelu, .*; give the model a function of this name, or export it from standard "
         r"operators, or "
-        r"register a definition of it with tilewright.ops.definition.operator$",
+        r"register it with tilewright.register_operator$",
         actual,
     )
 
@@ -219,8 +219,8 @@ def test_operator_of_an_unknown_domain():
     assert actual == (
         "[operator] node n0 (MyOp): expected an operator of a known domain ('ai.onnx', 'ai.onnx.ml', "
         "'ai.onnx.preview', 'ai.onnx.preview.training', 'com.microsoft') or a function of the model, got 'MyOp' of "
-        "'my.domain'; give the model a function of this name, or export it from standard operators, or register a "
-        "definition of it with tilewright.ops.definition.operator"
+        "'my.domain'; give the model a function of this name, or export it from standard operators, or register it "
+        "with tilewright.register_operator"
     )
 
 

@@ -291,7 +291,7 @@ def test_operator_unknown_to_the_evaluator() -> None:
     step = FallbackStep("m", (x,), (y,), ("node 's' (Strange)",))
     manifest = Manifest((x,), (y,), (), (step,), TargetSpec.of(Target.host()))
     data = np.frombuffer(model.SerializeToString(), np.uint8)
-    with pytest.raises(UnsupportedError, match=r"reference evaluator, node 's' \(Strange\): can't run"):
+    with pytest.raises(UnsupportedError, match=r"'s' \(Strange\): the Python function .*'somewhere::Strange' is not"):
         Executable(Artifact(manifest, b"", {"m": data}))(np.ones(2, np.float32))
 
 

@@ -7,9 +7,10 @@ tensors of types without native code (strings, float8), pass between fallback st
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from tilewright.errors import Defect, UnsupportedError
-from tilewright.expr.dtype import opaque
-from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
+from tilewright.custom_operators import PYTHON_OPERATORS
+from tilewright.errors import Defect, DefinitionError, UnsupportedError
+from tilewright.expr.dtype import dtype_of, opaque
+from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, as_expr, const
 from tilewright.graph.data_dependent_shapes import (
     MAX_DATA_DEPENDENT_SIZE,
     DataDependentSize,
@@ -22,6 +23,9 @@ from tilewright.graph.program import Constraint, Fallback
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.names import unique_name
 from tilewright.ops.definition import OpValue
+
+PYTHON_REASON = "a Python function that the user registered"
+"""The reason of fallbacks that are no shortcoming: no warning names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,34 @@ def _infer_types(node: Node, context: FallbackContext) -> tuple[Mapping[str, Res
             sizes = tuple(_parse_dim(None, texts, f"{value}.{axis}") for axis, _ in enumerate(declared.shape))
             types[value] = ResultType(declared.dtype, sizes)
     types |= {v: t for v, t in zip(node.outputs, data_dependent, strict=False) if v}
-    return types, serialized
+    return types | _stated_types(node, context), serialized
+
+
+def _stated_types(node: Node, context: FallbackContext) -> dict[str, ResultType]:
+    """Types of the results of an operator that the user implements, as far as the user states them.
+
+    Raises:
+        DefinitionError: the user's function fails, or states no types.
+    """
+    custom = PYTHON_OPERATORS.get((node.domain, node.op_type))
+    if custom is None or custom.result_types is None:
+        return {}
+    operands = [context.operands.get(v) for v in node.arguments]
+    inputs = [None if o is None else (o.dtype.name, o.shape) for o in operands]
+    try:
+        stated = custom.result_types(inputs, node.attributes)
+        return {
+            value: ResultType(dtype_of(dtype), tuple(_stated_size(n, f"{value}.{k}") for k, n in enumerate(shape)))
+            for value, (dtype, shape) in zip(node.outputs, stated, strict=False)
+            if value
+        }
+    except Exception as error:
+        what = f"result_types of the operator '{node.domain}::{node.op_type}' failed ({type(error).__name__}: {error})"
+        raise DefinitionError(what, where=f"node {node.label}") from error
+
+
+def _stated_size(size: "int | Expr | None", key: str) -> Size:
+    return DataDependentSize(key) if size is None else as_expr(size)
 
 
 def _parse_dim(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Size:
@@ -219,6 +250,8 @@ def _parse_dim(dim: int | str | None, texts: Mapping[str, Expr], key: str) -> Si
 
 def make_fallback(node: Node, context: FallbackContext, results: FallbackResults, reason: str) -> "Fallback | Defect":
     """The step that runs a node, or the problem that the dialect's evaluator cannot run it either."""
+    if (node.domain, node.op_type) in PYTHON_OPERATORS:
+        reason = PYTHON_REASON
     try:
         model = context.graph.dialect.serialize(context.region(node, results.buffers))
     except UnsupportedError as error:

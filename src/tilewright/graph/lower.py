@@ -15,6 +15,7 @@ from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, plurali
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr
 from tilewright.graph.duplicate_tail import duplicate_tail
+from tilewright.graph.fallback import PYTHON_REASON
 from tilewright.graph.inline_branches import inline_branches
 from tilewright.graph.ir import Graph
 from tilewright.graph.lower_nodes import NodeLowering
@@ -156,7 +157,7 @@ def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
         message = f"shapes that the model declares are not what it computes, which counts: {'; '.join(listed)}"
         warnings.warn(message, ShapeWarning, stacklevel=3)
     programs = (program, *nested_programs(program))
-    fallbacks = [s for p in programs for s in p.steps if isinstance(s, Fallback)]
+    fallbacks = [s for p in programs for s in p.steps if isinstance(s, Fallback) and s.reason != PYTHON_REASON]
     if fallbacks:
         reasons: dict[str, list[str]] = {}
         for step in fallbacks:

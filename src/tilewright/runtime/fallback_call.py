@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from tilewright.custom_operators import PYTHON_OPERATORS, load_operator_packages
 from tilewright.errors import ArtifactError, EvaluatorError, FeedError, ShapeError, TilewrightError, UnsupportedError
 from tilewright.runtime.block_calls import BlockCalls, Resources, Sizes
 from tilewright.runtime.manifest import FallbackStep, SymbolSpec, TensorSpec, format_dims
@@ -36,6 +37,7 @@ class FallbackCall:
             proto = onnx.load_model_from_string(model.tobytes())
         except Exception as error:
             raise ArtifactError(f"'{step.model}' is not an ONNX model", where=where) from error
+        _check_registered(proto, self._where)
         try:
             self._evaluator: Any = reference_evaluator(proto)
         except Exception as error:
@@ -88,6 +90,25 @@ class FallbackCall:
             f"the model says {declared}"
         )
         return FeedError(what, where="model", hint="correct the shapes that the model declares")
+
+
+def _check_registered(model: Any, where: str) -> None:
+    """Requires that the Python functions of users' operators are registered.
+
+    Raises:
+        UnsupportedError: one is not.
+    """
+    import onnx.defs
+
+    known = {s.domain for s in onnx.defs.get_all_schemas()}
+    for node in model.graph.node:
+        if node.domain in known or (node.domain, node.op_type) in PYTHON_OPERATORS:
+            continue
+        load_operator_packages()
+        if (node.domain, node.op_type) not in PYTHON_OPERATORS:
+            what = f"the Python function of the operator '{node.domain}::{node.op_type}' is not registered"
+            hint = f"call tilewright.register_operator('{node.domain}', '{node.op_type}', fallback=...) before"
+            raise UnsupportedError(what, where=where, hint=hint)
 
 
 def _as_declared(spec: TensorSpec, value: Any) -> Any:

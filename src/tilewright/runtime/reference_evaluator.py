@@ -16,6 +16,8 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _Loop
 from onnx.reference.ops.op_one_hot import OneHot as _OneHot
 
+from tilewright.custom_operators import evaluator_classes
+
 
 def reference_evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     """An evaluator of a model.
@@ -23,7 +25,7 @@ def reference_evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     Raises:
         Exception: of several types, where the evaluator has no implementation of an operator.
     """
-    return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop, OneHot])
+    return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop, OneHot, *evaluator_classes()])
 
 
 class _OptionalResults:

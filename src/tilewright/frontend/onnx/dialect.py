@@ -10,6 +10,7 @@ import onnx.shape_inference
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tilewright.custom_operators import evaluator_classes
 from tilewright.errors import UnsupportedError
 from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Buffer, Const, Expr
@@ -128,7 +129,7 @@ def _clear_dims(node: onnx.NodeProto) -> None:
 def _evaluator_error(model: onnx.ModelProto) -> str | None:
     """Why the reference evaluator cannot run a model, None where it has all operators."""
     try:
-        ReferenceEvaluator(model)
+        ReferenceEvaluator(model, new_ops=evaluator_classes())
     except Exception as error:  # the evaluator reports unknown operators with several exception types
         lines = str(error).strip().splitlines()
         return lines[0] if lines else type(error).__name__

@@ -9,6 +9,7 @@ import onnx
 import onnx.defs
 import onnx.shape_inference
 
+from tilewright.custom_operators import PYTHON_OPERATORS, load_operator_packages
 from tilewright.errors import Defect
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.structure import node_label
@@ -86,7 +87,7 @@ def _schema(
         return None
     if not onnx.defs.has(node.op_type, version, domain):
         # A definition here may be of an operator that ONNX knows in no version at all.
-        if onnx.defs.has(node.op_type, domain) or (domain, node.op_type) not in OPERATORS:
+        if onnx.defs.has(node.op_type, domain) or not is_defined_here(domain, node.op_type):
             problems.append(Defect("operator", where, *describe_unknown_operator(node.op_type, domain, version)))
         return None
     schema = onnx.defs.get_schema(node.op_type, version, domain)
@@ -95,6 +96,14 @@ def _schema(
         problems.append(Defect("operator", where, what))
         return None
     return schema
+
+
+def is_defined_here(domain: str, op_type: str) -> bool:
+    """Whether the package, the user or an installed package defines an operator; the last are loaded on need."""
+    key = domain, op_type
+    if key not in OPERATORS and key not in PYTHON_OPERATORS:
+        load_operator_packages()
+    return key in OPERATORS or key in PYTHON_OPERATORS
 
 
 def _check_counts(node: onnx.NodeProto, schema: onnx.defs.OpSchema, where: str) -> Iterable[Defect]:

@@ -4,9 +4,10 @@ from difflib import get_close_matches
 
 import onnx.defs
 
+from tilewright.custom_operators import PYTHON_OPERATORS
 from tilewright.ops.library import OPERATORS
 
-_REGISTER_HINT = "register a definition of it with tilewright.ops.definition.operator"
+_REGISTER_HINT = "register it with tilewright.register_operator"
 _MIN_SIMILARITY = 0.8
 """Similarity from which a name counts as a misspelling of another; 1 is equality."""
 
@@ -23,7 +24,7 @@ def describe_unknown_operator(op_type: str, domain: str, version: int) -> tuple[
     """
     shown = domain or "ai.onnx"
     onnx_names = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
-    own_names = {name for other, name in OPERATORS if other == domain}
+    own_names = {name for other, name in (*OPERATORS, *PYTHON_OPERATORS) if other == domain}
     what = f"operator '{op_type}' does not exist in version {version} of '{shown}'"
     if op_type in onnx_names:
         versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history()
@@ -49,5 +50,6 @@ def describe_unknown_operator(op_type: str, domain: str, version: int) -> tuple[
 
 
 def _known_domains() -> set[str]:
-    """The domains of ONNX's operators and of the definitions in `ops`."""
-    return {s.domain for s in onnx.defs.get_all_schemas()} | {domain for domain, _ in OPERATORS}
+    """The domains of ONNX's operators, of the definitions in `ops`, and of registered operators."""
+    own = {domain for domain, _ in (*OPERATORS, *PYTHON_OPERATORS)}
+    return {s.domain for s in onnx.defs.get_all_schemas()} | own
