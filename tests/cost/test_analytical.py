@@ -225,3 +225,21 @@ def test_a_sole_tile_returns_to_its_pages_after_all_k_blocks() -> None:
 
     assert looked_up(56) == 0
     assert looked_up(8) > 0
+
+
+@pytest.mark.parametrize("n", [40, 48, 144])
+def test_a_candidate_has_the_same_time_in_every_batch(n: int) -> None:
+    # searches score a state once, among others: 40 columns are three vectors, so that tiles of two exceed the axis
+    problem = matrix_product(504, n, 8192)
+    lanes = [w for w in (16, 32, 48) if w <= -(-n // 16) * 16]
+    tiles = [(rows, width, unroll) for rows in (1, 4, 7) for width in lanes for unroll in (1, 2)]
+    sizes = np.array(
+        [
+            (tile, (tile[0] * inner, tile[1], 8192), (504, -(-n // tile[1]) * tile[1] // outer, 8192))
+            for tile in tiles for inner in (1, 18) for outer in (1, -(-n // tile[1]))
+        ],
+        np.int64,
+    )  # fmt: skip
+    together = program_times(problem, SKETCH, sizes, MACHINE).total
+    alone = [program_times(problem, SKETCH, sizes[k : k + 1], MACHINE).total[0] for k in range(len(sizes))]
+    np.testing.assert_array_equal(together, alone)

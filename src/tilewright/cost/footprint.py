@@ -125,11 +125,13 @@ def segment_bytes(
     is_short = size < per_line
     if all_true(is_short):
         return np.maximum(segments * count * operand.element_bytes, line)
-    lines = np.ceil(span / per_line)
+    exact_lines = span / per_line
+    lines = np.ceil(exact_lines)
     if unaligned:
         is_partial, is_ragged = span < size, size % per_line != 0
         if not all_true(is_ragged):
-            is_partial &= (span % per_line != 0) | is_ragged
+            # a line has a power of two elements, so the quotient is exact
+            is_partial &= (lines != exact_lines) | is_ragged
         lines = np.where(is_partial, 1.0 + (span - 1.0) / per_line, lines)
     total = segments * np.minimum(count, lines) * line
     if not any_true(is_short):

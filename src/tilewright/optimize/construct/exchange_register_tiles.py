@@ -9,7 +9,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from tilewright.cost.analytical import mean_time
 from tilewright.optimize.construct.local_search import LocalSearch, search_locally
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind
@@ -62,7 +61,7 @@ def _exchanged(search: LocalSearch) -> LocalSearch | None:
     lowerable = np.flatnonzero(space.are_lowerable(space.sizes(states))) if pairs else []
     if not len(lowerable):
         return None
-    nanoseconds = mean_time(space.problem, search.sketch, space.sizes(states[lowerable]), space.machine)
+    nanoseconds = space.nanoseconds(search.sketch, states[lowerable])
     best = int(nanoseconds.argmin())
     if not nanoseconds[best] < search.nanoseconds:
         return None

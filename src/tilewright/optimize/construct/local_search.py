@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.analytical import mean_time
 from tilewright.cost.footprint import Numbers
 from tilewright.optimize.construct.gensor import Action
 from tilewright.optimize.construct.roller import GrowthPath
@@ -112,7 +111,7 @@ def search_locally(
         states: candidates for starts [state, axis].
         nanoseconds: their times, if known.
     """
-    nanoseconds = _nanoseconds(space, sketch, states) if nanoseconds is None else nanoseconds
+    nanoseconds = space.nanoseconds(sketch, states) if nanoseconds is None else nanoseconds
     best = np.argsort(nanoseconds, kind="stable")[:MAX_STARTS]
     return _search_from(space, sketch, states[best], nanoseconds[best])
 
@@ -121,7 +120,7 @@ def search_locally_from_each(space: SearchSpace, sketch: Sketch, groups: Sequenc
     """The searches from the best states of every group, as `search_locally` makes them, all at once: formulas cost as
     much for few candidates as for many."""
     states = np.concatenate(groups)
-    nanoseconds = _nanoseconds(space, sketch, states)
+    nanoseconds = space.nanoseconds(sketch, states)
     firsts = np.cumsum([0, *(len(g) for g in groups[:-1])])
     best = np.concatenate(
         [
@@ -159,12 +158,10 @@ def _evaluate_neighbours(space: SearchSpace, sketch: Sketch, states: Indices) ->
     targets, exists = neighbours(space, states)
     start, edge = np.nonzero(exists)
     candidates = targets[start, edge]
-    sizes = space.sizes(candidates)
-    lowerable = space.are_lowerable(sizes)
+    lowerable = space.are_lowerable(space.sizes(candidates))
     nanoseconds = np.full(exists.shape, np.inf)
     if lowerable.any():
-        times = mean_time(space.problem, sketch, sizes[lowerable], space.machine)
-        nanoseconds[start[lowerable], edge[lowerable]] = times
+        nanoseconds[start[lowerable], edge[lowerable]] = space.nanoseconds(sketch, candidates[lowerable])
     return targets, nanoseconds
 
 
@@ -180,7 +177,3 @@ def neighbours(space: SearchSpace, states: Indices) -> tuple[Indices, npt.NDArra
         exists[:, columns] = successors != NO_EDGE
         targets[:, columns, axis] = np.where(successors != NO_EDGE, successors, states[:, axis, None])
     return targets, exists
-
-
-def _nanoseconds(space: SearchSpace, sketch: Sketch, states: Indices) -> Numbers:
-    return mean_time(space.problem, sketch, space.sizes(states), space.machine)

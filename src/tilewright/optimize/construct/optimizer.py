@@ -328,7 +328,7 @@ def _search_near_walks(
     space, states = walks.space, walks.recorded_states()
     sizes = space.sizes(states)
     for sketch in sketches:
-        nanoseconds = mean_time(space.problem, sketch, sizes, space.machine)
+        nanoseconds = space.nanoseconds(sketch, states)
         yield (sketch, sizes, nanoseconds), search_locally(space, sketch, states, nanoseconds)
 
 
@@ -338,15 +338,17 @@ def _search_at_samples(
     """Local searches by mean time over shape samples, for sketches within `PRUNE_RATIO`: from recorded states, and from
     the ends of searches at representative sizes."""
     candidates: list[tuple[SearchSpace, Sketch, tuple[LocalSearch, ...], Indices, Numbers]] = []
+    at_samples: dict[SearchSpace, SearchSpace] = {}
     for batch in walk_batches:
         space, states = batch.space, batch.recorded_states()
+        at_samples[space] = replace(space, problem=problem)
         searches: tuple[LocalSearch, ...] = ()
         for sketch in sketches[space]:
             # later loop orders also start where the earlier ones ended
             new_searches = tuple(search.continued_from(searches) for search in search_locally(space, sketch, states))
             searches += new_searches
             states = np.unique(np.concatenate([states, *(search.states[-1:] for search in new_searches)]), axis=0)
-            nanoseconds = mean_time(problem, sketch, space.sizes(states), space.machine)
+            nanoseconds = at_samples[space].nanoseconds(sketch, states)
             # later loop orders start from the best states of the earlier ones
             best = np.argsort(nanoseconds, kind="stable")[:MAX_SAMPLED_STATES]
             states = states[best]
@@ -355,7 +357,7 @@ def _search_at_samples(
     ends: list[LocalSearch] = []
     for space, sketch, searches, states, nanoseconds in candidates:
         if nanoseconds[0] <= limit:
-            sampled_searches = search_locally(replace(space, problem=problem), sketch, states, nanoseconds)
+            sampled_searches = search_locally(at_samples[space], sketch, states, nanoseconds)
             ends += [replace(search, space=space).continued_from(searches) for search in sampled_searches]
     return ends
 

@@ -4,12 +4,13 @@ A state holds the tiling of every axis; an edge makes the tile of one axis at th
 smaller. The sizes of an axis and their neighbours are in `tile_lattice.py`.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cost.analytical import mean_time
 from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import (
@@ -68,6 +69,7 @@ class SearchSpace:
         problem, sketch, machine: what programs are constructed for.
         lattices: per axis its tilings.
         column_axes: axes whose tiles are columns of an operand that is transposed in registers.
+        known_times: nanoseconds of the states that have been scored, by sketch and state.
     """
 
     problem: Problem
@@ -75,6 +77,9 @@ class SearchSpace:
     machine: Machine
     lattices: tuple[AxisLattice, ...]
     column_axes: tuple[int, ...]
+    known_times: dict[Sketch, dict[bytes, float]] = field(
+        default_factory=dict[Sketch, dict[bytes, float]], init=False, repr=False
+    )
 
     @staticmethod
     def of(problem: Problem, sketch: Sketch, machine: Machine) -> "SearchSpace":
@@ -117,6 +122,22 @@ class SearchSpace:
         for k, lattice in enumerate(self.lattices):
             sizes[:, :, k] = lattice.sizes[states[:, k]]
         return sizes
+
+    def nanoseconds(self, sketch: Sketch, states: Indices) -> Numbers:
+        """Nanoseconds of states [state, axis], each scored once: searches from several starts and of several rounds
+        meet the same states.
+
+        Args:
+            sketch: of the space, or one that differs only in the order of loops.
+            states: the states.
+        """
+        known = self.known_times.setdefault(sketch, {})
+        keys = [state.tobytes() for state in states]
+        new = {key: k for k, key in enumerate(keys) if key not in known}
+        if new:
+            times = mean_time(self.problem, sketch, self.sizes(states[list(new.values())]), self.machine)
+            known.update(zip(new, times.tolist(), strict=True))
+        return np.array([known[key] for key in keys])
 
     def bytes_read(self, box: list[Numbers]) -> Numbers:
         """S: bytes that the points of tiles read, in whole cache lines."""
