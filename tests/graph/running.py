@@ -16,11 +16,21 @@ from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.ir import Array
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
-from tilewright.graph.program import Body, Conditional, Constraint, Fallback, Loop, Program, RuntimeStep
+from tilewright.graph.program import (
+    Body,
+    Conditional,
+    Constraint,
+    Fallback,
+    Loop,
+    Program,
+    RoutineStep,
+    RuntimeStep,
+    SizesStep,
+)
 from tilewright.runtime.reference_evaluator import reference_evaluator
 
 
-def bind(symbols: dict[Var, int], shape: tuple, actual: tuple[int, ...]) -> None:
+def bind(symbols: dict[Var, int], shape: tuple, actual: Sequence[int]) -> None:
     """Checks an array's shape against sizes, binding symbols that are met first."""
     assert len(shape) == len(actual)
     for size, n in zip(shape, actual, strict=True):
@@ -63,7 +73,7 @@ def _run(program: Program, arrays: Sequence[Array], symbols: dict[Var, int]) -> 
             assert step.output.name not in buffers
             buffers[step.output.name] = evaluate(step, buffers, symbols)
             continue
-        results = _run_fallback(step, buffers) if isinstance(step, Fallback) else _run_control(step, buffers, symbols)
+        results = _run_runtime_step(step, buffers, symbols)
         for buffer, sizes, result in zip(step.outputs, step.runtime_shapes, results, strict=True):
             assert buffer.name not in buffers
             if buffer.dtype is opaque:
@@ -80,6 +90,29 @@ def _run(program: Program, arrays: Sequence[Array], symbols: dict[Var, int]) -> 
             continue
         bind(symbols, buffer.shape, buffers[buffer.name].shape)
     return [buffers[b.name] for _, b in program.outputs]
+
+
+def _run_runtime_step(step: RuntimeStep, buffers: Mapping[str, Array], symbols: dict[Var, int]) -> Sequence:
+    match step:
+        case Fallback():
+            return _run_fallback(step, buffers)
+        case RoutineStep():
+            return _run_routine(step, buffers, symbols)
+        case SizesStep():
+            elements = buffers[step.inputs[0].name].reshape(-1)
+            bind(symbols, step.data_symbols, [int(elements[k]) for k in step.positions])
+            return []
+        case _:
+            return _run_control(step, buffers, symbols)
+
+
+def _run_routine(step: RoutineStep, buffers: Mapping[str, Array], symbols: Mapping[Var, int]) -> Sequence[Array]:
+    env = Environment({v: np.int64(n) for v, n in symbols.items()}, {})
+    written = [np.zeros([int(evaluate_expr(n, env)) for n in b.shape], b.dtype.numpy)
+               for b in (*step.outputs, *step.scratch)]  # fmt: skip
+    given = [np.ascontiguousarray(buffers[b.name]) for b in step.arguments]
+    assert step.routine.run([*given, *written], [int(evaluate_expr(s, env)) for s in step.scalars]) == 0
+    return written[: len(step.outputs)]
 
 
 def _run_fallback(step: Fallback, buffers: Mapping[str, Array]) -> Sequence:

@@ -176,12 +176,12 @@ def test_conditional_in_a_loop():
     assert [type(s).__name__ for s in runtime_steps(program)] == ["Loop", "Conditional"]
 
 
-def test_fallback_in_a_body():
-    """Only the fallback is one; the sizes that it computes stay in the body."""
+def test_sizes_by_data_in_a_body():
+    """They stay in the body."""
     body = """y = Loop (n, , x) <body = b (int64 i, bool g, float[N, 4] v) => (bool g, float[N, 4] w)
       { z = NonZero(v)  c = Shape(z)  d = ReduceSum <keepdims = 0> (c)  k = Cast <to = 1> (d)  w = Add(v, k) }>"""
     program = assert_same(model(body, inputs="int64 n, float[N, 4] x"), {"n": np.array(2), "x": normal(3, 4)})
-    assert [type(s).__name__ for s in runtime_steps(program)] == ["Loop", "Fallback"]
+    assert [type(s).__name__ for s in runtime_steps(program)] == ["Loop", "RoutineStep", "SizesStep"]
 
 
 def test_loop_that_carries_another_type():

@@ -17,8 +17,10 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, const
-from tilewright.ops.definition import Definition, OpValue, literal_elements
+from tilewright.graph.constant_values import literal_elements
+from tilewright.ops.definition import Definition, OpValue
 from tilewright.ops.library import OPERATORS
+from tilewright.routine.stages import DataSize, MadeSize, RoutineStage, SizesStage
 
 Array = np.ndarray[Any, Any]
 Reference = str | Callable[..., Any]
@@ -132,9 +134,17 @@ def define(
             OpValue(Buffer(f"x{k}", shape, dtype_of(x.dtype)), literal_elements(x, 1024) if fixed else None)
         )
     attributes = node_attributes(case.op_type, case.attributes)
-    d = Definition(case.op_type, f"node ({case.op_type})", case.opset, operands, attributes, "y", case.outputs)
+    d = Definition(
+        case.op_type, f"node ({case.op_type})", case.opset, operands, attributes, "y", case.outputs,
+        make_size=_make_size,
+    )  # fmt: skip
     result = OPERATORS[case.domain, case.op_type](d)
     return d, result if isinstance(result, tuple) else (result,)
+
+
+def _make_size(size: DataSize) -> MadeSize:
+    symbol = Symbol(f"decided{size.axis}", 0, size.upper_bound)
+    return MadeSize(symbol, symbol, is_new=True)
 
 
 def _is_constant_by_default(position: int, x: Array) -> bool:
@@ -146,14 +156,22 @@ def run_stages(d: Definition, results: Sequence[OpValue], inputs: Sequence[Array
     buffers: dict[str, Array] = {f"x{k}": x for k, x in enumerate(inputs) if x is not None}
     symbols = _symbol_values(d, inputs)
     env = Environment(symbols, {})
-    for condition, message in d.constraints:
-        assert bool(evaluate_expr(condition, env)), f"constraint does not hold: {message}"
     for stage in d.stages:
+        if isinstance(stage, RoutineStage):
+            _run_routine(stage, buffers, env)
+            continue
+        if isinstance(stage, SizesStage):
+            elements = buffers[stage.source.name].reshape(-1)
+            symbols |= {v: np.int64(elements[k]) for v, k in zip(stage.symbols, stage.positions, strict=True)}
+            env = Environment(symbols, {})
+            continue
         assert stage.output.name not in buffers, f"{stage.output.name} is written twice"
         if isinstance(stage, View):
             sizes = [int(evaluate_expr(s, env)) for s in stage.output.shape]
             assert int(np.prod(sizes)) == buffers[stage.source.name].size, f"view changes the size: {stage}"
         buffers[stage.output.name] = evaluate(stage, buffers, symbols)
+    for condition, message in d.constraints:
+        assert bool(evaluate_expr(condition, env)), f"constraint does not hold: {message}"
     values = [buffers[r.buffer.name] for r in results]
     for r, y in zip(results, values, strict=True):
         assert tuple(int(evaluate_expr(s, env)) for s in r.shape) == y.shape
@@ -161,6 +179,19 @@ def run_stages(d: Definition, results: Sequence[OpValue], inputs: Sequence[Array
             elements = [np.asarray(evaluate_expr(e, env)) for e in r.known_elements]
             np.testing.assert_array_equal(np.array(elements).reshape(y.shape).astype(y.dtype), y, "known elements")
     return values
+
+
+def _run_routine(stage: RoutineStage, buffers: dict[str, Array], env: Environment) -> None:
+    """Runs a routine in Python; adds what it writes."""
+
+    def array(b: Buffer) -> Array:
+        return np.zeros([int(evaluate_expr(n, env)) for n in b.shape], b.dtype.numpy)
+
+    given = [np.ascontiguousarray(buffers[b.name]) for b in stage.arguments]
+    written = [array(b) for b in (*stage.outputs, *stage.scratch)]
+    status = stage.routine.run([*given, *written], [int(evaluate_expr(s, env)) for s in stage.scalars])
+    assert status == 0, stage.routine.failures[status - 1]
+    buffers |= {b.name: a for b, a in zip(stage.outputs, written, strict=False)}
 
 
 def _symbol_values(d: Definition, inputs: Sequence[Array | None]) -> dict[Var, np.int64]:

@@ -8,7 +8,8 @@ from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, float32, int64
 from tilewright.expr.nodes import Buffer, Symbol, as_expr, const
-from tilewright.ops.definition import Definition, OpValue, literal_elements
+from tilewright.graph.constant_values import literal_elements
+from tilewright.ops.definition import Definition, OpValue
 from tilewright.ops.library import OPERATORS
 
 rng = np.random.default_rng(17)

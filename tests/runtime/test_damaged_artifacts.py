@@ -122,7 +122,7 @@ def test_newer_format(file: Path) -> None:
     with pytest.raises(ArtifactError) as error:
         load(file)
     assert str(error.value) == (
-        f"[artifact] file '{file}': expected format 2 or older, got format 3; "
+        f"[artifact] file '{file}': expected format 3 or older, got format 4; "
         "update tilewright, or compile the model with this version"
     )
 

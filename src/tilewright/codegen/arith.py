@@ -30,7 +30,6 @@ from tilewright.expr.dtype import DType, float64
 from tilewright.machine import Target
 
 _PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
-_CONTRACT = ("contract",)
 _INTEGER_IDENTITIES = frozenset(("floor", "ceil", "round", "trunc"))
 
 
@@ -40,10 +39,12 @@ class Arith:
     Args:
         builder: where the instructions go.
         target: what the code runs on.
+        with_fma: whether a product and a sum may be rounded once.
     """
 
-    def __init__(self, builder: ir.IRBuilder, target: Target) -> None:
+    def __init__(self, builder: ir.IRBuilder, target: Target, with_fma: bool = True) -> None:
         self.builder, self.target = builder, target
+        self._flags = ("contract",) if with_fma else ()
         self.features = frozenset(f[1:] for f in target.features if f.startswith("+"))
         self.has_native_half = target.arch == "aarch64" or target.has("f16c")
         self.has_native_extrema = target.arch == "aarch64"
@@ -137,7 +138,7 @@ class Arith:
         b = self.builder
         simple: dict[str, Callable[..., ir.Value]] = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul}
         if op in simple:
-            return simple[op](x, y, flags=_CONTRACT)
+            return simple[op](x, y, flags=self._flags)
         match op:
             case "div":
                 return b.fdiv(x, y)

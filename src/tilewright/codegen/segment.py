@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
+from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Var
 from tilewright.graph.buffer_location import BufferLocation
+from tilewright.routine.routine import Routine
 
 MAX_BUFFER_BYTES = 1 << 46
 """Largest size of a buffer: half of the address space of a process on x86-64 and AArch64."""
@@ -117,7 +119,46 @@ class RepeatedCalls:
     calls: "tuple[SegmentCall, ...]"
 
 
-SegmentCall = KernelCall | BufferCopy | ConditionalCalls | RepeatedCalls
+@dataclass(frozen=True, slots=True)
+class RoutineCode:
+    """A routine for element types: one per buffer."""
+
+    routine: Routine
+    dtypes: tuple[DType, ...]
+
+    @property
+    def name(self) -> str:
+        """The routine's name and the types."""
+        return ".".join((self.routine.name, *(t.name for t in self.dtypes)))
+
+
+@dataclass(frozen=True, slots=True)
+class RoutineCall:
+    """The call of a routine.
+
+    Attributes:
+        code: the routine for its element types.
+        args: location per buffer.
+        lengths: number of elements per buffer.
+        scalars: int64 expression per scalar.
+        failures: what each failure means for the user's node, in the order of the statuses.
+        label: the user's node.
+    """
+
+    code: RoutineCode
+    args: tuple[BufferLocation, ...]
+    lengths: tuple[Expr, ...]
+    scalars: tuple[Expr, ...]
+    failures: tuple[str, ...] = ()
+    label: str = ""
+
+
+SegmentCall = KernelCall | RoutineCall | BufferCopy | ConditionalCalls | RepeatedCalls
+
+
+def routine_calls(calls: Iterable[SegmentCall]) -> tuple[RoutineCall, ...]:
+    """The routine calls among calls and those inside them, in the order in which their failures are numbered."""
+    return tuple(c for c in all_calls(calls) if isinstance(c, RoutineCall))
 
 
 def all_calls(calls: Iterable[SegmentCall]) -> Iterator[SegmentCall]:
@@ -136,7 +177,7 @@ def all_calls(calls: Iterable[SegmentCall]) -> Iterator[SegmentCall]:
 def locations_of(call: SegmentCall) -> tuple[BufferLocation, ...]:
     """The locations that a call itself refers to."""
     match call:
-        case KernelCall():
+        case KernelCall() | RoutineCall():
             return call.args
         case BufferCopy(dst, src):
             return dst, src
@@ -152,6 +193,8 @@ def sizes_of(call: SegmentCall) -> tuple[Expr, ...]:
     match call:
         case KernelCall():
             return *call.symbols, *(() if call.parallel_grains is None else (call.parallel_grains,))
+        case RoutineCall():
+            return *call.lengths, *call.scalars
         case BufferCopy():
             return (call.bytes,)
         case ConditionalCalls():

@@ -16,7 +16,7 @@ from tilewright.expr.dtype import DType, float64, opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
 from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Var
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.graph.program import Body, Conditional, ControlFlow, Fallback, Loop, Program
+from tilewright.graph.program import Body, Conditional, ControlFlow, Fallback, Loop, Program, RoutineStep, SizesStep
 
 Array = np.ndarray[Any, Any]
 
@@ -62,6 +62,11 @@ def _run_steps(program: Program, values: dict[str, Array], symbols: dict[Var, in
         match step:
             case Fallback():
                 values.update(_run_fallback(step, values, symbols))
+            case RoutineStep():
+                values.update(_run_routine(step, values, symbols))
+            case SizesStep():
+                elements = values[step.inputs[0].name].reshape(-1)
+                symbols |= {v: int(elements[k]) for v, k in zip(step.data_symbols, step.positions, strict=True)}
             case ControlFlow():
                 values.update(_run_control_flow(step, values, symbols))
             case Computation() | View():
@@ -71,6 +76,25 @@ def _run_steps(program: Program, values: dict[str, Array], symbols: dict[Var, in
         for b in step.inputs:
             if last_use[b.name] == k and b.name not in returned:
                 values.pop(b.name, None)
+
+
+def _run_routine(step: RoutineStep, values: Mapping[str, Array], symbols: Mapping[Var, int]) -> dict[str, Array]:
+    """The outputs of a routine, run by Python.
+
+    Raises:
+        InternalError: the data do not suit it.
+    """
+    env = Environment({v: np.int64(n) for v, n in symbols.items()}, {})
+
+    def array(b: Buffer) -> Array:
+        return np.zeros([int(evaluate_expr(n, env)) for n in b.shape], _widen_dtype(b.dtype).numpy)
+
+    written = [array(b) for b in (*step.outputs, *step.scratch)]
+    given = [np.ascontiguousarray(values[b.name]) for b in step.arguments]
+    status = step.routine.run([*given, *written], [int(evaluate_expr(s, env)) for s in step.scalars])
+    if status:
+        raise InternalError(step.routine.failures[status - 1], where=f"reference of {step.label}")
+    return {b.name: a for b, a in zip(step.outputs, written, strict=False)}
 
 
 def _run_control_flow(step: ControlFlow, values: Mapping[str, Array], symbols: dict[Var, int]) -> dict[str, Array]:

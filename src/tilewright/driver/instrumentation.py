@@ -14,6 +14,7 @@ from tilewright.runtime.manifest import (
     LoopStep,
     ManifestStep,
     NativeStep,
+    SizesStep,
     StepBlock,
     TensorSpec,
     all_steps,
@@ -75,7 +76,7 @@ def _replace_steps(steps: Sequence[ManifestStep], native: Mapping[str, NativeSte
         match step:
             case NativeStep():
                 result.append(native[step.prefix])
-            case FallbackStep():
+            case FallbackStep() | SizesStep():
                 result.append(step)
             case IfStep():
                 then, other = in_block(step.then_block), in_block(step.else_block)

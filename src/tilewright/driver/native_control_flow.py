@@ -13,7 +13,7 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer, Expr, Var, const
-from tilewright.graph.program import Body, Conditional, ControlFlow, Loop, Program, RuntimeStep
+from tilewright.graph.program import Body, Conditional, ControlFlow, Loop, Program, RoutineStep, RuntimeStep
 from tilewright.ops.definition import is_one
 
 MAX_ITERATIONS = 1 << 24
@@ -55,14 +55,21 @@ class NativeLoop:
     bodies: tuple[NativeBody]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class NativeRoutine:
+    """The call of a routine that native code makes."""
+
+    step: RoutineStep
+
+
 NativeControlFlow = NativeConditional | NativeLoop
-NativeUnit = BoundKernel | View | NativeControlFlow
+NativeUnit = BoundKernel | View | NativeControlFlow | NativeRoutine
 
 
 def with_native_control_flow(
     program: Program, units: Sequence[BoundUnit], bodies: Mapping[Program, CompiledBody], visible: Set[Var]
-) -> tuple[BoundUnit | NativeControlFlow, ...]:
-    """The units of a program, with native control flow where that is possible.
+) -> tuple[BoundUnit | NativeUnit, ...]:
+    """The units of a program, with routines, and native control flow where that is possible.
 
     Args:
         program: the program.
@@ -72,9 +79,17 @@ def with_native_control_flow(
     """
     checked = frozenset(c.condition for c in program.constraints)
     known = visible - {v for s in program.steps if isinstance(s, RuntimeStep) for v in s.data_symbols}
-    return tuple(
-        _native_control_flow(u, bodies, known, checked) or u if isinstance(u, ControlFlow) else u for u in units
-    )
+
+    def native(unit: BoundUnit) -> BoundUnit | NativeUnit:
+        match unit:
+            case RoutineStep():
+                return NativeRoutine(unit)
+            case ControlFlow():
+                return _native_control_flow(unit, bodies, known, checked) or unit
+            case _:
+                return unit
+
+    return tuple(map(native, units))
 
 
 def _native_control_flow(
@@ -130,11 +145,23 @@ def _native_body(
             if inner is None:
                 return None
             units.append(inner)
+        elif isinstance(unit, RoutineStep):
+            units.append(NativeRoutine(unit))
         elif isinstance(unit, RuntimeStep) or (isinstance(unit, BoundKernel) and unit.kernel.slices is not None):
             return None
         else:
             units.append(unit)
     return NativeBody(program, tuple(units))
+
+
+def nested_routines(units: Sequence[NativeUnit]) -> Iterator[RoutineStep]:
+    """The routines among units, those of bodies among them."""
+    for unit in units:
+        if isinstance(unit, NativeRoutine):
+            yield unit.step
+        elif isinstance(unit, NativeControlFlow):
+            for body in unit.bodies:
+                yield from nested_routines(body.units)
 
 
 def nested_units(units: Sequence[NativeUnit]) -> Iterator[BoundKernel | View]:
@@ -143,5 +170,5 @@ def nested_units(units: Sequence[NativeUnit]) -> Iterator[BoundKernel | View]:
         if isinstance(unit, NativeControlFlow):
             for body in unit.bodies:
                 yield from nested_units(body.units)
-        else:
+        elif not isinstance(unit, NativeRoutine):
             yield unit

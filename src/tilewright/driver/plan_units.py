@@ -17,11 +17,19 @@ from tilewright.codegen.segment import (
     ConditionalCalls,
     KernelCall,
     RepeatedCalls,
+    RoutineCall,
+    RoutineCode,
     SegmentCall,
     StackedValue,
 )
 from tilewright.driver.kernels import BoundKernel, BoundUnit
-from tilewright.driver.native_control_flow import NativeConditional, NativeControlFlow, NativeLoop, NativeUnit
+from tilewright.driver.native_control_flow import (
+    NativeConditional,
+    NativeControlFlow,
+    NativeLoop,
+    NativeRoutine,
+    NativeUnit,
+)
 from tilewright.driver.prepacked_weights import SegmentWeights, literal_shape, prepack_weights
 from tilewright.errors import InternalError
 from tilewright.expr.computation import View
@@ -37,7 +45,7 @@ from tilewright.graph.buffer_location import (
     WorkspaceLocation,
 )
 from tilewright.graph.memory_plan import KernelAccess, MemoryPlan, plan_memory
-from tilewright.graph.program import Conditional, Program
+from tilewright.graph.program import Conditional, Program, RoutineStep
 from tilewright.loops.private_memory import THREADS, workspace_of
 from tilewright.lower.kernel_variants import programs_of
 
@@ -147,6 +155,8 @@ class _CallMaker:
                     calls.append(self._conditional(step, planned.inner[k], scratch, locate))
                 case NativeLoop():
                     calls.append(self._make_loop(unit, planned.inner[k][0], scratch, locate))
+                case NativeRoutine(step):
+                    calls.append(_routine_call(step, scratch, locate))
         for copy in planned.memory.copies:
             size = copy.source.size * copy.source.dtype.bytes
             calls.append(BufferCopy(result(copy.index), locate(copy.source), size))
@@ -234,6 +244,17 @@ def _kernel_call(unit: BoundKernel, own: Mapping[str, BufferLocation], locate: L
     return KernelCall(unit.compiled.name, locations, unit.symbols, unit.parallel_grains)
 
 
+def _routine_call(step: RoutineStep, scratch: Mapping[str, BufferLocation], locate: Locate) -> RoutineCall:
+    return RoutineCall(
+        code=RoutineCode(step.routine, tuple(b.dtype for b in step.buffers)),
+        args=tuple(scratch[b.name] if b in step.scratch else locate(b) for b in step.buffers),
+        lengths=tuple(b.size for b in step.buffers),
+        scalars=step.scalars,
+        failures=step.routine.failures,
+        label=step.label,
+    )
+
+
 def _carried_memory(k: int) -> tuple[str, str]:
     """Purposes of the memory that the iterations write carried value k to, in turns."""
     return f"even{k}", f"odd{k}"
@@ -247,6 +268,8 @@ def _scratch_buffers(index: int, unit: NativeUnit, inner: Sequence[PlannedUnits]
             return {}
         case BoundKernel():
             return _kernel_scratch(index, unit)
+        case NativeRoutine(step):
+            return {b.name: b for b in step.scratch}
         case NativeConditional():
             size = reduce(maximum, (p.memory.total for p in inner))
             return {_WORKSPACE: Buffer(f"branch@{index}", (size,), uint8)}
@@ -332,24 +355,25 @@ def _raw_constants(program: Program, units: Sequence[NativeUnit], results: Seque
     return {name: b for name, b in buffers.items() if name in program.constants}
 
 
-def calls_in_order(units: Iterable[BoundUnit | NativeControlFlow]) -> Iterator[tuple[BoundKernel, int]]:
+def calls_in_order(units: Iterable[BoundUnit | NativeUnit]) -> Iterator[tuple[BoundKernel, int]]:
     """The kernels in the order of their calls, each with the index of the slice that the call computes."""
     yield from ((u, k) for u, k in _in_call_order(units) if isinstance(u, BoundKernel))
 
 
 def _in_call_order(
-    units: Iterable[BoundUnit | NativeControlFlow],
-) -> Iterator[tuple[BoundKernel | NativeControlFlow, int]]:
-    """Kernels and control flow in the order of their calls, each with the index of the slice that the call computes."""
+    units: Iterable[BoundUnit | NativeUnit],
+) -> Iterator[tuple[BoundKernel | NativeControlFlow | NativeRoutine, int]]:
+    """Kernels, routines and control flow in the order of their calls, each with the index of the slice that the call
+    computes."""
     for _, group in groupby(units, key=_slice_group):
-        members = [u for u in group if isinstance(u, BoundKernel | NativeControlFlow)]
+        members = [u for u in group if isinstance(u, BoundKernel | NativeControlFlow | NativeRoutine)]
         first = members[0] if members else None
         slices = first.kernel.slices if isinstance(first, BoundKernel) else None
         for k in range(1 if slices is None else slices.count):
             yield from ((u, k) for u in members)
 
 
-def _slice_group(unit: BoundUnit | NativeControlFlow) -> object:
+def _slice_group(unit: BoundUnit | NativeUnit) -> object:
     """Key of the units that run slice by slice together; unique for every other unit."""
     slices = unit.kernel.slices if isinstance(unit, BoundKernel) else None
     return id(unit) if slices is None else slices

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tilewright.codegen.segment import BufferCopy, ConditionalCalls, KernelCall, RepeatedCalls
+from tilewright.codegen.segment import BufferCopy, ConditionalCalls, KernelCall, RepeatedCalls, RoutineCall
 from tilewright.cost.roofline import (
     OperandUse,
     OperationCounts,
@@ -33,12 +33,15 @@ from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
 from tilewright.measure.profiling import Recorder, Recording, ThreadTimes, TimedSpan, stamp_overhead
 from tilewright.runtime import Executable
-from tilewright.runtime.manifest import IfStep, LoopStep, NativeStep
+from tilewright.runtime.manifest import FallbackStep, IfStep, LoopStep, NativeStep, SizesStep
 
 if TYPE_CHECKING:
     import onnx
 
 SymbolValues = Mapping[Var, Expr]
+
+_STEP_KINDS: Mapping[type, str] = {IfStep: "if", LoopStep: "loop", FallbackStep: "fallback", SizesStep: "sizes"}
+"""Kinds of entries of steps that the runtime executes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Entry:
 
     Attributes:
         name: of the function; the kind otherwise.
-        kind: "kernel", "copy", "fallback", "if" or "loop".
+        kind: "kernel", "routine", "copy", "fallback", "sizes", "if" or "loop".
         nodes: the user's nodes that it computes.
         step: index of its step in the model.
         begin: its start, from the beginning of the call.
@@ -247,7 +250,7 @@ def _entries(compilation: Compilation, calls: Sequence[Sequence[_EntryInfo]], re
             for info, span in zip(calls[segment], record.segments[segment], strict=True):
                 entries.append(_entry(info, span, k, record.call_us))
         else:
-            kind = "if" if isinstance(step, IfStep) else "loop" if isinstance(step, LoopStep) else "fallback"
+            kind = _STEP_KINDS[type(step)]
             info = _EntryInfo(kind, kind, ", ".join(step.nodes))
             entries.append(_entry(info, next(others), k, record.call_us))
     return tuple(entries)
@@ -261,6 +264,7 @@ class _CallWork:
     nodes: str
     operations: OperationCounts | None
     touches: tuple[OperandUse, ...]
+    kind: str = "kernel"
 
 
 def _describe_calls(
@@ -277,10 +281,12 @@ def _describe_calls(
                     works.append(_kernel_work(next(kernels), call, k, symbol_values))
                 case BufferCopy():
                     works.append(_copy_work(call, k, symbol_values, planned.step))
+                case RoutineCall():
+                    works.append(_CallWork(call.code.routine.name, call.label, None, (), "routine"))
                 case ConditionalCalls():
-                    works.append(_CallWork("if", "", None, ()))
+                    works.append(_CallWork("if", "", None, (), "if"))
                 case RepeatedCalls():
-                    works.append(_CallWork("loop", "", None, ()))
+                    works.append(_CallWork("loop", "", None, (), "loop"))
         works_by_segment.append(works)
     works = [w for of_segment in works_by_segment for w in of_segment]
     levels = iter(source_levels([w.touches for w in works], machine, cores))
@@ -288,8 +294,8 @@ def _describe_calls(
 
 
 def _entry_info(work: _CallWork, levels: Sequence[tuple[OperandUse, int]], machine: Machine, cores: int) -> _EntryInfo:
-    if work.name in ("if", "loop"):
-        return _EntryInfo(work.name, work.name, work.nodes)
+    if work.kind in ("if", "loop", "routine"):
+        return _EntryInfo(work.name, work.kind, work.nodes)
     if work.operations is None:
         return _EntryInfo(
             work.name, "copy", work.nodes, None, roofline_bound(OperationCounts(0.0, ()), levels, machine, cores)

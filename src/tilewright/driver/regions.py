@@ -6,7 +6,7 @@ from itertools import groupby
 
 from tilewright.driver.artifact_names import ArtifactNames
 from tilewright.driver.kernels import BoundKernel, BoundUnit
-from tilewright.driver.native_control_flow import NativeControlFlow, NativeUnit
+from tilewright.driver.native_control_flow import NativeUnit
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
@@ -34,7 +34,7 @@ class NativeRegion:
 
 def make_regions(
     program: Program,
-    units: Sequence[BoundUnit | NativeControlFlow],
+    units: Sequence[BoundUnit | NativeUnit],
     names: ArtifactNames,
     visible: Set[Var] | None = None,
 ) -> tuple[NativeRegion | RuntimeStep, ...]:
@@ -90,7 +90,7 @@ def _region_outputs(
 
 
 def _group_units(
-    units: Sequence[BoundUnit | NativeControlFlow], has_copies: bool, is_model: bool
+    units: Sequence[BoundUnit | NativeUnit], has_copies: bool, is_model: bool
 ) -> list[RuntimeStep | tuple[NativeUnit, ...]]:
     """Steps of the runtime alone, the units between them in groups; an empty group at the end for copies of outputs."""
     groups: list[RuntimeStep | tuple[NativeUnit, ...]] = []

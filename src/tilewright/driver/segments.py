@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.codegen.segment import MAX_BUFFER_BYTES, MAX_SIZE_VALUE, Segment, all_calls, locations_of, sizes_of
+from tilewright.codegen.segment import (
+    MAX_BUFFER_BYTES,
+    MAX_SIZE_VALUE,
+    Segment,
+    all_calls,
+    locations_of,
+    routine_calls,
+    sizes_of,
+)
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, tensor_spec
 from tilewright.driver.kernels import BoundKernel
 from tilewright.driver.make_segment import make_segment
-from tilewright.driver.native_control_flow import nested_units
+from tilewright.driver.native_control_flow import nested_routines, nested_units
 from tilewright.driver.plan_units import PlannedUnits, make_calls, plan_units
 from tilewright.driver.prepacked_weights import SegmentWeights
 from tilewright.driver.regions import NativeRegion
@@ -90,6 +98,8 @@ def _sizes(unit: BoundKernel) -> Mapping[Var, Expr]:
 def _native_step(segment: Segment, region: NativeRegion, names: ArtifactNames) -> m.NativeStep:
     kernels = [u.kernel for u in nested_units(region.units) if isinstance(u, BoundKernel)]
     labels = dict.fromkeys(k.label for k in kernels if k.label)
+    routines = routine_calls(segment.calls)
+    labels |= dict.fromkeys(c.label for c in routines)
     return m.NativeStep(
         prefix=segment.name,
         inputs=tuple(
@@ -105,12 +115,14 @@ def _native_step(segment: Segment, region: NativeRegion, names: ArtifactNames) -
             m.ConstraintSpec(show(names.with_user_symbols(c.condition)), c.message) for c in region.constraints
         ),
         nodes=tuple(labels),
+        failures=tuple(m.ConstraintSpec(text, f"node {c.label}") for c in routines for text in c.failures),
     )
 
 
 def _touched_buffers(region: NativeRegion, planned: PlannedUnits) -> list[Buffer]:
     """Every buffer of a region, with the workspace of its kernels and of its loops."""
     buffers = [b for _, b in (*region.inputs, *region.outputs)]
+    buffers += [b for step in nested_routines(region.units) for b in step.buffers]
     for unit in nested_units(region.units):
         buffers += (unit.source, unit.output) if isinstance(unit, View) else unit.kernel.arguments
     return [*buffers, *planned.all_scratch()]

@@ -22,7 +22,7 @@ from tilewright.graph.buffer_location import (
     PointerLocation,
     WorkspaceLocation,
 )
-from tilewright.graph.program import Conditional, Loop, Program, RuntimeStep, bodies_of
+from tilewright.graph.program import Conditional, Loop, Program, RoutineStep, RuntimeStep, SizesStep, bodies_of
 from tilewright.loops.printer import show, show_symbol
 from tilewright.loops.private_memory import is_private, literal_bytes, slice_bytes
 from tilewright.lower.kernel_variants import programs_of
@@ -77,6 +77,10 @@ def _step_kind(step: RuntimeStep) -> str:
             return "if"
         case Loop():
             return "loop"
+        case RoutineStep():
+            return f"routine {step.routine.name}"
+        case SizesStep():
+            return f"sizes {', '.join(map(str, step.data_symbols))}"
         case _:
             return "fallback"
 

@@ -13,7 +13,7 @@ from tilewright.driver.segments import PlannedSegment, plan_segment
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import Buffer, Var
-from tilewright.graph.program import Body, Conditional, ControlFlow, Fallback, Loop, Program, RuntimeStep
+from tilewright.graph.program import Body, Conditional, ControlFlow, Fallback, Loop, Program, RuntimeStep, SizesStep
 from tilewright.runtime import manifest as m
 
 
@@ -56,6 +56,8 @@ class StepPlanner:
                     steps.append(self.segments[-1].step)
                 case Fallback():
                     steps.append(fallback_step(region, k, names, self.pool))
+                case SizesStep():
+                    steps.append(_sizes_step(region, names))
                 case Conditional():
                     steps.append(self._plan_conditional(region, names, visible))
                 case Loop():
@@ -109,12 +111,21 @@ class StepPlanner:
         self, program: Program, units: Sequence[object], results: Sequence[Buffer], names: ArtifactNames
     ) -> tuple[m.ConstantSpec, ...]:
         """The constants of a program that control flow reads or that are results."""
-        read = [b for u in units if isinstance(u, ControlFlow) for b in u.inputs]
+        read = [b for u in units if isinstance(u, ControlFlow | SizesStep) for b in u.inputs]
         constants = [b for b in dict.fromkeys((*read, *results)) if b.name in program.constants]
         return tuple(
             m.ConstantSpec(spec, self.pool.add(b.name, program.constants[b.name]))
             for b, spec in zip(constants, _specs(constants, names), strict=True)
         )
+
+
+def _sizes_step(step: SizesStep, names: ArtifactNames) -> m.SizesStep:
+    return m.SizesStep(
+        symbols=tuple(names.symbol_name(v) for v in step.data_symbols),
+        positions=step.positions,
+        inputs=_specs(step.inputs, names),
+        nodes=tuple(n.label for n in step.nodes),
+    )
 
 
 def all_symbols(program: Program) -> tuple[Var, ...]:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tilewright.errors import InternalError
 from tilewright.expr.computation import Computation, Stage, View
+from tilewright.expr.dtype import DTYPES
 from tilewright.expr.evaluate import evaluate
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.traversal import post_order
 from tilewright.graph.ir import Array
 from tilewright.ops.definition import KnownElements
@@ -45,6 +46,14 @@ def as_constant_array(buffer: Buffer, elements: KnownElements | None) -> Array |
     array = np.asarray(literals).astype(buffer.dtype.numpy).reshape(shape)
     array.setflags(write=False)
     return array
+
+
+def literal_elements(values: Array, limit: int = 64) -> KnownElements | None:
+    """The elements of a constant as literals; None for more than `limit` elements or a non-native type."""
+    if values.size > limit or values.dtype.name not in DTYPES:
+        return None
+    dtype = DTYPES[values.dtype.name]
+    return tuple(const(v.item(), dtype) for v in values.reshape(-1))
 
 
 def substitute_constants(stage: Stage, elements: Mapping[Buffer, KnownElements]) -> Stage:

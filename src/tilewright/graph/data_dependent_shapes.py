@@ -14,9 +14,7 @@ from tilewright.expr.dtype import DType, int64, opaque
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.graph.ir import Node
 from tilewright.ops.definition import OpValue
-
-MAX_DATA_DEPENDENT_SIZE = 2**31 - 1
-"""Upper bound of a size without any other bound."""
+from tilewright.ops.routine_call import MAX_DATA_DEPENDENT_SIZE
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,6 +56,6 @@ def assumed_replacements(pairs: Iterable[EqualSizes], assumed: Set[Expr]) -> dic
 
 def replace_sizes(definition: Definition, same: Mapping[Expr, Expr]) -> Definition:
     """A fresh definition on views of its operands whose sizes are replaced by equal ones."""
-    views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={})
+    views = replace(definition, stages=[], constraints=list(definition.constraints), derived_elements={}, names_made=0)
     operands = [o and views.view(o, [same.get(n, n) for n in o.shape]) for o in definition.operands]
     return replace(views, operands=tuple(operands))

@@ -131,7 +131,7 @@ def result_buffers(
                 result.opaque_types[buffer_name] = serialized[value]
             continue
         dims = [
-            _result_size(node, (value, buffer_name, axis), size, context, node_sizes, result)
+            result_size(node, (value, buffer_name, axis), size, context, node_sizes, result)
             for axis, size in enumerate(types[value].shape)
         ]
         result.runtime_shapes[value] = tuple(p[0] for p in dims)
@@ -139,7 +139,7 @@ def result_buffers(
     return result
 
 
-def _result_size(
+def result_size(
     node: Node,
     place: tuple[str, str, int],
     size: Size,

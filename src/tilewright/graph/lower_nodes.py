@@ -7,7 +7,7 @@ from tilewright.errors import Defect, InternalError, TilewrightError, Unsupporte
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.graph.conditional import ForcedConditionError, RankConflictError, known_condition
-from tilewright.graph.constant_values import as_constant_array, fold_stage, substitute_constants
+from tilewright.graph.constant_values import as_constant_array, fold_stage, literal_elements, substitute_constants
 from tilewright.graph.control_flow import lower_control_flow
 from tilewright.graph.declared_types import declared_mismatch
 from tilewright.graph.duplicate_tail import has_copied_tail
@@ -20,11 +20,13 @@ from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
 from tilewright.graph.recurrence import GATES, USED_OPERATORS, recurrent_nodes
+from tilewright.graph.routines import SizeSymbols, make_step
 from tilewright.graph.scan import scan_as_loop, scan_output_nodes
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.graph.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
-from tilewright.ops.definition import Definition, KnownElements, OpValue, literal_elements
+from tilewright.ops.definition import Definition, KnownElements, OpValue
 from tilewright.ops.library import OPERATORS
+from tilewright.routine.stages import RoutineStage, SizesStage
 
 _NO_ENCLOSING = Enclosing()
 
@@ -241,17 +243,14 @@ class NodeLowering:
         if node.has_opaque_attributes:
             self._lower_to_fallback(node, "an attribute is a graph, or of a type that only the evaluator knows")
             return
+        prefix = self._namer.make_name(next((o for o in node.outputs if o), node.name), reserve_numbered=True)
+        sizes = SizeSymbols(node, lambda: self._fallback_context(node), prefix)
+        operands = tuple(self._operand(v) if v else None for v in node.arguments)
         definition = Definition(
-            op_type=node.op_type,
-            label=node.label,
-            opset=node.opset,
-            operands=tuple(self._operand(v) if v else None for v in node.arguments),
-            attributes=node.attributes,
-            prefix=self._namer.make_name(next((o for o in node.outputs if o), node.name), reserve_numbered=True),
-            num_outputs=len(node.outputs),
-            data_dependent_symbols=self._maybe_broadcast_symbols(node),
-            has_finite_elements=self._has_finite_elements,
-        )
+            op_type=node.op_type, label=node.label, opset=node.opset, operands=operands, attributes=node.attributes,
+            prefix=prefix, num_outputs=len(node.outputs), data_dependent_symbols=self._maybe_broadcast_symbols(node),
+            has_finite_elements=self._has_finite_elements, make_size=sizes.make,
+        )  # fmt: skip
         try:
             result = define(definition)
             required = required_equal_sizes(definition)
@@ -275,7 +274,7 @@ class NodeLowering:
             return
         except Exception as error:
             raise InternalError(f"{type(error).__name__}: {error}", where=f"node {node.label}") from error
-        self._commit(definition)
+        self._commit(definition, node)
         results = result if isinstance(result, tuple) else (result,)
         if len(results) < len([o for o in node.outputs if o]):
             raise InternalError(f"{len(results)} results for {len(node.outputs)} outputs", where=f"node {node.label}")
@@ -291,11 +290,15 @@ class NodeLowering:
         (before version 7, and in other domains)."""
         return frozenset() if node.domain or node.opset < 7 else self._data_symbol_names
 
-    def _commit(self, definition: Definition) -> None:
+    def _commit(self, definition: Definition, node: Node) -> None:
         """Adds a definition's stages: loads of known elements become expressions, and stages of constants become
         constants."""
         self._constant_elements.update(definition.derived_elements)
         for stage in definition.stages:
+            if isinstance(stage, RoutineStage | SizesStage):
+                step = make_step(stage, node)
+                self._add_runtime_step(step, FallbackResults(data_symbols=list(step.data_symbols)))
+                continue
             array = as_constant_array(stage.output, self._constant_elements.get(stage.output))
             simplified = substitute_constants(stage, self._constant_elements)
             if array is None:
@@ -304,17 +307,14 @@ class NodeLowering:
                 self.steps.append(simplified)
                 continue
             self.constants[stage.output.name] = array
-            elements = literal_elements(array)
-            if elements is not None:
+            if (elements := literal_elements(array)) is not None:
                 self._constant_elements[stage.output] = elements
         for condition, message in definition.constraints:
             self.constraints.append(Constraint(condition, message))
 
     def _set_result(self, node: Node, name: str, operand: OpValue) -> None:
-        elements = operand.known_elements
-        if elements is None:
-            elements = self._constant_elements.get(operand.buffer)
-        operand = OpValue(operand.buffer, elements)
+        known = operand.known_elements
+        operand = OpValue(operand.buffer, self._constant_elements.get(operand.buffer) if known is None else known)
         what = limit_violation(operand)
         if what is not None:
             self._fail_values((name,), Defect("shape", f"node {node.label}", f"computes '{name}' {what}"))

@@ -7,6 +7,7 @@ from tilewright.expr.computation import Computation, Stage
 from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.ir import Array, Node
+from tilewright.routine.routine import Routine
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,39 @@ class Fallback(RuntimeStep):
 
     reason: str
     model: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RoutineStep(RuntimeStep):
+    """The call of a routine, which native code makes; it defines no sizes.
+
+    Attributes:
+        routine: the routine; its buffers are the arguments, the outputs, and then the scratch buffers.
+        arguments: the buffers that it reads; `inputs` are these, each once.
+        scratch: buffers that hold data during the call only.
+        scalars: int64 expressions over the symbols.
+    """
+
+    routine: Routine
+    arguments: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...]
+    scalars: tuple[Expr, ...]
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The buffers of the routine, in order."""
+        return (*self.arguments, *self.outputs, *self.scratch)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class SizesStep(RuntimeStep):
+    """Sizes that data decide: the runtime binds symbols to elements of an int64 tensor, the only input.
+
+    Attributes:
+        positions: of the element of each of `data_symbols`.
+    """
+
+    positions: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,6 +174,11 @@ class Loop(ControlFlow):
 Step = Stage | RuntimeStep
 
 
+def _call_sizes(step: Step) -> tuple[Expr, ...]:
+    """The expressions over symbols that the call of a routine needs besides its inputs and outputs."""
+    return (*step.scalars, *(n for b in step.scratch for n in b.shape)) if isinstance(step, RoutineStep) else ()
+
+
 def step_outputs(step: Step) -> tuple[Buffer, ...]:
     """The buffers that a step writes."""
     return step.outputs if isinstance(step, RuntimeStep) else (step.output,)
@@ -191,6 +230,7 @@ class Program:
         sizes += [c.condition for c in self.constraints]
         inner = (v for s in self.steps for body in bodies_of(s) for v in body.outer_symbols)
         computed = (v for s in self.steps if isinstance(s, Computation) for v in _free_symbols(s))
+        sizes += [n for s in self.steps for n in _call_sizes(s)]
         return frozenset((*inner, *computed, *(v for n in dict.fromkeys(sizes) for v in free_vars(n))))
 
 
@@ -226,5 +266,6 @@ def eliminate_dead_steps(steps: Sequence[Step], live: set[str]) -> list[Step]:
             live |= {b.name for b in step.inputs}
             sizes |= {v for b in (*step_outputs(step), *step.inputs) for n in b.shape for v in free_vars(n)}
             sizes |= free_vars(step.body) if isinstance(step, Computation) else set()
+            sizes |= {v for n in _call_sizes(step) for v in free_vars(n)}
             sizes |= {v for body in bodies_of(step) for v in body.outer_symbols}
     return kept[::-1]

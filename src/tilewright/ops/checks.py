@@ -52,6 +52,16 @@ def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
     return simplest_size(expected, actual)
 
 
+def expect_one_element(d: Definition, x: OpValue, what: str) -> None:
+    """Requires an operand of one element, of any rank; symbolic sizes are compared on every call.
+
+    Raises:
+        ShapeError: it has another number of elements.
+    """
+    for size in x.shape:
+        d.require(size.equals(1), f"{what}: expected one element, got {show_shape(x.shape)}")
+
+
 def expect_broadcastable(d: Definition, x: OpValue, shape: Sequence[Expr], what: str) -> None:
     """Requires that `x` broadcasts to `shape` without changing it.
 

@@ -1,8 +1,9 @@
 """The interface of operator definitions: operands, attributes, emitted stages, and the registry.
 
-A definition is one function. It receives a `Definition`, emits computations and views through it and returns the
-result(s). Output shapes are those of the emitted stages, and elements of small tensors (shape arithmetic: Shape,
-Gather, Concat, ...) are derived from the same expressions, so no operator needs a separate shape rule.
+A definition is one function. It receives a `Definition`, emits computations and views through it (and calls of
+routines, `routine_call.py`) and returns the result(s). Output shapes are those of the emitted stages, and elements of
+small tensors (shape arithmetic: Shape, Gather, Concat, ...) are derived from the same expressions, so no operator needs
+a separate shape rule.
 
     @operator("Relu")
     def relu(d: Definition) -> OpValue:
@@ -14,19 +15,19 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
-
 from tilewright.errors import ShapeError, UnsupportedError
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
-from tilewright.expr.dtype import DTYPES, DType
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, as_expr, const
+from tilewright.expr.dtype import DType
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, as_expr
 from tilewright.expr.traversal import free_vars
 from tilewright.ops.attributes import TrackedAttributes, is_default
 from tilewright.ops.shape_arithmetic import symbolic_elements
+from tilewright.routine.stages import RoutineStage, SizeMaker, SizesStage, no_sizes
 
+Emitted = Stage | RoutineStage | SizesStage
 KnownElements = tuple[Expr, ...]
 
 
@@ -78,6 +79,8 @@ class Definition:
         data_dependent_symbols: names of symbols for data-dependent sizes, where the reference evaluator knows how this
             node broadcasts one that turns out to be 1.
         has_finite_elements: whether all elements of a buffer are known to be finite.
+        make_size: makes the symbol of a size that data decide.
+        names_made: number of buffers that have a name so far.
         tracked_attributes: `attributes`, with a record of those read so far.
     """
 
@@ -90,9 +93,11 @@ class Definition:
     num_outputs: int = 1
     data_dependent_symbols: Set[str] = frozenset()
     has_finite_elements: Callable[[Buffer], bool] = lambda _: False
-    stages: list[Stage] = field(default_factory=list[Stage])
+    make_size: SizeMaker = no_sizes
+    stages: list[Emitted] = field(default_factory=list[Emitted])
     constraints: list[tuple[Expr, str]] = field(default_factory=list[tuple[Expr, str]])
     derived_elements: dict[Buffer, KnownElements] = field(default_factory=dict[Buffer, KnownElements])
+    names_made: int = 0
     tracked_attributes: TrackedAttributes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -211,7 +216,7 @@ class Definition:
         sizes = tuple(as_expr(s) for s in shape)
         if sizes == source.shape:
             return source
-        output = Buffer(self._name(), sizes, source.dtype)
+        output = Buffer(self.make_name(), sizes, source.dtype)
         self.stages.append(View(output, source.buffer, self.label))
         if source.known_elements is not None:
             self.derived_elements[output] = source.known_elements
@@ -258,8 +263,10 @@ class Definition:
             o.buffer: o.known_elements for o in self.operands if o is not None and o.known_elements is not None
         } | self.derived_elements
 
-    def _name(self) -> str:
-        return f"{self.prefix}_{len(self.stages)}" if self.stages else self.prefix
+    def make_name(self) -> str:
+        """A name for the next buffer."""
+        self.names_made += 1
+        return f"{self.prefix}_{self.names_made - 1}" if self.names_made > 1 else self.prefix
 
     def _axes(self, shape: Sequence[Expr | int], letter: str) -> tuple[Axis, ...]:
         return tuple(Axis(Var(f"{letter}{k}"), as_expr(n)) for k, n in enumerate(shape))
@@ -269,7 +276,7 @@ class Definition:
     ) -> OpValue:
         if dtype is not None and body.dtype != dtype:
             raise TypeError(f"{self.op_type}: body has type {body.dtype}, expected {dtype}")
-        output = Buffer(self._name(), tuple(a.extent for a in axes), body.dtype)
+        output = Buffer(self.make_name(), tuple(a.extent for a in axes), body.dtype)
         stage = Computation(output, axes, inner, body, reducer, self.label)
         self.stages.append(stage)
         elements = symbolic_elements(stage, self._all_known_elements())
@@ -336,14 +343,6 @@ def _refuse_unread(d: Definition, domain: str, ignored: frozenset[str]) -> None:
         if name in ignored or name.startswith("__") or is_default(domain, d.op_type, d.opset, name, value):
             continue
         raise d.unsupported(f"attribute {name}={value} is not supported")
-
-
-def literal_elements(values: np.ndarray[Any, Any], limit: int = 64) -> KnownElements | None:
-    """The elements of a constant as literals; None for more than `limit` elements or a non-native type."""
-    if values.size > limit or values.dtype.name not in DTYPES:
-        return None
-    dtype = DTYPES[values.dtype.name]
-    return tuple(const(v.item(), dtype) for v in values.reshape(-1))
 
 
 def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:

@@ -3,6 +3,7 @@
 from tilewright.ops import activation as activation
 from tilewright.ops import arithmetic as arithmetic
 from tilewright.ops import attention as attention
+from tilewright.ops import boxes as boxes
 from tilewright.ops import cast as cast
 from tilewright.ops import concat as concat
 from tilewright.ops import conv as conv
@@ -24,6 +25,7 @@ from tilewright.ops import reduce as reduce
 from tilewright.ops import resize as resize
 from tilewright.ops import rotary as rotary
 from tilewright.ops import scan as scan
+from tilewright.ops import selection as selection
 from tilewright.ops import shape as shape
 from tilewright.ops import slice as slice
 from tilewright.ops import softmax as softmax

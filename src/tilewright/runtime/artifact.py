@@ -32,8 +32,9 @@ from tilewright.runtime.schema import DAMAGED, Json
 from tilewright.runtime.weights import WeightSection, make_weight_section, read_weights
 
 MAGIC = b"TILEWRT\0"
-FORMAT_VERSION = 2
-"""Since version 2 code is an archive of object files, and there are steps with blocks; version 1 is read, too."""
+FORMAT_VERSION = 3
+"""Since version 2 code is an archive of object files, and there are steps with blocks; since version 3 there are steps
+that bind sizes, and native steps have failures. Older versions are read, too."""
 
 _HEADER = struct.Struct("<8sIIQQ32s")
 _HASH_BLOCK_BYTES = 16 * 1024 * 1024

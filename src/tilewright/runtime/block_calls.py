@@ -5,7 +5,7 @@ bound from the results of steps that the runtime executes itself; a block sees t
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
@@ -14,11 +14,11 @@ from tilewright.errors import Defect, InternalError, TilewrightError
 from tilewright.runtime.feeds import InputSignature, raise_problems
 from tilewright.runtime.linker import Library
 from tilewright.runtime.manifest import (
-    ControlFlowStep,
     Dim,
-    FallbackStep,
     ManifestStep,
     NativeStep,
+    RuntimeManifestStep,
+    SizesStep,
     StepBlock,
     SymbolSpec,
     TensorSpec,
@@ -76,7 +76,7 @@ class CallMaker:
     library: Library
     weights: Mapping[str, np.ndarray]
     threads: int
-    make_runtime_call: "Callable[[FallbackStep | ControlFlowStep, CallMaker, Mapping[str, SymbolSpec]], RuntimeCall]"
+    make_runtime_call: "Callable[[RuntimeManifestStep, CallMaker, Mapping[str, SymbolSpec]], RuntimeCall]"
 
 
 class BlockCalls:
@@ -107,11 +107,16 @@ class BlockCalls:
         self._outputs = [spec.name for spec in block.outputs]
         bound = frozenset(symbols) | {d for spec in block.inputs for d in spec.dims if isinstance(d, str)}
         computed = {spec.name: spec.dims for spec in (*block.inputs, *(c.value for c in block.constants))}
-        changing = frozenset(s.name for s in block.symbols) if not is_model else frozenset[str]()
+        by_data = {name for step in block.steps if isinstance(step, SizesStep) for name in step.symbols}
+        changing = frozenset(by_data if is_model else (s.name for s in block.symbols))
         self._plans: list[_StepPlan] = []
         for step, unused in zip(block.steps, _dead_after_steps(block), strict=True):
-            self._plans.append(_plan_step(step, unused, bound, computed, changing))
+            plan = _plan_step(step, unused, bound, computed, changing)
+            # memory that is not reused needs no preparation
+            is_changing = plan.has_changing_sizes or not reuse_outputs
+            self._plans.append(replace(plan, has_changing_sizes=is_changing and isinstance(step, NativeStep)))
             bound |= {d for spec in (*step.inputs, *step.outputs) for d in spec.dims if isinstance(d, str)}
+            bound |= set(step.symbols) if isinstance(step, SizesStep) else set()
             computed.update((spec.name, spec.dims) for spec in step.outputs)
 
     def native_calls(self) -> Iterator[NativeCall]:
@@ -220,7 +225,8 @@ class _StepPlan:
         unused: values that nothing reads after the step.
         binding: inputs of a native step whose shapes are to be checked, or bind symbols.
         is_shaped: whether shapes of a native step's inputs determine its symbols.
-        has_changing_sizes: whether a native step depends on sizes that belong to the block.
+        has_changing_sizes: whether a native step depends on sizes that belong to the block, or memory of its outputs is
+            not reused.
         binds_symbols: whether outputs bind symbols.
     """
 
@@ -247,7 +253,7 @@ def _plan_step(
         unused: values that nothing reads after it.
         bound: symbols that have a size before it.
         computed: dims of the values that there are before it, as their producers declare them.
-        changing: symbols of a branch or of a loop's body.
+        changing: symbols of a branch or of a loop's body, and those that data decide.
     """
     symbols = {d for spec in step.inputs for d in spec.dims if isinstance(d, str)}
     native = isinstance(step, NativeStep)

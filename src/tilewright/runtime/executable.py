@@ -30,6 +30,8 @@ from tilewright.runtime.manifest import (
     LoopStep,
     Manifest,
     NativeStep,
+    RuntimeManifestStep,
+    SizesStep,
     StepBlock,
     SymbolSpec,
     TensorSpec,
@@ -37,6 +39,7 @@ from tilewright.runtime.manifest import (
 )
 from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.openmp import find_openmp
+from tilewright.runtime.sizes_call import SizesCall
 from tilewright.runtime.weights import align_array, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
@@ -173,11 +176,13 @@ class Executable:
         self._library = library
 
     def _make_runtime_call(
-        self, step: FallbackStep | ControlFlowStep, maker: CallMaker, symbols: Mapping[str, SymbolSpec]
+        self, step: RuntimeManifestStep, maker: CallMaker, symbols: Mapping[str, SymbolSpec]
     ) -> RuntimeCall:
         match step:
             case FallbackStep():
                 return FallbackCall(step, maker.weights[step.model], self._where)
+            case SizesStep():
+                return SizesCall(step, symbols)
             case IfStep():
                 return IfCall(step, maker, symbols)
             case LoopStep():
@@ -339,7 +344,7 @@ def _may_alias(manifest: Manifest) -> frozenset[str]:
     for step in manifest.steps:
         if isinstance(step, FallbackStep):
             names |= {spec.name for spec in step.outputs}
-        elif not isinstance(step, NativeStep):
+        elif isinstance(step, ControlFlowStep):
             inner = [s for block in step.blocks for s in all_steps(block.steps)]
             blocks = [*step.blocks, *(b for s in inner if isinstance(s, ControlFlowStep) for b in s.blocks)]
             if any(isinstance(s, FallbackStep) for s in inner) or any(b.constants for b in blocks):

@@ -76,6 +76,7 @@ class NativeStep:
         constraints: the meaning of status `i + 1` of `_check`; the status after the last means that sizes are too
             large.
         nodes: the user's nodes that the step computes.
+        failures: what is wrong with the data where `_main` returns `i + 1`, and the node.
     """
 
     prefix: str
@@ -85,6 +86,7 @@ class NativeStep:
     symbols: tuple[str, ...] = ()
     constraints: tuple[ConstraintSpec, ...] = ()
     nodes: tuple[str, ...] = ()
+    failures: tuple[ConstraintSpec, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,18 @@ class FallbackStep:
     model: str
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SizesStep:
+    """Sizes that data decide: `symbols` get the elements at `positions` of its only input, an int64 tensor; no outputs.
+    `nodes` are the user's nodes that need the sizes."""
+
+    symbols: tuple[str, ...]
+    positions: tuple[int, ...]
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...] = ()
     nodes: tuple[str, ...] = ()
 
 
@@ -193,7 +207,10 @@ class LoopStep:
 
 
 ControlFlowStep = IfStep | LoopStep
-ManifestStep = NativeStep | FallbackStep | ControlFlowStep
+RuntimeManifestStep = FallbackStep | SizesStep | ControlFlowStep
+"""Steps that the runtime executes itself."""
+
+ManifestStep = NativeStep | RuntimeManifestStep
 
 
 def all_steps(steps: Iterable[ManifestStep]) -> Iterator[ManifestStep]:
@@ -238,6 +255,8 @@ class Manifest:
                     names.update(step.weights)
                 case FallbackStep():
                     names.add(step.model)
+                case SizesStep():
+                    pass
                 case _:
                     names.update(c.weight for block in step.blocks for c in block.constants)
         return frozenset(names)
@@ -297,6 +316,8 @@ def _find_block_problems(block: StepBlock, outside: _Scope, noun: str) -> Iterab
         bound |= _dim_names(step.inputs)
         if not isinstance(step, NativeStep):
             bound |= _dim_names(step.outputs)
+        if isinstance(step, SizesStep):
+            bound |= set(step.symbols)
         values.update((spec.name, spec) for spec in step.outputs)
     yield from _find_spec_problems(block.outputs, None, DTYPES | FALLBACK_DTYPES, "output")
     for spec in block.outputs:
@@ -316,6 +337,10 @@ def _find_step_problems(step: ManifestStep, scope: _Scope) -> Iterable[str]:
         for name in step.symbols:
             if name not in scope.declared or name not in bound:
                 yield f"symbol '{name}' is bound by no input"
+    elif isinstance(step, SizesStep):
+        if len(step.inputs) != 1 or step.outputs or len(step.positions) != len(step.symbols):
+            yield f"the sizes {', '.join(step.symbols)} do not fit their step"
+        yield from (f"the size '{name}' is no declared symbol" for name in step.symbols if name not in scope.declared)
     elif isinstance(step, ControlFlowStep):
         yield from _find_operand_problems(step)
         for block in step.blocks:

@@ -20,6 +20,7 @@ from tilewright.runtime.manifest import (
     Manifest,
     ManifestStep,
     NativeStep,
+    SizesStep,
     StepBlock,
     SymbolSpec,
     TensorSpec,
@@ -35,7 +36,9 @@ def manifest_to_json(manifest: Manifest) -> Json:
     return obj
 
 
-_STEP_KINDS: Mapping[type, str] = {NativeStep: "native", FallbackStep: "fallback", IfStep: "if", LoopStep: "loop"}
+_STEP_KINDS: Mapping[type, str] = {
+    NativeStep: "native", FallbackStep: "fallback", SizesStep: "sizes", IfStep: "if", LoopStep: "loop",
+}  # fmt: skip
 _BLOCKS = ("then_block", "else_block", "body")
 """Fields of steps that are blocks."""
 
@@ -93,6 +96,10 @@ def _parse_dim(value: object, where: str, what: str) -> Dim:
     return schema.as_integer(value, where, what)
 
 
+def _parse_position(value: object, where: str, what: str) -> int:
+    return schema.as_integer(value, where, what)
+
+
 def _parse_symbol(value: object, where: str, what: str) -> SymbolSpec:
     obj = as_object(value, where, what)
     hi = schema.field(obj, "hi", where)
@@ -132,7 +139,14 @@ def _parse_step(value: object, where: str, what: str, depth: int = 0) -> Manifes
                 symbols=array(obj, "symbols", where, as_text),
                 constraints=array(obj, "constraints", where, _parse_constraint),
                 nodes=nodes,
+                # artifacts of older formats have no such field
+                failures=array(obj, "failures", where, _parse_constraint) if "failures" in obj else (),
             )
+        case "sizes":
+            return SizesStep(
+                array(obj, "symbols", where, as_text), array(obj, "positions", where, _parse_position),
+                inputs, outputs, nodes,
+            )  # fmt: skip
         case "fallback":
             return FallbackStep(text(obj, "model", where), inputs, outputs, nodes)
         case "if":

@@ -244,5 +244,8 @@ class NativeCall:
         # the array of sizes has one element even without symbols
         return ", ".join(f"{name}={size}" for name, size in zip(self.step.symbols, sizes, strict=False))
 
-    def _status_error(self, status: int) -> InternalError:
+    def _status_error(self, status: int) -> TilewrightError:
+        if 1 <= status <= len(self.step.failures):
+            failure = self.step.failures[status - 1]
+            return ShapeError(failure.text, where=failure.where, hint="these data do not suit the model")
         return InternalError(f"native code of step '{self.step.prefix}' answered {status}")

@@ -1,0 +1,310 @@
+"""LLVM functions of routines: the statements of a Python function of the subset, on typed buffers.
+
+A specialization of a routine for element types is one internal function,
+`int64 name(ptr buffer, int64 length, ..., int64 scalars...)`, which returns the routine's status, or `OUT_OF_BOUNDS`
+where an index is wrong. Functions that it calls are inlined; in these, a wrong index sets a flag that callers look at.
+"""
+
+import ast
+from collections.abc import Mapping, Sequence
+from types import FunctionType
+
+from llvmlite import ir
+
+from tilewright.codegen.arith import Arith
+from tilewright.codegen.llvm_types import I64, PTR, as_opaque_pointer, register_type
+from tilewright.codegen.routine_exprs import BufferValue, RoutineExprs, Typed, loaded_type
+from tilewright.codegen.segment import RoutineCode
+from tilewright.errors import InternalError
+from tilewright.expr.dtype import DType, boolean, float64, int64
+from tilewright.machine import Target
+from tilewright.routine import intrinsics
+from tilewright.routine.routine import module_names, parse_function
+
+OUT_OF_BOUNDS = -2
+"""The status of a routine that used a wrong index."""
+
+Argument = Typed | BufferValue
+
+
+def emit_routine(module: ir.Module, code: RoutineCode, target: Target) -> ir.Function:
+    """The function of a routine for element types, defined at its first use in the module.
+
+    Raises:
+        InternalError: the function leaves the subset; names the line.
+    """
+    name = f"routine.{code.name}"
+    existing = module.globals.get(name)
+    if isinstance(existing, ir.Function):
+        return existing
+    kinds = [kind for _ in code.dtypes for kind in (PTR, I64)] + [I64] * len(code.routine.scalars)
+    function = ir.Function(module, ir.FunctionType(I64, kinds), name)
+    function.linkage = "internal"
+    function.attributes.add("nounwind")
+    buffers = [
+        BufferValue(dtype, function.args[2 * k], function.args[2 * k + 1]) for k, dtype in enumerate(code.dtypes)
+    ]
+    for k in range(len(buffers)):
+        function.args[2 * k].add_attribute("noalias")
+    scalars = [Typed(int64, a) for a in function.args[2 * len(buffers) :]]
+    names = (*code.routine.buffers, *code.routine.scalars)
+    values = dict(zip(names, [*buffers, *scalars], strict=True))
+    emitter = _FunctionBody(code.routine.function, function, values, int64, target, None)
+    emitter.emit()
+    return function
+
+
+class _FunctionBody:
+    """Emits one Python function.
+
+    Args:
+        source: the Python function.
+        function: receives the code.
+        values: of its parameters by name.
+        result: type of its result.
+        target: what the code runs on.
+        flag: pointer to the i64 that a wrong index sets, in a function that a routine calls; None in a routine itself.
+    """
+
+    def __init__(
+        self,
+        source: FunctionType,
+        function: ir.Function,
+        values: Mapping[str, Argument],
+        result: DType,
+        target: Target,
+        flag: ir.Value | None,
+    ) -> None:
+        self.source, self.function, self.target, self.flag = source, function, target, flag
+        self.entry = function.append_basic_block("entry")
+        self.builder = ir.IRBuilder(function.append_basic_block("body"))
+        self.arith = Arith(self.builder, target, with_fma=False)
+        self.buffers = {n: v for n, v in values.items() if isinstance(v, BufferValue)}
+        self.variables: dict[str, tuple[DType, ir.Value]] = {}
+        self.exprs = RoutineExprs(self.builder, self.arith, self._name, self.buffers, self._check_index, self._call)
+        self.loops: list[tuple[ir.Block, ir.Block]] = []
+        self.result = result
+        self._slot: ir.Value | None = flag
+        for name, value in values.items():
+            if isinstance(value, Typed):
+                self._assign_name(name, value)
+
+    def emit(self) -> None:
+        """The whole function."""
+        body = self.builder.block
+        self._statements(parse_function(self.source).body)
+        if not self.builder.block.is_terminated:
+            self.builder.ret(ir.Constant(register_type(self.result), 0))
+        ir.IRBuilder(self.entry).branch(body)
+
+    def _outside_of_subset(self, what: str, node: ast.AST) -> InternalError:
+        line = getattr(node, "lineno", 0)
+        return InternalError(what, where=f"routine {self.source.__name__}, line {line}: {ast.unparse(node)}")
+
+    # statements
+
+    def _statements(self, body: Sequence[ast.stmt]) -> None:
+        for statement in body:
+            if self.builder.block.is_terminated:
+                return
+            self._statement(statement)
+
+    def _statement(self, s: ast.stmt) -> None:
+        match s:
+            case ast.Pass() | ast.Expr(ast.Constant(str())):
+                pass
+            case ast.Expr(ast.Call() as call):
+                self.exprs.value(call)
+            case ast.Assign([target], value):
+                self._assign(target, value)
+            case ast.AugAssign(target, op, value):
+                self._write(target, self.exprs.value(ast.BinOp(target, op, value)))
+            case ast.If(test, then, otherwise):
+                self._if(test, then, otherwise)
+            case ast.While(test, body, []):
+                self._while(test, body)
+            case ast.For(ast.Name(name), ast.Call(ast.Name("range"), arguments), body, []):
+                self._for(name, [self.exprs.integer(a) for a in arguments], body)
+            case ast.Return(value):
+                self._return(value)
+            case ast.Break():
+                self.builder.branch(self.loops[-1][1])
+            case ast.Continue():
+                self.builder.branch(self.loops[-1][0])
+            case _:
+                raise self._outside_of_subset("no statement of routines", s)
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            values = [self.exprs.value(v) for v in value.elts]
+            for t, v in zip(target.elts, values, strict=True):
+                self._write(t, v)
+        else:
+            self._write(target, self.exprs.value(value))
+
+    def _write(self, target: ast.expr, value: Typed) -> None:
+        match target:
+            case ast.Name(name):
+                self._assign_name(name, value)
+            case ast.Subscript(ast.Name(name), index) if name in self.buffers:
+                buffer = self.buffers[name]
+                address = self.exprs.address(buffer, index)
+                stored = self.exprs.to_element(buffer.dtype, value)
+                self.builder.store(stored, address, align=buffer.dtype.bytes)
+            case _:
+                raise self._outside_of_subset("cannot be assigned to", target)
+
+    def _assign_name(self, name: str, value: Typed) -> None:
+        if name not in self.variables:
+            slot = as_opaque_pointer(self._alloca(register_type(value.dtype)))
+            self.variables[name] = value.dtype, slot
+        dtype, slot = self.variables[name]
+        self.builder.store(self.exprs.converted(value, dtype), slot)
+
+    def _alloca(self, kind: ir.Type) -> ir.Value:
+        entry = ir.IRBuilder(self.entry)
+        slot = entry.alloca(kind)
+        # a name that no path has assigned to is 0
+        entry.store(ir.Constant(kind, 0), as_opaque_pointer(slot))
+        return slot
+
+    def _name(self, name: str) -> Typed | None:
+        if name in self.variables:
+            dtype, slot = self.variables[name]
+            return Typed(dtype, self.builder.load(slot, typ=register_type(dtype)))
+        number = module_names(self.source).get(name)
+        return self.exprs.literal(number) if isinstance(number, bool | int | float) else None
+
+    def _blocks(self, *names: str) -> list[ir.Block]:
+        return [self.function.append_basic_block(n) for n in names]
+
+    def _if(self, test: ast.expr, then: Sequence[ast.stmt], otherwise: Sequence[ast.stmt]) -> None:
+        first, second, after = self._blocks("then", "else", "after")
+        self.builder.cbranch(self.exprs.condition(test), first, second)
+        for block, body in ((first, then), (second, otherwise)):
+            self.builder.position_at_end(block)
+            self._statements(body)
+            if not self.builder.block.is_terminated:
+                self.builder.branch(after)
+        self.builder.position_at_end(after)
+
+    def _while(self, test: ast.expr, body: Sequence[ast.stmt]) -> None:
+        head, inside, after = self._blocks("while", "body", "after")
+        self.builder.branch(head)
+        self.builder.position_at_end(head)
+        self.builder.cbranch(self.exprs.condition(test), inside, after)
+        self._loop_body(inside, head, after, body, head)
+
+    def _loop_body(
+        self, inside: ir.Block, following: ir.Block, after: ir.Block, body: Sequence[ast.stmt], latch: ir.Block
+    ) -> None:
+        self.builder.position_at_end(inside)
+        self.loops.append((following, after))
+        self._statements(body)
+        self.loops.pop()
+        if not self.builder.block.is_terminated:
+            self.builder.branch(latch)
+        self.builder.position_at_end(after)
+
+    def _for(self, name: str, bounds: Sequence[ir.Value], body: Sequence[ast.stmt]) -> None:
+        b = self.builder
+        start, stop = bounds[:2] if len(bounds) > 1 else (I64(0), bounds[0])
+        step = bounds[2] if len(bounds) > 2 else I64(1)
+        if not isinstance(step, ir.Constant) or not step.constant:
+            raise InternalError("expected a literal step of a range", where=f"routine {self.source.__name__}")
+        counter = as_opaque_pointer(self._alloca(I64))
+        b.store(start, counter)
+        head, inside, advance, after = self._blocks("for", "body", "next", "after")
+        b.branch(head)
+        b.position_at_end(head)
+        current = b.load(counter, typ=I64)
+        b.cbranch(b.icmp_signed("<" if step.constant > 0 else ">", current, stop), inside, after)
+        b.position_at_end(advance)
+        # a separate counter, so that the body may assign to the name
+        b.store(b.add(b.load(counter, typ=I64), step, flags=("nsw",)), counter)
+        b.branch(head)
+        b.position_at_end(inside)
+        self._assign_name(name, Typed(int64, current))
+        self._loop_body(inside, advance, after, body, advance)
+
+    def _return(self, value: ast.expr | None) -> None:
+        result = self.exprs.literal(0) if value is None else self.exprs.value(value)
+        self.builder.ret(self.exprs.converted(result, self.result))
+
+    # indices and calls
+
+    def _check_index(self, buffer: BufferValue, index: ir.Value) -> None:
+        """Leaves the function where an index is out of bounds."""
+        wrong, right = self._blocks("wrong", "right")
+        test = self.builder.icmp_unsigned("<", index, buffer.length)
+        self.builder.cbranch(test, right, wrong)
+        self.builder.position_at_end(wrong)
+        self._leave()
+        self.builder.position_at_end(right)
+
+    def _leave(self) -> None:
+        if self.flag is None:
+            self.builder.ret(I64(OUT_OF_BOUNDS))
+            return
+        self.builder.store(I64(1), self.flag)
+        self.builder.ret(ir.Constant(register_type(self.result), 0))
+
+    def _call(self, name: str, arguments: Sequence[Argument]) -> Typed | None:
+        """The value of a call of a function of the module; None where there is no such function."""
+        callee = module_names(self.source).get(name)
+        if not isinstance(callee, FunctionType) or callee.__module__ == intrinsics.__name__:
+            return None
+        if self._slot is None:
+            self._slot = as_opaque_pointer(self._alloca(I64))
+        function, result = _helper(self.function.module, callee, arguments, self.target)
+        operands = [x for a in arguments for x in ((a.pointer, a.length) if isinstance(a, BufferValue) else (a.value,))]
+        value = self.builder.call(function, [*operands, self._slot])
+        wrong, right = self._blocks("wrong", "right")
+        flag = self.builder.load(self._slot, typ=I64)
+        self.builder.cbranch(self.builder.icmp_unsigned("==", flag, I64(0)), right, wrong)
+        self.builder.position_at_end(wrong)
+        self._leave()
+        self.builder.position_at_end(right)
+        return Typed(result, value)
+
+
+def _helper(
+    module: ir.Module, callee: FunctionType, arguments: Sequence[Argument], target: Target
+) -> tuple[ir.Function, DType]:
+    """The function of a callee for the types of its arguments, and the type of its result."""
+    names = list(parse_function(callee).args.args)
+    if len(names) != len(arguments):
+        what = f"expected {len(names)} arguments, got {len(arguments)}"
+        raise InternalError(what, where=f"routine {callee.__name__}")
+    kinds = [k for a in arguments for k in ((PTR, I64) if isinstance(a, BufferValue) else (register_type(a.dtype),))]
+    types = ".".join(f"{'p' if isinstance(a, BufferValue) else ''}{a.dtype}" for a in arguments)
+    name = f"routine.{callee.__module__.rsplit('.', 1)[-1]}.{callee.__name__}.{types}"
+    existing = module.globals.get(name)
+    result = _result_type(callee, arguments)
+    if isinstance(existing, ir.Function):
+        return existing, result
+    function = ir.Function(module, ir.FunctionType(register_type(result), [*kinds, PTR]), name)
+    function.linkage = "internal"
+    for attribute in ("nounwind", "alwaysinline"):
+        function.attributes.add(attribute)
+    values: dict[str, Argument] = {}
+    position = 0
+    for parameter, a in zip(names, arguments, strict=True):
+        if isinstance(a, BufferValue):
+            values[parameter.arg] = BufferValue(a.dtype, function.args[position], function.args[position + 1])
+            position += 2
+        else:
+            values[parameter.arg] = Typed(a.dtype, function.args[position])
+            position += 1
+    _FunctionBody(callee, function, values, result, target, function.args[position]).emit()
+    return function, result
+
+
+def _result_type(callee: FunctionType, arguments: Sequence[Argument]) -> DType:
+    """The type of a callee's result by its annotation; `Any` stands for the type of its first argument's numbers."""
+    annotation = callee.__annotations__.get("return")
+    types: dict[object, DType] = {int: int64, bool: boolean, float: float64}
+    if annotation in types:
+        return types[annotation]
+    first = arguments[0]
+    return loaded_type(first.dtype) if isinstance(first, BufferValue) else first.dtype

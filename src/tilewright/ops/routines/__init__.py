@@ -1,0 +1,1 @@
+"""Routines of operators, by what they do to tensors."""

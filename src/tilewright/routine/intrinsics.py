@@ -1,0 +1,36 @@
+"""Functions that routines may call, as Python runs them; code generation has its own form of each."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tilewright.routine.routine import Elements
+
+
+def element(buffer: Elements, value: Any) -> Any:
+    """A number in the element type of a buffer."""
+    return np.asarray(value).astype(buffer.dtype)[()]
+
+
+def is_nan(x: Any) -> bool:
+    """Whether a number is NaN; integers are not."""
+    return bool(x != x)
+
+
+def sqrt(x: Any) -> Any:
+    """The square root of a float, in its type."""
+    return np.sqrt(x)
+
+
+def floor(x: Any) -> Any:
+    """A float rounded down, in its type."""
+    return np.floor(x)
+
+
+def as_integer(x: Any) -> int:
+    """A float without its fraction as a 64-bit integer, saturated; 0 for NaN."""
+    number = float(x)
+    if math.isnan(number):
+        return 0
+    return int(min(max(number, -(2.0**63)), 9223372036854774784.0))
