@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-ops bench-paper-gensor bench-paper-mcfuser clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -82,6 +82,9 @@ bench-models: $(VENV)/stamp-bench ## the zoo's times against ONNX Runtime
 
 bench-ops: $(VENV)/stamp-bench ## single operators against NumPy, torch, ONNX Runtime and OpenVINO
 	$(PYTHON) -m benchmarks.operators
+
+bench-paper-eto: $(VENV)/stamp-bench ## the experiments of ETO's paper on this machine (hours; stops and goes on)
+	$(PYTHON) -m benchmarks.paper_eto $(PAPER_ARGS)
 
 bench-paper-gensor: $(VENV)/stamp-bench ## the experiments of Gensor's paper on this machine (half an hour; stops and goes on)
 	$(PYTHON) -m benchmarks.paper_gensor $(PAPER_ARGS)
