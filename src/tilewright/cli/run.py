@@ -23,6 +23,10 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser = verbs.add_parser("run", help="run a model once", description=__doc__)
     parser.add_argument("file", metavar="ARTIFACT|MODEL", help="a compiled model, or an ONNX file to compile first")
     parser.add_argument("--outputs", metavar="Y.npz", help="write the outputs into this file")
+    parser.add_argument(
+        "--explain-shape", action="store_true",
+        help="which program of each kernel of dynamic sizes these inputs take, and its predicted time",
+    )  # fmt: skip
     add_input_options(parser, random_default=False)
     add_compile_options(parser)
     add_build_options(parser)
@@ -44,8 +48,14 @@ def execute(options: argparse.Namespace) -> Result:
     described = {name: describe(value) for name, value in outputs.items()}
     lines = [f"{name}: {_output_line(d)}" for name, d in described.items()]
     data = {"outputs": described, "seconds": seconds, "threads": executable.threads, "file": options.outputs}
-    took = f"{seconds * 1e3:.2f} ms for the first call, with {executable.threads} threads"
-    return Result(data, "\n".join([*lines, took]))
+    lines.append(f"{seconds * 1e3:.2f} ms for the first call, with {executable.threads} threads")
+    if options.explain_shape:
+        from tilewright.report import shape_choice  # here because it imports the compiler's expressions
+
+        choices = shape_choice.shape_choices(executable.manifest.variants, executable.sizes_of(feeds))
+        data["shape_choices"] = [shape_choice.data(c) for c in choices]
+        lines.append(shape_choice.text(choices))
+    return Result(data, "\n".join(lines))
 
 
 def describe(value: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from tilewright.lower.kernel_variants import KernelCode, MergedKernel, merge_pro
 from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
 from tilewright.machine.model import Machine
 from tilewright.optimize.constructions import Constructions
-from tilewright.optimize.interface import FALLBACK, ScheduledPrograms, optimizer_named, scheduled
+from tilewright.optimize.interface import FALLBACK, ProgramEstimate, ScheduledPrograms, optimizer_named, scheduled
 from tilewright.optimize.task import Task
 from tilewright.schedule import trace_json
 from tilewright.schedule.step import Trace
@@ -51,6 +51,7 @@ class BuiltKernel:
         selector: which of several runs; None for one.
         merged: the programs without the packing of constants, which becomes computations of compile time; verified.
         code: the object file of its function; empty where code was not asked for.
+        estimates: by which the selector chooses, one per program; empty where it chooses otherwise.
     """
 
     optimizer: str
@@ -58,6 +59,7 @@ class BuiltKernel:
     selector: Expr | None
     merged: MergedKernel
     code: bytes
+    estimates: tuple[ProgramEstimate, ...] = ()
 
 
 def build_kernel(
@@ -90,7 +92,7 @@ def build_kernel(
         merged = merge_programs(task.func.name, prepacked, programs.selector, task.func.symbols)
         code = kernel_code(merged.code, task) if with_code else b""
         built = tuple(BuiltProgram(s.trace, s.func) for s in programs.schedules)
-        return BuiltKernel(optimizer, built, programs.selector, merged, code)
+        return BuiltKernel(optimizer, built, programs.selector, merged, code, programs.estimates)
     raise InternalError("no optimizer applies", where=where)
 
 
@@ -147,6 +149,7 @@ def encode_built(built: BuiltKernel) -> dict[str, Any]:
         "programs": programs,
         "selector": None if built.selector is None else show_expr(built.selector),
         "code": b64encode(built.code).decode(),
+        "estimates": [[e.program, show_expr(e.picoseconds)] for e in built.estimates],
     }
 
 
@@ -157,4 +160,5 @@ def decode_built(data: Mapping[str, Any], task: Task) -> BuiltKernel:
     selector = None if data["selector"] is None else parse_expr(data["selector"], symbols, {})
     prepacked = [prepack_constants(p.scheduled, task.constants) for p in programs]
     merged = merge_programs(task.func.name, prepacked, selector, task.func.symbols)
-    return BuiltKernel(data["optimizer"], programs, selector, merged, b64decode(data["code"]))
+    estimates = tuple(ProgramEstimate(text, parse_expr(time, symbols, {})) for text, time in data["estimates"])
+    return BuiltKernel(data["optimizer"], programs, selector, merged, b64decode(data["code"]), estimates)

@@ -19,6 +19,7 @@ from tilewright.driver.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.driver.steps import StepPlanner, all_symbols
+from tilewright.driver.variant_specs import variant_specs
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
 from tilewright.frontend.onnx import ShapeOption, load_onnx
@@ -205,13 +206,13 @@ def make_compilation(
     names, planner = make_names(program), StepPlanner(bodies, WeightPool())
     report("weights and memory", 0, 1)
     steps, constants = planner.plan_model(program, units, names)
-    manifest = replace(_manifest(program, names, steps, target, build), constants=constants)
+    manifest = _manifest(program, names, steps, target, build)
+    manifest = replace(manifest, constants=constants, variants=variant_specs(units, names))
     own = {step.prefix for step in steps if isinstance(step, NativeStep)}
     segments, inside = ([s for s in planner.segments if (s.step.prefix in own) is x] for x in (True, False))
     return Compilation(
         graph, lowered, plan, laid_out, evaluations, chains, program, fused, target, build, units, bodies,
-        builds.counts(), tuple(segments), tuple(inside), manifest,
-        planner.pool.arrays,
+        builds.counts(), tuple(segments), tuple(inside), manifest, planner.pool.arrays,
     )  # fmt: skip
 
 

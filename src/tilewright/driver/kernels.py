@@ -18,6 +18,7 @@ from tilewright.graph.program import RuntimeStep
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.lower.kernel_variants import KernelCode, programs_of
 from tilewright.machine.model import Machine
+from tilewright.optimize.interface import ProgramEstimate
 from tilewright.optimize.kernel_task import LoweredKernel, TaskContext, lower_kernel
 from tilewright.optimize.task import Task, renamed_samples
 from tilewright.tile.shape_samples import ShapeSamples
@@ -39,6 +40,7 @@ class CompiledKernel:
         scratch: per program the parameters of `func` that are workspace.
         parallel_grains: its work over its symbols, see `codegen.segment.KernelCall`; None without parallel loops.
         code: its object file; empty where it has not been generated.
+        estimates: by which its selector chooses among programs, over its symbols; empty where it chooses otherwise.
     """
 
     name: str
@@ -52,6 +54,7 @@ class CompiledKernel:
     scratch: tuple[tuple[Buffer, ...], ...]
     parallel_grains: Expr | None
     code: bytes = b""
+    estimates: tuple[ProgramEstimate, ...] = ()
 
     @property
     def constants(self) -> frozenset[str]:
@@ -186,6 +189,7 @@ def _compiled_kernel(
     return CompiledKernel(
         name, task, symbol_names, origin, built.optimizer, programs, replace(merged.code, name=name), merged.prepacked,
         merged.scratch, _parallel_grains(origin, merged.code, machine), built.code,
+        built.estimates,
     )  # fmt: skip
 
 

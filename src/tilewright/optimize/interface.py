@@ -25,16 +25,31 @@ class Optimizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ProgramEstimate:
+    """What the selector of a kernel takes one of its programs for.
+
+    Attributes:
+        program: the program in words.
+        picoseconds: its estimated time, an int64 expression over the symbols of the task's function.
+    """
+
+    program: str
+    picoseconds: Expr
+
+
+@dataclass(frozen=True, slots=True)
 class ScheduledPrograms:
     """What an optimizer made of a task.
 
     Attributes:
         schedules: of one program, or of several, of which one runs at every call.
         selector: the index of the one that runs, over the symbols of the task's function; None for a single one.
+        estimates: by which the selector chooses, one per program; empty where it chooses otherwise.
     """
 
     schedules: tuple[Schedule, ...]
     selector: Expr | None = None
+    estimates: tuple[ProgramEstimate, ...] = ()
 
 
 def scheduled(schedule: Schedule | None) -> ScheduledPrograms | None:

@@ -274,6 +274,19 @@ class Executable:
             self._last_plan = shapes, plan
         return call.run(arrays, plan, self._pool, threads)
 
+    def sizes_of(self, feeds: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes of the symbolic dimensions that feeds have, by name.
+
+        Raises:
+            FeedError: a feed is missing, unknown, or of another type.
+            ShapeError: a shape is not possible.
+        """
+        problems: list[Defect] = []
+        arrays = collect_feeds(self.inputs, feeds, problems)
+        sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
+        raise_problems(problems)
+        return sizes
+
     def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
         """Any feeds: converts and checks them, binds the symbols, and runs the steps."""
         self.prepare()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 from tilewright.errors import ArtifactError
-from tilewright.runtime.manifest_meta import BuildSpec, ModelMeta, TargetSpec
+from tilewright.runtime.manifest_meta import BuildSpec, ModelMeta, TargetSpec, VariantsSpec
 
 Dim = int | str | None
 
@@ -34,8 +34,7 @@ class TensorSpec:
     Attributes:
         name: the value's name in the user's model.
         dtype: NumPy name of the element type (one of `ml_dtypes` where NumPy has none), or "string", or "any".
-        dims: per dimension a size, the name of a symbolic dimension, or None (unchecked). Outputs may have printed
-            expressions.
+        dims: per dimension a size, a symbolic dimension's name, for outputs a printed expression, or None (unchecked).
     """
 
     name: str
@@ -235,6 +234,7 @@ class Manifest:
         meta: the metadata of the user's model.
         build: how the code was made; None where unknown.
         constants: values that are weights, for steps that the runtime executes itself.
+        variants: kernels that have several programs.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -245,6 +245,7 @@ class Manifest:
     meta: ModelMeta = field(default_factory=ModelMeta)
     build: BuildSpec | None = None
     constants: tuple[ConstantSpec, ...] = ()
+    variants: tuple[VariantsSpec, ...] = ()
 
     def weight_names(self) -> frozenset[str]:
         """Names of all weights that the steps need."""
@@ -277,9 +278,8 @@ def format_dims(dims: Iterable[Dim]) -> str:
 
 
 def _find_problems(manifest: Manifest) -> Iterable[str]:
-    outside = _Scope({}, frozenset(), frozenset())
     main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
-    yield from _find_block_problems(main, outside, "input")
+    yield from _find_block_problems(main, _Scope({}, frozenset(), frozenset()), "input")
     prefixes = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
     yield from _find_duplicates("entry prefix", prefixes)
 

@@ -25,7 +25,7 @@ from tilewright.runtime.manifest import (
     SymbolSpec,
     TensorSpec,
 )
-from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec, ModelMeta, TargetSpec
+from tilewright.runtime.manifest_meta import BuildSpec, MachineSpec, ModelMeta, TargetSpec, VariantsSpec
 from tilewright.runtime.schema import Json, array, as_object, as_text, integer, text
 
 
@@ -33,6 +33,8 @@ def manifest_to_json(manifest: Manifest) -> Json:
     """The manifest as JSON values; a step has the extra field "kind"."""
     obj: Json = dataclasses.asdict(manifest)
     obj["steps"] = [_step_to_json(step) for step in manifest.steps]
+    if not manifest.variants:
+        del obj["variants"]
     return obj
 
 
@@ -80,6 +82,7 @@ def manifest_from_json(obj: Json, where: str) -> Manifest:
         build=_parse_build(obj.get("build"), where),
         # artifacts of the first format have no such field
         constants=array(obj, "constants", where, _parse_constant) if "constants" in obj else (),
+        variants=array(obj, "variants", where, _parse_variants) if "variants" in obj else (),
     )
     manifest.check(where)
     return manifest
@@ -118,6 +121,12 @@ def _parse_constraint(value: object, where: str, what: str) -> ConstraintSpec:
 def _parse_constant(value: object, where: str, what: str) -> ConstantSpec:
     obj = as_object(value, where, what)
     return ConstantSpec(_parse_spec(schema.field(obj, "value", where), where, what), text(obj, "weight", where))
+
+
+def _parse_variants(value: object, where: str, what: str) -> VariantsSpec:
+    obj = as_object(value, where, what)
+    lists = {name: array(obj, name, where, as_text) for name in ("nodes", "symbols", "programs", "picoseconds")}
+    return VariantsSpec(kernel=text(obj, "kernel", where), selector=text(obj, "selector", where), **lists)
 
 
 def _parse_step(value: object, where: str, what: str, depth: int = 0) -> ManifestStep:

@@ -39,6 +39,27 @@ class ModelMeta:
 
 
 @dataclass(frozen=True, slots=True)
+class VariantsSpec:
+    """The programs of one kernel, of which the sizes of a call select one; for reports, execution does not read it.
+
+    Attributes:
+        kernel: name of its function.
+        nodes: the model's nodes that it computes.
+        symbols: names of the symbolic dimensions that decide; expressions call them s0, s1, ...
+        selector: the index of the program that runs, as text.
+        programs: the programs in words.
+        picoseconds: their estimated times as text; empty where none were made.
+    """
+
+    kernel: str
+    nodes: tuple[str, ...]
+    symbols: tuple[str, ...]
+    selector: str
+    programs: tuple[str, ...]
+    picoseconds: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class MachineSpec:
     """The machine description that the optimizer used: its name, its origin ("stored", "shipped", "features",
     "generic", "file", "argument"), and the SHA-256 of its content."""

@@ -36,7 +36,7 @@ from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.construct.time_model import CostModel
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
-from tilewright.optimize.interface import ScheduledPrograms, Task, scheduled
+from tilewright.optimize.interface import ProgramEstimate, ScheduledPrograms, Task, scheduled
 from tilewright.optimize.select_axes import select_axes
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
@@ -218,7 +218,10 @@ class ProgramConstructor(ABC):
         if variants is not None:
             schedules = lower_all(variants.programs, task, self.machine or machine_for(task.target))
             if schedules is not None:
-                return ScheduledPrograms(schedules, variants.selector)
+                pairs = zip(variants.programs, variants.estimates, strict=True)
+                return ScheduledPrograms(
+                    schedules, variants.selector, tuple(ProgramEstimate(str(p), time) for p, time in pairs)
+                )
         return scheduled(best_schedule(construction, task, self.machine))
 
     def optimize(self, task: Task) -> Schedule | None:

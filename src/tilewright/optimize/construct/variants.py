@@ -45,6 +45,9 @@ MIN_GAIN = 0.02
 MIN_LAYOUT_GAIN = 0.05
 """The least part by which another layout of constants than that of the single program must reduce the regret."""
 
+PICOSECONDS = 1e3
+"""In a nanosecond."""
+
 States = tuple[Sketch, Sizes]
 """A sketch with the sizes [candidate, level, axis] of its programs."""
 
@@ -62,6 +65,7 @@ class ProgramVariants:
         choices: the program at each of them.
         regrets: its time there, as a multiple of that of the best program for this shape.
         single: the same of the one program that is best for all shapes together.
+        estimates: the time of each program over the kernel's symbols, in picoseconds.
     """
 
     programs: tuple[TileProgram, ...]
@@ -70,6 +74,7 @@ class ProgramVariants:
     choices: tuple[int, ...]
     regrets: tuple[float, ...]
     single: tuple[float, ...]
+    estimates: tuple[Expr, ...] = ()
 
     @property
     def gain(self) -> float:
@@ -127,6 +132,7 @@ def choose_variants(
         tuple(used.index(k) for k in choices.tolist()),
         tuple(map(float, regrets)),
         tuple(map(float, single_regrets)),
+        tuple(costs[k].expression(_axis_extents(task), PICOSECONDS) for k in used),
     )
 
 

@@ -229,9 +229,9 @@ def _on_cores(
     buffer = Stage(sum_arrays([none, *from_far]) / work.buffers, work.buffers / work.tasks, store)
     level0 = work.nanoseconds / work.tiles
     average = buffer.temporal(tile.temporal(level0))
-    # most tasks are whole, and the last ones smaller
-    whole = np.minimum(average * work.tasks * _whole_task_share(problem, sizes), average * work.tasks)
-    return np.minimum(average * work.tasks, parallel_cost(whole, work.tasks, cores))
+    # remainders are smaller tasks: no core takes less than a whole one, nor more than its share of all
+    whole = average * work.tasks * np.minimum(_whole_task_share(problem, sizes), 1.0)
+    return np.minimum(average * work.tasks, np.maximum(whole, parallel_cost(average, work.tasks, cores)))
 
 
 def _whole_task_share(problem: Problem, sizes: Sizes) -> Numbers:

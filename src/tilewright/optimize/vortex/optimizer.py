@@ -27,7 +27,6 @@ from tilewright.optimize.construct.variants import (
     DEFAULT_MAX_VARIANTS,
     States,
     choose_variants,
-    root_mean_square,
 )
 from tilewright.optimize.task import Task
 from tilewright.optimize.vortex.analyser import Analyser, Level0
@@ -121,9 +120,14 @@ def static2() -> Vortex:
     return Vortex(levels=Levels.STATIC2, name="vortex-static2")
 
 
+WORST_REGRET_POWER = 8
+"""Of the mean that stands for the worst regret: with the maximum itself, a program that serves one of several bad
+shapes would gain nothing, and the greedy choice would end."""
+
+
 def worst_regret(regrets: Numbers) -> Numbers:
-    """Over the last axis, the shapes: the worst regret, and among equal ones the least on the average."""
-    return regrets.max(axis=-1) + 1e-3 * root_mean_square(regrets)
+    """Over the last axis, the shapes: a mean that is close to the worst regret."""
+    return (regrets**WORST_REGRET_POWER).mean(axis=-1) ** (1 / WORST_REGRET_POWER)
 
 
 def _score_states(states: States, problem: Problem, model: TimeModel) -> ScoredStates:

@@ -1,0 +1,89 @@
+"""Report of what the sizes of a call select: the program of every kernel that has several, and estimated times."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.expr.define import MAX_SIZE
+from tilewright.expr.nodes import Expr, Symbol, Var
+from tilewright.expr.parser import parse_expr
+from tilewright.runtime.manifest_meta import VariantsSpec
+from tilewright.tile.shape_samples import value_of
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeChoice:
+    """What one kernel does at the sizes of a call.
+
+    Attributes:
+        variants: the kernel and its programs.
+        sizes: of the symbolic dimensions that decide, by name.
+        program: the index of the program that runs; None where a size is known only during the call.
+        microseconds: estimated times of all programs; empty where there are none.
+    """
+
+    variants: VariantsSpec
+    sizes: Mapping[str, int]
+    program: int | None
+    microseconds: tuple[float, ...]
+
+
+def shape_choices(kernels: Sequence[VariantsSpec], sizes: Mapping[str, int]) -> tuple[ShapeChoice, ...]:
+    """What kernels do at sizes.
+
+    Args:
+        kernels: those of a manifest that have several programs.
+        sizes: of the model's symbolic dimensions, by name.
+
+    Raises:
+        ParseError: an expression in the manifest is damaged.
+    """
+    return tuple(_choice(k, sizes) for k in kernels)
+
+
+def _choice(kernel: VariantsSpec, sizes: Mapping[str, int]) -> ShapeChoice:
+    named = {s: sizes[s] for s in kernel.symbols if s in sizes}
+    if len(named) < len(kernel.symbols):
+        return ShapeChoice(kernel, named, None, ())
+    symbols: dict[str, Var] = {f"s{k}": Symbol(f"s{k}", 0, MAX_SIZE) for k in range(len(kernel.symbols))}
+    values = {symbols[f"s{k}"]: named[name] for k, name in enumerate(kernel.symbols)}
+
+    def evaluate(text: str) -> int:
+        expression: Expr = parse_expr(text, symbols, {})
+        return value_of(expression, values)
+
+    times = tuple(evaluate(text) / 1e6 for text in kernel.picoseconds)
+    return ShapeChoice(kernel, named, evaluate(kernel.selector), times)
+
+
+def text(choices: Sequence[ShapeChoice]) -> str:
+    """The choices for people."""
+    if not choices:
+        return "no kernel has several programs"
+    return "\n".join(_text(c) for c in choices)
+
+
+def _text(choice: ShapeChoice) -> str:
+    kernel = choice.variants
+    sizes = ", ".join(f"{name} {n}" for name, n in choice.sizes.items())
+    head = f"{kernel.kernel}: {', '.join(kernel.nodes)}"
+    if choice.program is None:
+        missing = ", ".join(name for name in kernel.symbols if name not in choice.sizes)
+        return f"{head}\n  {missing} is known only during the call"
+    lines = [head, f"  {sizes}: program {choice.program} of {len(kernel.programs)}"]
+    for k, program in enumerate(kernel.programs):
+        time = f"{choice.microseconds[k]:10.1f} us  " if choice.microseconds else ""
+        lines.append(f"  {'>' if k == choice.program else ' '} {k} {time}{program}")
+    return "\n".join(lines)
+
+
+def data(choice: ShapeChoice) -> dict[str, Any]:
+    """A choice as JSON values; times are estimates in microseconds."""
+    return {
+        "kernel": choice.variants.kernel,
+        "nodes": list(choice.variants.nodes),
+        "sizes": dict(choice.sizes),
+        "program": choice.program,
+        "programs": list(choice.variants.programs),
+        "predicted_us": list(choice.microseconds),
+    }
