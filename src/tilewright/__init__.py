@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
     from tilewright.driver.native_kernel import NativeKernel
     from tilewright.driver.onnx_backend import OnnxBackend
+    from tilewright.driver.ort_value import IOBinding, OrtValue
     from tilewright.driver.profile import Profile, profile
     from tilewright.driver.register_operator import register_operator
     from tilewright.driver.session import (
@@ -110,6 +111,8 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "load_trace": ("tilewright.schedule.trace_json", "load"),
     "Artifact": ("tilewright.runtime", "Artifact"),
     "Executable": ("tilewright.runtime", "Executable"),
+    "IOBinding": ("tilewright.driver.ort_value", "IOBinding"),
+    "OrtValue": ("tilewright.driver.ort_value", "OrtValue"),
     "InferenceSession": ("tilewright.driver.session", "InferenceSession"),
     "Profile": ("tilewright.driver.profile", "Profile"),
     "Layout": ("tilewright.layout.layout", "Layout"),
@@ -129,15 +132,14 @@ _EXPORTS: dict[str, tuple[str, str]] = {
 
 __all__ = [
     "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
-    "InferenceSession", "InternalError", "Layout", "LayoutError", "LoopError", "MeasureError", "MismatchError",
-    "ModelError", "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "Profile", "RunOptions",
-    "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor",
-    "TilewrightError", "TraceError", "TreeError", "UnsupportedError", "VerifyError", "Workbench",
-    "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
-    "load", "load_trace", "log", "max", "maximum", "min", "minimum", "placeholder", "prod", "profile", "reduce_axis",
-    "register_operator",
-    "rsqrt",
-    "select", "sigmoid", "sqrt", "sum", "symbol", "tanh",
+    "IOBinding", "InferenceSession", "InternalError", "Layout", "LayoutError", "LoopError", "MeasureError",
+    "MismatchError", "ModelError", "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError",
+    "OrtValue", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning", "Target",
+    "TargetError", "TaskError", "Tensor", "TilewrightError", "TraceError", "TreeError", "UnsupportedError",
+    "VerifyError", "Workbench", "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule",
+    "dump_trace", "erf", "exp", "floor", "load", "load_trace", "log", "max", "maximum", "min", "minimum",
+    "placeholder", "prod", "profile", "reduce_axis", "register_operator", "rsqrt", "select", "sigmoid", "sqrt",
+    "sum", "symbol", "tanh",
 ]  # fmt: skip
 
 

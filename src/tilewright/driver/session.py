@@ -2,23 +2,43 @@
 
 A program written for `onnxruntime.InferenceSession` runs after a change of one import. Options without a meaning here
 (arenas, graph optimisation levels, providers of other devices) are accepted and have no effect; unknown options are
-errors.
+errors. Initializers that are inputs, too, are constants of the compiled model; a feed that replaces one is served by a
+second compilation, which is kept.
 """
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from enum import IntEnum
+from datetime import datetime
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.driver.build_resources import build_resources
 from tilewright.driver.options import CompileOptions
+from tilewright.driver.ort_value import ONNX_TYPE_NAMES, IOBinding, OrtValue, array_of
+from tilewright.driver.session_model import (
+    load_model,
+    overridable_initializers,
+    replace_initializers,
+    sizes_by_denotation,
+    without_initializers,
+)
+from tilewright.driver.session_options import ExecutionMode as ExecutionMode
+from tilewright.driver.session_options import GraphOptimizationLevel as GraphOptimizationLevel
+from tilewright.driver.session_options import RunOptions as RunOptions
+from tilewright.driver.session_options import SessionOptions as SessionOptions
 from tilewright.errors import OptionError
 from tilewright.runtime import Executable, is_artifact, load
 from tilewright.runtime.artifact import MAGIC, path_text
 from tilewright.runtime.manifest import TensorSpec
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilewright.measure.call_trace import CallTrace
 
 PROVIDER = "CPUExecutionProvider"
 _log = logging.getLogger("tilewright.session")
@@ -29,103 +49,6 @@ _IGNORED_KEYWORDS = frozenset(["disabled_optimizers", "enable_fallback", "read_c
 _OPTION_KEYWORDS = tuple(f.name for f in fields(CompileOptions))
 _COMPILE_KEYWORDS = (*_OPTION_KEYWORDS, "jobs", "cache")
 """Keyword arguments of `tilewright.compile`."""
-
-_ONNX_TYPES = {"float32": "float", "float64": "double", "any": "unknown"}
-
-
-class GraphOptimizationLevel(IntEnum):
-    """Accepted and without effect: every model is compiled in full."""
-
-    ORT_DISABLE_ALL = 0
-    ORT_ENABLE_BASIC = 1
-    ORT_ENABLE_EXTENDED = 2
-    ORT_ENABLE_LAYOUT = 3
-    ORT_ENABLE_ALL = 99
-
-
-class ExecutionMode(IntEnum):
-    """Accepted and without effect: operators run one after the other, each on all threads."""
-
-    ORT_SEQUENTIAL = 0
-    ORT_PARALLEL = 1
-
-
-class SessionOptions:
-    """Options of a session: `intra_op_num_threads` sets the threads (0: the environment's), the rest has no effect.
-
-    Raises:
-        AttributeError: an option that does not exist is set.
-    """
-
-    __slots__ = (
-        "_config",
-        "enable_cpu_mem_arena",
-        "enable_mem_pattern",
-        "enable_mem_reuse",
-        "enable_profiling",
-        "execution_mode",
-        "free_dimension_overrides",
-        "graph_optimization_level",
-        "inter_op_num_threads",
-        "intra_op_num_threads",
-        "log_severity_level",
-        "log_verbosity_level",
-        "logid",
-        "optimized_model_filepath",
-        "profile_file_prefix",
-        "use_deterministic_compute",
-        "use_per_session_threads",
-    )
-
-    def __init__(self) -> None:
-        self.intra_op_num_threads = 0
-        self.inter_op_num_threads = 0
-        self.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_ALL
-        self.execution_mode = ExecutionMode.ORT_SEQUENTIAL
-        self.enable_cpu_mem_arena = True
-        self.enable_mem_pattern = True
-        self.enable_mem_reuse = True
-        self.enable_profiling = False
-        self.log_severity_level = -1
-        self.log_verbosity_level = 0
-        self.logid = ""
-        self.optimized_model_filepath = ""
-        self.profile_file_prefix = "profile_"
-        self.use_deterministic_compute = False
-        self.use_per_session_threads = True
-        self.free_dimension_overrides: dict[str, int] = {}
-        self._config: dict[str, str] = {}
-
-    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        """Compile for one size of a symbolic dimension."""
-        self.free_dimension_overrides[name] = size
-
-    def add_session_config_entry(self, key: str, value: str) -> None:
-        """Keep a configuration entry, which has no effect."""
-        self._config[key] = value
-
-    def get_session_config_entry(self, key: str) -> str:
-        """A configuration entry that was added before.
-
-        Raises:
-            OptionError: it was not.
-        """
-        if key not in self._config:
-            raise OptionError("no such configuration entry", where=f"key {key!r}")
-        return self._config[key]
-
-
-class RunOptions:
-    """Options of one run. Accepted and without effect."""
-
-    __slots__ = ("log_severity_level", "log_verbosity_level", "logid", "only_execute_path_to_fetches", "terminate")
-
-    def __init__(self) -> None:
-        self.log_severity_level = -1
-        self.log_verbosity_level = 0
-        self.logid = ""
-        self.only_execute_path_to_fetches = False
-        self.terminate = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +88,7 @@ class InferenceSession:
 
         Args:
             path_or_bytes: an ONNX model or an artifact of `tilewright compile`, as a path or as bytes.
-            sess_options: `SessionOptions`, ONNX Runtime's own or ours; only the number of threads counts.
+            sess_options: `SessionOptions`, ONNX Runtime's own or ours.
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
             kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact`, `winograd`, `fusion`, `variants`,
@@ -179,10 +102,38 @@ class InferenceSession:
         _check_keywords(kwargs)
         self._options = SessionOptions() if sess_options is None else sess_options
         _warn_other_providers(providers or ())
-        threads = int(getattr(self._options, "intra_op_num_threads", 0)) or None
-        overrides: Mapping[str, int] = getattr(self._options, "free_dimension_overrides", {})
-        self._executable = _make_executable(path_or_bytes, threads, overrides, kwargs)
+        self._is_compiled = _is_artifact_source(path_or_bytes)
+        # the bytes of a compiled model are not needed again
+        self._model_source = b"" if self._is_compiled and isinstance(path_or_bytes, bytes) else path_or_bytes
+        self._keywords, self._overridable = kwargs, list[NodeArg]() if self._is_compiled else None
+        self._threads = int(getattr(self._options, "intra_op_num_threads", 0)) or None
+        self._overridden: dict[frozenset[str], Executable] = {}
+        self._executable = self._first_executable(path_or_bytes)
+        self._input_names = frozenset(spec.name for spec in self._executable.inputs)
         self._output_names = [spec.name for spec in self._executable.outputs]
+        target = getattr(self._options, "optimized_model_filepath", "")
+        if target:
+            self._executable.save(target)
+        self._trace: CallTrace | None = None
+        if getattr(self._options, "enable_profiling", False):
+            self._trace = import_module("tilewright.measure.call_trace").CallTrace()
+
+    def _first_executable(self, source: str | os.PathLike[str] | bytes) -> Executable:
+        replaced: Mapping[str, Any] = getattr(self._options, "initializers", {})
+        denotations: Mapping[str, int] = getattr(self._options, "denotation_overrides", {})
+        overrides: dict[str, int] = dict(getattr(self._options, "free_dimension_overrides", {}))
+        if not replaced and not denotations:
+            return _make_executable(source, self._threads, overrides, self._keywords)
+        if self._is_compiled:
+            what = "initializers and denotations have no effect on a model that is compiled already"
+            raise OptionError(what, where="argument 'sess_options'", hint="give the ONNX model")
+        model = self._model()
+        replace_initializers(model, replaced)
+        sizes = overrides | sizes_by_denotation(model, denotations)
+        return _make_executable(model, self._threads, sizes, self._keywords)
+
+    def _model(self) -> "onnx.ModelProto":
+        return load_model(self._model_source)
 
     @property
     def executable(self) -> Executable:
@@ -206,8 +157,87 @@ class InferenceSession:
         if isinstance(output_names, str):
             hint = f"pass ['{output_names}']"
             raise OptionError("expected a list of names, got a string", where="argument 'output_names'", hint=hint)
-        values = self._executable.run(input_feed, output_names or None)
+        executable = self._executable
+        if isinstance(input_feed, Mapping) and not self._input_names.issuperset(input_feed):  # pyright: ignore[reportUnnecessaryIsInstance]
+            executable = self._overriding(frozenset(input_feed) - self._input_names)
+        if self._trace is None:
+            values = executable.run(input_feed, output_names or None)
+        else:
+            values = self._trace.timed("model_run", lambda: executable.run(input_feed, output_names or None))
         return [values[name] for name in output_names or self._output_names]
+
+    def _overriding(self, names: frozenset[str]) -> Executable:
+        """The compiled model whose initializers of these names are inputs; the usual one, which reports unknown names,
+        where they are not overridable."""
+        if names not in self._overridden:
+            if not names <= {arg.name for arg in self.get_overridable_initializers()}:
+                return self._executable
+            model = self._model()
+            replaced: Mapping[str, Any] = getattr(self._options, "initializers", {})
+            replace_initializers(model, {k: v for k, v in replaced.items() if k not in names})
+            overrides: dict[str, int] = dict(getattr(self._options, "free_dimension_overrides", {}))
+            overrides |= sizes_by_denotation(model, getattr(self._options, "denotation_overrides", {}))
+            changed = without_initializers(model, names)
+            self._overridden[names] = _make_executable(changed, self._threads, overrides, self._keywords)
+        return self._overridden[names]
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> list[OrtValue]:
+        """Run the model on tensors; arguments and errors otherwise as for `run`."""
+        feed = {name: array_of(value) for name, value in input_dict_ort_values.items()}
+        return [OrtValue(y) for y in self.run(output_names, feed, run_options)]
+
+    def io_binding(self) -> IOBinding:
+        """A new binding of inputs and outputs."""
+        names = [*self._input_names, *(arg.name for arg in self.get_overridable_initializers())]
+        return IOBinding(names, self._output_names)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Run the model on what is bound; errors as for `run`, and FeedError where a result does not fit its memory."""
+        iobinding.run(self.run)
+
+    def run_async(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None],
+        user_data: Any = None,
+        run_options: Any = None,
+    ) -> None:
+        """Run the model in a thread of its own, which then calls `callback(results, user_data, error)`; the error is
+        an empty text, or what went wrong."""
+
+        def work() -> None:
+            try:
+                results, error = self.run(output_names, input_feed, run_options), ""
+            except Exception as problem:
+                results, error = list[Any](), str(problem)
+            callback(results, user_data, error)
+
+        threading.Thread(target=work).start()
+
+    def end_profiling(self) -> str:
+        """Write the times of all runs since the session was made to a file `<prefix><date>.json`, which browsers show,
+        and return its name; an empty text without `enable_profiling`. `tilewright.profile` has the times of kernels.
+
+        Raises:
+            OptionError: the file cannot be written.
+        """
+        if self._trace is None:
+            return ""
+        prefix = getattr(self._options, "profile_file_prefix", "profile_")
+        path = Path(f"{prefix}{datetime.now():%Y-%m-%d_%H-%M-%S}.json")
+        try:
+            self._trace.write(path)
+        except OSError as error:
+            raise OptionError(f"can't be written ({error.strerror})", where=f"file '{path}'") from error
+        self._trace = None
+        return str(path)
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, on the clock of `time.perf_counter_ns`; 0 without `enable_profiling`."""
+        return 0 if self._trace is None else self._trace.start_ns
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in order."""
@@ -218,8 +248,11 @@ class InferenceSession:
         return [_node_arg(spec) for spec in self._executable.outputs]
 
     def get_overridable_initializers(self) -> list[NodeArg]:
-        """Initializers that a feed could replace: none, they are compiled in."""
-        return []
+        """Initializers that a feed may replace: those that are inputs of the model, too; none of a compiled model."""
+        if self._overridable is None:
+            infos = overridable_initializers(load_model(self._model_source, with_data=False)).values()
+            self._overridable = [_node_arg_of(info) for info in infos]
+        return list(self._overridable)
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model's file says about itself."""
@@ -270,10 +303,13 @@ def _check_keywords(kwargs: Mapping[str, Any]) -> None:
 
 
 def _make_executable(
-    source: str | os.PathLike[str] | bytes, threads: int | None, overrides: Mapping[str, int], kwargs: Mapping[str, Any]
+    source: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    threads: int | None,
+    overrides: Mapping[str, int],
+    kwargs: Mapping[str, Any],
 ) -> Executable:
     options = {name: kwargs[name] for name in _COMPILE_KEYWORDS if kwargs.get(name) is not None}
-    if _is_artifact_source(source):
+    if isinstance(source, str | os.PathLike | bytes) and _is_artifact_source(source):
         for name, value in options.items():
             if value is not False:
                 what = f"{value!r} has no effect on a model that is compiled already"
@@ -306,5 +342,14 @@ def _warn_other_providers(providers: Iterable[Any]) -> None:
             _log.warning("provider %s is not available, the model runs on %s", name, PROVIDER)
 
 
+def _node_arg_of(info: "onnx.ValueInfoProto") -> NodeArg:
+    from onnx import helper
+
+    tensor = info.type.tensor_type
+    dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
+    name = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
+    return NodeArg(info.name, dims, f"tensor({ONNX_TYPE_NAMES.get(name, name)})")
+
+
 def _node_arg(spec: TensorSpec) -> NodeArg:
-    return NodeArg(spec.name, list(spec.dims), f"tensor({_ONNX_TYPES.get(spec.dtype, spec.dtype)})")
+    return NodeArg(spec.name, list(spec.dims), f"tensor({ONNX_TYPE_NAMES.get(spec.dtype, spec.dtype)})")

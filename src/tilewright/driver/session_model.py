@@ -1,0 +1,74 @@
+"""The ONNX model behind a session: initializers that options or feeds replace, and sizes by denotation."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewright.driver.ort_value import array_of
+from tilewright.errors import OptionError
+
+if TYPE_CHECKING:
+    import onnx
+
+_FIRST_OVERRIDABLE_IR = 4
+"""The version of the format since which an initializer that is an input, too, is the input's default."""
+
+
+def load_model(source: str | os.PathLike[str] | bytes, with_data: bool = True) -> "onnx.ModelProto":
+    """The model, with its external data or without, of a file that was compiled before."""
+    import onnx  # only sessions with such options need it
+
+    if isinstance(source, bytes):
+        return onnx.load_model_from_string(source)
+    return onnx.load(Path(source), load_external_data=with_data)
+
+
+def overridable_initializers(model: "onnx.ModelProto") -> dict[str, "onnx.ValueInfoProto"]:
+    """The inputs whose default is an initializer, by name."""
+    if model.ir_version < _FIRST_OVERRIDABLE_IR:
+        return {}
+    names = {t.name for t in model.graph.initializer}
+    return {v.name: v for v in model.graph.input if v.name in names}
+
+
+def without_initializers(model: "onnx.ModelProto", names: Iterable[str]) -> "onnx.ModelProto":
+    """The model whose inputs of these names have no default."""
+    import onnx
+
+    dropped = set(names)
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    kept = [t for t in result.graph.initializer if t.name not in dropped]
+    del result.graph.initializer[:]
+    result.graph.initializer.extend(kept)
+    return result
+
+
+def replace_initializers(model: "onnx.ModelProto", values: Mapping[str, Any]) -> None:
+    """Gives initializers other data, in place.
+
+    Raises:
+        OptionError: the model has no such initializer, or the data has another shape or type.
+    """
+    from onnx import helper, numpy_helper
+
+    tensors = {t.name: t for t in model.graph.initializer}
+    for name, value in values.items():
+        where = f"initializer '{name}'"
+        if name not in tensors:
+            raise OptionError("the model has no such initializer", where=where)
+        array, tensor = np.ascontiguousarray(array_of(value)), tensors[name]
+        dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), list(tensor.dims)
+        if array.dtype != dtype or list(np.shape(array_of(value))) != shape:
+            what = f"expected {dtype} {shape}, got {array.dtype} {list(np.shape(array_of(value)))}"
+            raise OptionError(what, where=where)
+        tensor.CopyFrom(numpy_helper.from_array(array.reshape(shape), name))
+
+
+def sizes_by_denotation(model: "onnx.ModelProto", denotations: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of the named dimensions of inputs that the model marks with these denotations."""
+    dims = [d for v in model.graph.input for d in v.type.tensor_type.shape.dim]
+    return {d.dim_param: denotations[d.denotation] for d in dims if d.dim_param and d.denotation in denotations}
