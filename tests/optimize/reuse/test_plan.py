@@ -8,8 +8,9 @@ from benchmarks.paper_eto.operator_sets import loop_vector, operator_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, ReusePlan, StepKind, plan_reuse
+from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, ReusePlan, StepKind, plan_reuse, reselect
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
+from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchFeature
 
 
 def _of_set(name: str) -> list[Operator]:
@@ -102,6 +103,22 @@ def test_plans_are_shown_as_text_and_as_json() -> None:
     data = json.loads(json.dumps(plan.data()))
     assert [s["source"] for s in data["steps"]] == [s.source for s in plan.steps]
     assert any(s["bridge"] for s in data["steps"])
+
+
+def test_costs_are_estimated_anew_once_the_sketch_of_a_kind_is_known() -> None:
+    operators = _of_set("BERT-Base")
+    first = plan_reuse(operators)
+    root = next(s.operator for s in first.steps if s.kind is StepKind.FULL and s.operator is not None)
+    frozen = PROCESSOR_SEARCH.frozen([SearchFeature.THREADS])
+    again = reselect(operators, {root: frozen})
+    assert sorted(s.operator for s in again.steps if s.kind is not StepKind.RECORDED and s.operator is not None) == [
+        k for k in range(len(operators)) if k != root
+    ]
+    reused = {s.operator: s.cost for s in again.steps if s.kind is StepKind.REUSE}
+    same = {s.operator: s.cost for s in reselect(operators, {root: PROCESSOR_SEARCH}).steps if s.kind is StepKind.REUSE}
+    assert reused.keys() == same.keys()
+    assert all(reused[k] < same[k] for k in reused)
+    assert again.cost < first.cost
 
 
 def test_a_plan_of_nothing_is_empty() -> None:

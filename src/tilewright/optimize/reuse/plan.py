@@ -6,7 +6,7 @@ budget.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.reuse_graph import ROOT, BridgeChoice, ReuseGraph, SearchCosts, reuse_graph
-from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH
+from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchSize
 
 FULL_TRIALS = 200
 """Programs that a full search on processors measures, where nothing else is said."""
@@ -203,6 +203,41 @@ def plan_reuse(
         if o.vector is None:
             steps.append(PlanStep(StepKind.FULL, k, o.label, None, None, costs.full, o.weight))
     return ReusePlan(tuple(steps), costs.full * len(operators))
+
+
+def reselect(
+    operators: Sequence[Operator],
+    tuned: Mapping[int, SearchSize],
+    recorded: Sequence[Operator] = (),
+    bridges: BridgeChoice = BridgeChoice.ONE_HOP,
+    costs: SearchCosts = PROCESSOR_COSTS,
+) -> ReusePlan:
+    """The plan for the operators that are left, once sketches are known: those that are tuned are sources, and the
+    searches of their kinds are estimated anew (ETO, Section 6.1).
+
+    Args:
+        operators: all of them.
+        tuned: positions of those that are tuned, with the sizes of the searches near their programs.
+        recorded: those of which programs are recorded.
+        bridges: which bridges may be tuned.
+        costs: what searches cost.
+
+    Returns:
+        Steps whose `operator` is a position among all operators; of recorded ones, among the recorded and then the
+        tuned operators, in ascending order.
+
+    Raises:
+        OptionError: as for `plan_reuse`.
+    """
+    left = [k for k in range(len(operators)) if k not in tuned]
+    sources = [*recorded, *(operators[k] for k in sorted(tuned))]
+    known = {v.kind: size for k, size in sorted(tuned.items()) if (v := operators[k].vector) is not None}
+    plan = plan_reuse([operators[k] for k in left], sources, bridges, replace(costs, known={**costs.known, **known}))
+    steps = [
+        s if s.operator is None or s.kind is StepKind.RECORDED else replace(s, operator=left[s.operator])
+        for s in plan.steps
+    ]
+    return ReusePlan(tuple(steps), plan.full_cost)
 
 
 def _loop_vectors(operators: Sequence[Operator]) -> list[LoopVector]:

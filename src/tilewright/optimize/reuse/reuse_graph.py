@@ -6,14 +6,14 @@ program, and costs the estimated number of programs that are measured for the he
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tilewright.errors import OptionError
 from tilewright.optimize.reuse.arborescence import Tree, cheapest_tree, minimum_arborescence
 from tilewright.optimize.reuse.bridges import all_bridges, one_hop_bridges, reuse_pairs
 from tilewright.optimize.reuse.greedy_flac import Arc
-from tilewright.optimize.reuse.loop_vector import LoopVector
+from tilewright.optimize.reuse.loop_vector import LoopVector, OperatorKind
 from tilewright.optimize.reuse.search_cost import GPU_SEARCH, SearchSize, estimated_search_cost
 
 ROOT = 0
@@ -52,11 +52,18 @@ class SearchCosts:
         full: a search from nothing.
         recorded: what it costs to take a recorded program of another machine as it is.
         sizes: of the hierarchical searches, one for each sketch that may turn out to be chosen.
+        known: of kinds whose sketch is known, because one of their operators is tuned, the size of its search.
     """
 
     full: float = FULL_SEARCH_TRIALS
     recorded: float = 0.0
     sizes: tuple[SearchSize, ...] = (GPU_SEARCH,)
+    known: Mapping[OperatorKind, SearchSize] = field(default_factory=dict[OperatorKind, SearchSize])
+
+    def of_reuse(self, target: LoopVector, source: LoopVector) -> float:
+        """The estimated cost of the reuse of a source's program for a target."""
+        size = self.known.get(target.kind)
+        return estimated_search_cost(target, source, self.sizes if size is None else (size,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,5 +139,5 @@ def reuse_graph(
         is_recorded = len(operators) <= k < len(operators) + len(sources)
         arcs[ROOT, k + 1] = costs.recorded if is_recorded else costs.full
     for s, t in reuse_pairs(nodes):
-        arcs[s + 1, t + 1] = estimated_search_cost(nodes[t], nodes[s], costs.sizes)
+        arcs[s + 1, t + 1] = costs.of_reuse(nodes[t], nodes[s])
     return ReuseGraph(operators, sources, added, arcs)

@@ -17,6 +17,7 @@ from tilewright.errors import ScheduleError, VerifyError
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges
+from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchFeature, SearchSize
 from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.optimize.reuse.tile_shapes import Grid, RegisterTile, TileShapes
 from tilewright.schedule.step import Trace
@@ -60,6 +61,16 @@ class _Block:
     grid: Grid
     programs: tuple[TileProgram, ...]
     predicted: float
+
+
+def search_size_of(program: TileProgram) -> SearchSize:
+    """How much the search near a program measures, by its sketch: element-wise programs have neither K-blocks nor
+    unroll factors, those with lanes along the reduction no K-blocks."""
+    if not program.problem.reduce:
+        return PROCESSOR_SEARCH.frozen([SearchFeature.BLOCKS, SearchFeature.THREADS])
+    if program.sketch.lane in program.problem.reduce:
+        return PROCESSOR_SEARCH.frozen([SearchFeature.BLOCKS, SearchFeature.THREADS, SearchFeature.UNROLLING])
+    return PROCESSOR_SEARCH
 
 
 _Round = Sequence[TileProgram]
