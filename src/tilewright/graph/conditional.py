@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tilewright.errors import Defect
+from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.dtype import boolean
-from tilewright.expr.nodes import Expr
+from tilewright.expr.dtype import boolean, float32, int32, int64
+from tilewright.expr.nodes import COMPARISONS, Binary, Cast, Const, Expr, const
+from tilewright.expr.operations import binary, cast
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.data_dependent_shapes import DataDependentSize, ResultType
 from tilewright.graph.fallback import FallbackResults, result_buffers
@@ -44,6 +46,9 @@ class ForcedConditionError(Exception):
         self.holds, self.constraint = holds, constraint
 
 
+EXACT_FLOAT32 = 1 << 24
+"""Integers up to which float32 is exact."""
+
 _NO_CONDITIONS: Mapping[Expr, bool] = {}
 
 
@@ -53,9 +58,30 @@ def known_condition(condition: OpValue | None, assumed: Mapping[Expr, bool] = _N
     element = _condition_element(condition)
     if element is None or element in assumed:
         return None if element is None else assumed[element]
+    element = _of_integers(element)
     if can_prove(element):
         return True
     return False if can_prove(~element) else None
+
+
+def _of_integers(element: Expr) -> Expr:
+    """A comparison of integers that were converted to float32 as one of the integers, where these are exact."""
+    if not isinstance(element, Binary) or element.op not in COMPARISONS:
+        return element
+    a, b = (_integer_in_float(e) for e in (element.a, element.b))
+    return element if a is None or b is None else binary(element.op, a, b)
+
+
+def _integer_in_float(e: Expr) -> Expr | None:
+    if isinstance(e, Const) and e.dtype is float32:
+        value = float(e.value)
+        return const(int(value)) if value.is_integer() and abs(value) <= EXACT_FLOAT32 else None
+    if not isinstance(e, Cast) or e.dtype is not float32 or e.a.dtype not in (int32, int64):
+        return None
+    integer = cast(int64, e.a)
+    low, high = interval(integer)
+    is_exact = low is not None and high is not None and low >= -EXACT_FLOAT32 and high <= EXACT_FLOAT32
+    return integer if is_exact else None
 
 
 def _condition_element(condition: OpValue | None) -> Expr | None:

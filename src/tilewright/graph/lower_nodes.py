@@ -12,6 +12,7 @@ from tilewright.graph.control_flow import lower_control_flow
 from tilewright.graph.declared_types import declared_mismatch
 from tilewright.graph.duplicate_tail import has_copied_tail
 from tilewright.graph.equal_sizes import assumed_replacements, replace_sizes, required_equal_sizes
+from tilewright.graph.expand_node import expand_node
 from tilewright.graph.fallback import FallbackContext, FallbackResults, infer_results, make_fallback
 from tilewright.graph.finite_values import has_finite_elements
 from tilewright.graph.inline_branches import inline_branch, is_conditional
@@ -19,9 +20,7 @@ from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
-from tilewright.graph.recurrence import GATES, USED_OPERATORS, recurrent_nodes
 from tilewright.graph.routines import SizeSymbols, make_step
-from tilewright.graph.scan import scan_as_loop, scan_output_nodes
 from tilewright.graph.solve_symbols import SolvedSize
 from tilewright.graph.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
 from tilewright.ops.definition import Definition, KnownElements, OpValue
@@ -135,10 +134,10 @@ class NodeLowering:
             if node.outputs[0] in self.graph.outputs:
                 self._lower_to_fallback(node, "no native type")
             return
+        if self._lower_body is not None and self._lower_expanded(node, self._lower_body):
+            return
         if node.subgraphs and self._lower_body is not None:
             self._lower_control_flow(node, self._lower_body)
-            return
-        if self._lower_body is not None and self._lower_recurrent(node):
             return
         operands = [self._operand(v) for v in node.inputs if v and v not in self._opaque_constants]
         types = {o.dtype for o in operands if o is not None and not o.dtype.is_native}
@@ -149,17 +148,20 @@ class NodeLowering:
         else:
             self._lower_by_definition(node)
 
-    def _lower_control_flow(self, node: Node, lower_body: LowerBody) -> None:
+    def _lower_control_flow(self, node: Node, lower_body: LowerBody, original: Node | None = None) -> bool:
         """Lowers control flow to a step with the programs of its sub-graphs, a conditional whose condition is known to
-        the nodes of its branch, and what only the evaluator can run to a fallback."""
-        if node.op_type == "Scan":
-            self._lower_scan(node)
-            return
+        the nodes of its branch, and what only the evaluator can run to a fallback; whether it needs none.
+
+        Args:
+            node: the node.
+            lower_body: lowers sub-graphs.
+            original: the node for which it stands, which the evaluator can run.
+        """
         known = self._enclosing.assumed
         condition = known_condition(self._operand(node.inputs[0]), known) if is_conditional(node) else None
         if condition is not None:
             self._lower_branch(node, condition)
-            return
+            return True
         symbols = {v.name for v in (*self.graph.symbols, *self.data_symbols)} | self._enclosing.symbols
         enclosing = self._enclosing.deeper(symbols, frozenset(self._data_symbol_names))
         outside = self._fallback_context(node)
@@ -169,7 +171,7 @@ class NodeLowering:
         except ForcedConditionError as error:
             self.forced_conditions.append(error.constraint)
             self._lower_branch(node, error.holds)
-            return
+            return True
         except NotNativeError as error:
             if isinstance(error, RankConflictError) and is_conditional(node):
                 self.rank_conflicts.append(node.name)
@@ -177,14 +179,15 @@ class NodeLowering:
                 self.refused_tails.append(node.name)
                 self._recover_values(node.outputs)
             else:
-                self._lower_to_fallback(node, str(error))
-            return
+                self._lower_to_fallback(original or node, str(error))
+            return False
         if isinstance(lowered, Defect):
-            self._fail_values(node.outputs, lowered)
-            return
+            self._fail_values((original or node).outputs, lowered)
+            return False
         step, results = lowered
         self._set_runtime_results(node, results)
         self._add_runtime_step(step, results)
+        return True
 
     def _lower_branch(self, node: Node, condition: bool) -> None:
         """Lowers the branch of a conditional whose condition is known."""
@@ -193,32 +196,17 @@ class NodeLowering:
         branch = inline_branch(node, condition, taken, identity)
         self._lower_expansion(branch.nodes, branch.constants)
 
-    def _lower_scan(self, node: Node) -> None:
-        """Lowers a Scan as a Loop."""
-        sources = self._sources(("Shape", "Gather", "Sub", "Slice", "Transpose"))
-        scan = scan_as_loop(node, sources)
-        if scan is None:
-            what = "its inputs and outputs do not fit those of its body"
-            self._fail_values(node.outputs, Defect("arity", f"node {node.label}", what))
-            return
-        self._used_values |= {stacked for stacked, output, _, _ in scan.stacked if output in self._used_values}
-        self._lower_expansion((*scan.before, scan.loop), scan.constants)
-        for stacked, output, axis, is_reversed in scan.stacked:
-            operand = self.operands.get(stacked)
-            if operand is not None:
-                place = (operand.rank, axis, is_reversed)
-                self._lower_expansion(*scan_output_nodes(node, stacked, output, place, sources))
-
-    def _lower_recurrent(self, node: Node) -> bool:
-        """Lowers an LSTM, GRU or RNN by the nodes that stand for it; whether it is one and has such a form."""
-        if node.op_type not in GATES or node.domain:
-            return False
-        operands = [self._operand(v) if v else None for v in node.arguments]
-        expansion = recurrent_nodes(node, operands, self._sources(USED_OPERATORS))
+    def _lower_expanded(self, node: Node, lower_body: LowerBody) -> bool:
+        """Lowers the nodes that stand for a node; whether there are any."""
+        expansion = expand_node(node, self._operand, self.graph.constants, self.graph.dialect.node_source)
         if isinstance(expansion, Defect):
             self._fail_values(node.outputs, expansion)
         elif expansion is not None:
-            self._lower_expansion(*expansion)
+            self._lower_expansion(expansion.nodes, expansion.constants, expansion.constraints)
+            self._used_values |= {v for v, output in expansion.renamed.items() if output in self._used_values}
+            if expansion.loop is None or self._lower_control_flow(expansion.loop, lower_body, node):
+                for nodes, constants in expansion.after(self.operands.get):
+                    self._lower_expansion(nodes, constants)
         return expansion is not None
 
     def _lower_expansion(
@@ -230,9 +218,6 @@ class NodeLowering:
         self._used_values |= {v for n in nodes for v in n.inputs}
         for node in nodes:
             self._lower_node(node)
-
-    def _sources(self, operators: Iterable[str]) -> dict[str, bytes]:
-        return {op: self.graph.dialect.node_source(op) for op in operators}
 
     def _lower_by_definition(self, node: Node) -> None:
         """Lowers a node through its operator's definition, or to a fallback where that is not possible."""

@@ -1,0 +1,88 @@
+"""Nodes that stand for one node: recurrent layers, a Scan as a Loop, and Loops that carry less."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tilewright.errors import Defect
+from tilewright.graph.ir import Array, Node
+from tilewright.graph.program import Constraint
+from tilewright.graph.recurrence import GATES, recurrent_nodes
+from tilewright.graph.recurrence import USED_OPERATORS as RECURRENT_OPERATORS
+from tilewright.graph.scan import ScanAsLoop, scan_as_loop, scan_output_nodes
+from tilewright.graph.simplify_loop import USED_OPERATORS as LOOP_OPERATORS
+from tilewright.graph.simplify_loop import simplify_loop
+from tilewright.ops.definition import OpValue
+
+OperandOf = Callable[[str], OpValue | None]
+"""The operand of a value, None where it has none."""
+
+Nodes = tuple[Sequence[Node], Mapping[str, Array]]
+"""Nodes in topological order with the constants that they read."""
+
+_SCAN_OPERATORS = ("Shape", "Gather", "Sub", "Slice", "Transpose")
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """What stands for a node, in the order in which it is lowered.
+
+    Attributes:
+        nodes: the first nodes.
+        constants: that all nodes but those of `after` read.
+        constraints: on the sizes of the operands.
+        loop: the Loop behind them; where only the evaluator can run it, it runs the node itself instead.
+        renamed: the node's outputs by the names that the loop has for them.
+        after: the nodes behind the loop, once its results have operands.
+    """
+
+    nodes: Sequence[Node]
+    constants: Mapping[str, Array]
+    constraints: Sequence[Constraint] = ()
+    loop: Node | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict[str, str])
+    after: Callable[[OperandOf], Iterable[Nodes]] = field(default=lambda _: ())
+
+
+def expand_node(
+    node: Node, operand_of: OperandOf, constants: Mapping[str, Array], node_source: Callable[[str], bytes]
+) -> Expansion | Defect | None:
+    """The nodes that stand for a node; None where it stands for itself, a defect where it is not valid.
+
+    Args:
+        node: a node.
+        operand_of: of the values that the node reads.
+        constants: of the graph, by value name.
+        node_source: the serialized node of an operator.
+    """
+
+    def sources(operators: Iterable[str]) -> dict[str, bytes]:
+        return {op: node_source(op) for op in operators}
+
+    if node.domain:
+        return None
+    if node.op_type in GATES:
+        operands = [operand_of(v) if v else None for v in node.arguments]
+        expanded = recurrent_nodes(node, operands, sources(RECURRENT_OPERATORS))
+        return expanded if expanded is None or isinstance(expanded, Defect) else Expansion(*expanded)
+    if node.op_type == "Scan" and node.subgraphs:
+        scan = scan_as_loop(node, sources(_SCAN_OPERATORS))
+        if scan is None:
+            return Defect("arity", f"node {node.label}", "its inputs and outputs do not fit those of its body")
+        return _scan_expansion(node, scan, sources(_SCAN_OPERATORS))
+    if node.op_type == "Loop" and node.subgraphs:
+        loop = simplify_loop(node, operand_of, constants.get, sources(LOOP_OPERATORS))
+        if loop is not None:
+            after = loop.after
+            return Expansion(loop.before, loop.constants, (), loop.loop, after=lambda _: ((after, {}),))
+    return None
+
+
+def _scan_expansion(node: Node, scan: ScanAsLoop, sources: Mapping[str, bytes]) -> Expansion:
+    def after(operand_of: OperandOf) -> Iterable[Nodes]:
+        for stacked, output, axis, is_reversed in scan.stacked:
+            operand = operand_of(stacked)
+            if operand is not None:
+                yield scan_output_nodes(node, stacked, output, (operand.rank, axis, is_reversed), sources)
+
+    renamed = {stacked: output for stacked, output, _, _ in scan.stacked}
+    return Expansion(scan.before, scan.constants, (), scan.loop, renamed, after)
