@@ -225,6 +225,10 @@ class RecordWarning(UserWarning):
     all of them."""
 
 
+class SearchWarning(UserWarning):
+    """A search chooses programs without a learned model, as XGBoost is not installed."""
+
+
 class FallbackWarning(UserWarning):
     """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning lists all of them."""
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.optimize.search_tasks import MACHINE, STAGES, begin, failed, made_up_time, run_rounds, search_task, timed
 
-from tilewright.errors import OptionError, VerifyError
+from tilewright.errors import OptionError, SearchWarning, VerifyError
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.rule import Rule
-from tilewright.optimize.search import program_search
+from tilewright.optimize.search import learned_strategy, program_search, start_search
 from tilewright.optimize.search.constructed import constructed_starts
 from tilewright.optimize.search.interface import SearchVariant
 from tilewright.optimize.search.program_search import loops_digest, trace_key
@@ -24,6 +24,13 @@ from tilewright.verify.verifier import verify
 
 KINDS = tuple(STAGES)
 WITHOUT_MODEL = ("random", "evolution")
+VARIANTS = tuple(map(str, SearchVariant))
+
+
+@pytest.fixture(autouse=True)
+def learns_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are learned from the second batch on."""
+    monkeypatch.setattr(learned_strategy, "MIN_OBSERVATIONS", 4)
 
 
 def keys(candidates: Sequence[Candidate]) -> list[str]:
@@ -36,8 +43,8 @@ def space_of(kind: str) -> ProgramSpace:
     return space
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.sampled_from(KINDS), st.sampled_from(WITHOUT_MODEL), st.integers(0, 1000))
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(KINDS), st.sampled_from(VARIANTS), st.integers(0, 1000))
 def test_candidates_are_legal_and_no_two_have_equal_loops(kind: str, variant: str, seed: int) -> None:
     task = search_task(kind)
     search = begin(task, variant, seed)
@@ -49,17 +56,18 @@ def test_candidates_are_legal_and_no_two_have_equal_loops(kind: str, variant: st
     assert search.trials == len(funcs) > 0
 
 
-@pytest.mark.parametrize("variant", WITHOUT_MODEL)
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_searches_depend_on_their_seed_alone(variant: str) -> None:
     task = search_task("product")
     first, again, other = (begin(task, variant, seed) for seed in (3, 3, 4))
     histories = [[trace_key(m.candidate.trace) for m in run_rounds(s, 2, 8)] for s in (first, again, other)]
     assert histories[0] == histories[1]
-    assert histories[0] != histories[2]
+    assert histories[0][1:] != histories[2][1:]
 
 
-@pytest.mark.parametrize("variant", WITHOUT_MODEL)
-@pytest.mark.parametrize("measured", [5, 8, 16])
+@pytest.mark.parametrize(
+    ("variant", "measured"), [("random", 5), ("evolution", 8), ("search", 13), ("ansor", 5), ("ansor", 16)]
+)
 def test_a_search_resumed_by_its_history_goes_on_where_it_was(variant: str, measured: int) -> None:
     """Also where a batch was measured in part."""
     task = search_task("convolution")
@@ -168,6 +176,38 @@ def test_a_task_without_a_space_is_answered_with_the_starts(variant: str) -> Non
 def test_unknown_variants_are_refused() -> None:
     with pytest.raises(OptionError, match=r"no search 'annealing'.*use one of search, ansor, evolution, random"):
         begin(search_task("rows"), "annealing")
+
+
+def without_xgboost() -> None:
+    raise OptionError("searches with a learned model need XGBoost", where="search", hint="pip install it")
+
+
+def test_without_xgboost_the_analytical_model_ranks_and_ansor_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(start_search, "load_xgboost", without_xgboost)
+    with pytest.warns(SearchWarning, match="need XGBoost; the analytical cost model ranks programs alone"):
+        search = begin(search_task("product"), "search")
+    assert len(search.ask(3)) == 3
+    with pytest.raises(OptionError, match="need XGBoost"):
+        begin(search_task("product"), "ansor")
+    assert len(begin(search_task("product"), "evolution").ask(3)) == 3
+
+
+@pytest.mark.parametrize(("variant", "is_threaded"), [("search", True), ("ansor", False)])
+def test_searches_learn_what_the_analytical_model_has_wrong(variant: str, is_threaded: bool) -> None:
+    """Programs with threads, or those without, take a twentieth of the time that is predicted: later batches have more
+    of them."""
+    search = begin(search_task("transposed"), variant)
+    shares: list[float] = []
+    for _ in range(4):
+        batch = search.ask(12)
+        programs = search.programs_of(batch)
+        for candidate, program in zip(batch, programs, strict=True):
+            assert search.space is not None
+            predicted = 1e5 if program is None else search.space.predicted_times([program])[0]
+            is_fast = program is not None and program.parallel == is_threaded
+            search.tell([timed(candidate, predicted * (0.05 if is_fast else 1.0))])
+        shares.append(float(np.mean([p is not None and p.parallel == is_threaded for p in programs])))
+    assert shares[-1] > max(0.6, shares[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from tilewright.cost.learned.program_rows import ProgramRows
+
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
 
@@ -27,3 +29,19 @@ def evaluate_by_group(
         for k, number in zip(members, evaluate(common, [items[k] for k in members]), strict=True):
             values[k] = float(number)
     return values
+
+
+def rows_by_group(
+    items: Sequence[Item], key: Callable[[Item], Key], evaluate: Callable[[Key, list[Item]], ProgramRows]
+) -> ProgramRows:
+    """Features of items, group by group; arguments as of `evaluate_by_group`.
+
+    Returns:
+        The features in the order of the items; at least one item.
+    """
+    groups: dict[Key, list[int]] = {}
+    for k, item in enumerate(items):
+        groups.setdefault(key(item), []).append(k)
+    batches = [evaluate(common, [items[k] for k in members]) for common, members in groups.items()]
+    order = np.argsort([k for members in groups.values() for k in members], kind="stable")
+    return ProgramRows.concat(batches).take(order.tolist())

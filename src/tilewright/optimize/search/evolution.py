@@ -26,7 +26,7 @@ class EvolutionSettings:
         mutation_rate: probability that a member of a generation is changed, not copied.
     """
 
-    population: int = 1024
+    population: int = 512
     generations: int = 4
     mutation_rate: float = 0.85
 

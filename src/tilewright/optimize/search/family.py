@@ -5,6 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tilewright.cost.learned.program_rows import ProgramRows
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.tile.tree import TileTree
 
@@ -38,6 +39,10 @@ class ProgramFamily(Protocol):
             genes: the programs.
             parallel: whether threads share the work.
         """
+        ...
+
+    def features(self, genes: Sequence[Genes], parallel: bool) -> ProgramRows:
+        """What a learned model knows of programs; arguments as of `predicted_times`."""
         ...
 
     def tree(self, genes: Genes, parallel: bool) -> TileTree:

@@ -7,6 +7,7 @@ and goes on, so that a search that is begun again with its seed and told its his
 
 from collections.abc import Sequence
 from hashlib import sha256
+from math import ceil
 
 import numpy as np
 
@@ -22,6 +23,9 @@ from tilewright.verify.verifier import verify
 
 _Admitted = tuple[Candidate, Measurement | None]
 """A candidate, and what was told of it already."""
+
+SPARE_SHARE = 0.3
+"""Further programs that are proposed in place of those that are refused, or have known loops."""
 
 MAX_ROUNDS = 64
 """Proposals for one question, as all programs of one may be known or not legal."""
@@ -105,11 +109,14 @@ class ProgramSearch:
             if len(batch) >= count or self.strategy is None:
                 break
             rng = np.random.default_rng([self.seed, len(self._observations), len(self._tried)])
-            proposals = self.strategy.propose(self._observations, self._tried.keys(), count - len(batch), rng)
+            missing = count - len(batch)
+            spare = ceil(SPARE_SHARE * missing)
+            proposals = self.strategy.propose(self._observations, self._tried.keys(), missing + spare, rng)
             if not proposals:
                 break
             for program in proposals:
-                batch += self._admit(program)
+                if len(batch) < count:
+                    batch += self._admit(program)
         return batch
 
     def tell(self, measurements: Sequence[Measurement]) -> None:

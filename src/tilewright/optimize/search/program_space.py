@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tilewright.cost.learned.program_rows import ProgramRows
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram
-from tilewright.optimize.search.batching import evaluate_by_group
+from tilewright.optimize.search.batching import evaluate_by_group, rows_by_group
 from tilewright.optimize.search.family import Genes, ProgramFamily
 from tilewright.optimize.search.rowwise_programs import RowwisePrograms
 from tilewright.optimize.search.tile_programs import TilePrograms
@@ -103,6 +104,14 @@ class ProgramSpace:
             return np.array(self.families[group[0]].predicted_times([p.genes for p in alike], group[1]))
 
         return evaluate_by_group(programs, lambda p: (p.family, p.parallel), predict)
+
+    def features(self, programs: Sequence[ProgramId]) -> ProgramRows:
+        """What a learned model knows of programs; at least one."""
+
+        def rows(group: tuple[int, bool], alike: list[ProgramId]) -> ProgramRows:
+            return self.families[group[0]].features([p.genes for p in alike], group[1])
+
+        return rows_by_group(programs, lambda p: (p.family, p.parallel), rows)
 
     def id_of(self, program: KernelProgram, parallel: bool) -> ProgramId | None:
         """A constructed program as one of the space; None where it is none."""

@@ -4,10 +4,12 @@ A sketch is the number of rows of a block; annotations are the register tiles of
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.rowwise_rows import rowwise_rows
 from tilewright.cost.rowwise import rowwise_times
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram, program_tree
@@ -36,11 +38,13 @@ class RowwisePrograms:
         task: the kernel.
         machine: with the cores that the task has.
         choices: one per number of rows of a block.
+        rows: features of programs, on one thread and on several, as far as they were asked for.
     """
 
     task: Task
     machine: Machine
     choices: tuple[Choice, ...]
+    rows: dict[tuple[Genes, bool], ProgramRows] = field(default_factory=dict[tuple[Genes, bool], ProgramRows])
 
     @staticmethod
     def of(task: Task, machine: Machine) -> "RowwisePrograms | None":
@@ -121,6 +125,14 @@ class RowwisePrograms:
             return times.total + np.where((times.parallel > 0) | (machine.cores == 1), 0.0, machine.sync_us * 1e3)
 
         return evaluate_by_group(genes, lambda g: g[0], predict)
+
+    def features(self, genes: Sequence[Genes], parallel: bool) -> ProgramRows:
+        """What a learned model knows of programs, at the representative sizes; kept, as there are few programs."""
+        machine = self.machine if parallel else self.machine.with_cores(1)
+        for g in genes:
+            if (g, parallel) not in self.rows:
+                self.rows[g, parallel] = rowwise_rows(self.program(g), machine)
+        return ProgramRows.concat([self.rows[g, parallel] for g in genes])
 
     def tree(self, genes: Genes, parallel: bool) -> TileTree:
         """The loops of a program; raises ScheduleError where they are not legal."""

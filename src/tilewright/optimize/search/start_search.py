@@ -1,13 +1,16 @@
 """Start of a search for the fastest program of a task, by the name of its variant."""
 
 from collections.abc import Sequence
+from warnings import warn
 
-from tilewright.errors import OptionError
+from tilewright.cost.learned.ranking_model import load_xgboost
+from tilewright.errors import OptionError, SearchWarning
 from tilewright.machine.model import Machine
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.search.constructed import ConstructedStarts, constructed_starts
 from tilewright.optimize.search.evolution import EvolutionSettings
 from tilewright.optimize.search.interface import SearchVariant
+from tilewright.optimize.search.learned_strategy import LearnedStrategy
 from tilewright.optimize.search.program_search import ProgramSearch
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.optimize.search.strategies import EvolutionStrategy, RandomStrategy, Strategy
@@ -17,7 +20,7 @@ from tilewright.optimize.task import Task
 def start_search(
     task: Task,
     machine: Machine,
-    variant: str = SearchVariant.EVOLUTION,
+    variant: str = SearchVariant.SEARCH,
     seed: int = 0,
     starts: Sequence[Candidate] = (),
     history: Sequence[Measurement] = (),
@@ -37,7 +40,8 @@ def start_search(
         evolution: parameters of the evolution, where a variant evolves programs.
 
     Raises:
-        OptionError: there is no such variant.
+        OptionError: there is no such variant, or `ansor` is asked for and XGBoost is not installed. `search` then ranks
+            by the analytical model, with a warning.
     """
     try:
         chosen = SearchVariant(variant)
@@ -48,11 +52,29 @@ def start_search(
     known = ConstructedStarts()
     if chosen is SearchVariant.SEARCH:
         known = constructed_starts(task, machine, space)
-    strategy: Strategy | None = None
-    if space is not None and chosen is SearchVariant.RANDOM_DRAWS:
-        strategy = RandomStrategy(space)
-    elif space is not None:
-        strategy = EvolutionStrategy(space, known.population, evolution or EvolutionSettings())
+    strategy = None if space is None else _strategy(chosen, space, known, evolution or EvolutionSettings())
     search = ProgramSearch(task, space, strategy, seed, known.programs, [*known.candidates, *starts])
     search.tell(history)
     return search
+
+
+def _strategy(
+    variant: SearchVariant, space: ProgramSpace, known: ConstructedStarts, evolution: EvolutionSettings
+) -> Strategy:
+    """The strategy of a variant.
+
+    Raises:
+        OptionError: `ansor` without XGBoost.
+    """
+    if variant is SearchVariant.RANDOM_DRAWS:
+        return RandomStrategy(space)
+    if variant is SearchVariant.EVOLUTION:
+        return EvolutionStrategy(space, known.population, evolution)
+    try:
+        load_xgboost()
+    except OptionError as error:
+        if variant is SearchVariant.ANSOR:
+            raise
+        warn(f"{error.what}; the analytical cost model ranks programs alone", SearchWarning, stacklevel=3)
+        return EvolutionStrategy(space, known.population, evolution)
+    return LearnedStrategy(space, variant is SearchVariant.SEARCH, known.population, evolution)

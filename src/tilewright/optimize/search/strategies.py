@@ -83,19 +83,32 @@ class EvolutionStrategy:
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
     ) -> list[ProgramId]:
         """See `Strategy`."""
-        parents = fastest(observations, PARENTS)
         first = first_population(self.space, observations, self.starts, self.settings.population, rng)
-        ranked = evolve(self.space, first, self._score, tried, rng, self.settings)[: ceil(count / 2)]
-        chosen = dict.fromkeys(ranked)
-        if parents:
-            children = self.space.mutate([parents[int(k)] for k in rng.integers(len(parents), size=4 * count)], rng)
-            fresh = [p for p in dict.fromkeys(children) if p not in tried and p not in chosen]
-            chosen |= dict.fromkeys(fresh[: max(0, count - len(chosen) - ceil(RANDOM_SHARE * count))])
+        ranked = evolve(self.space, first, self._score, tried, rng, self.settings)
+        chosen = dict.fromkeys(draw_untried(self.space, tried, ceil(RANDOM_SHARE * count) if count > 1 else 0, rng))
+        chosen |= dict.fromkeys(alternating(ranked, self._descendants(observations, tried, count, rng)))
         more = draw_untried(self.space, {*tried, *chosen}, count - len(chosen), rng)
-        return [*chosen, *more]
+        return [*chosen, *more][:count]
+
+    def _descendants(
+        self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
+    ) -> list[ProgramId]:
+        """Changed copies of the fastest programs that were not tried."""
+        parents = fastest(observations, PARENTS)
+        if not parents:
+            return []
+        children = self.space.mutate([parents[int(k)] for k in rng.integers(len(parents), size=4 * count)], rng)
+        return [p for p in dict.fromkeys(children) if p not in tried]
 
     def _score(self, programs: Sequence[ProgramId]) -> Numbers:
         return scores_of_times(self.space.predicted_times(programs))
+
+
+def alternating(first: Sequence[ProgramId], second: Sequence[ProgramId]) -> list[ProgramId]:
+    """The members of both in turns, as long as both have some, then the rest."""
+    pairs = [p for pair in zip(first, second, strict=False) for p in pair]
+    shorter = min(len(first), len(second))
+    return [*pairs, *first[shorter:], *second[shorter:]]
 
 
 def scores_of_times(nanoseconds: Sequence[float]) -> Numbers:
