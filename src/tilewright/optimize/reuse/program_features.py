@@ -10,7 +10,7 @@ import numpy as np
 
 from tilewright.cost.footprint import Numbers, sum_arrays, touched_elements
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, TileProgram, whole_tiles
+from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch, TileProgram, register_tiles, whole_tiles
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ProgramFeatures:
 
     Attributes:
         blocks: B, the number of parallel tasks.
-        threads: T, the number of register tiles of results in all of them.
+        threads: T, the number of register tiles of results in all of them, partial ones included.
         memory: M, the bytes of operands that all tasks read per K-block.
     """
 
@@ -45,7 +45,7 @@ def program_features(problem: Problem, sketch: Sketch, sizes: Sizes) -> ProgramF
     spatial = list(problem.spatial)
     tiles = np.maximum(whole_tiles(problem, sketch, sizes), 1)
     per_task = np.maximum(sizes[..., L2, :] // np.maximum(sizes[..., REGISTER, :], 1), 1)
-    threads = tiles[..., spatial].prod(axis=-1).astype(np.float64)
+    threads = register_tiles(problem, sketch, sizes)[..., spatial].prod(axis=-1).astype(np.float64)
     blocks = np.maximum(tiles[..., spatial] // per_task[..., spatial], 1).prod(axis=-1).astype(np.float64)
     box = [np.minimum(sizes[..., L2, k], problem.axes[k].extent).astype(np.float64) for k in range(len(problem.axes))]
     for k in problem.reduce:

@@ -4,7 +4,7 @@ For every number of parallel tasks B in its range the cheapest grid; with it, fo
 cheapest register tile, with K-blocks that take about as much memory as the reused program's. The fastest one is varied
 further: K-blocks whose memory is in the range of M, then unroll factors, then shorter vectors. B with the best
 predicted times come first, and one whose programs are all far slower than the best so far is not varied. Half of the B
-may be those of other sketches with the source's lanes, which pack other operands.
+may be those of other sketches, with other lanes or packed operands.
 """
 
 from collections.abc import Iterator, Sequence
@@ -75,8 +75,8 @@ def search_size_of(program: TileProgram) -> SearchSize:
 
 _Round = Sequence[TileProgram]
 
-MAX_SKETCHES = 4
-"""Sketches with the source's lanes that are tried: packing other operands pays for other sizes."""
+MAX_SKETCHES = 8
+"""Sketches that are compared: other lanes, and packing other operands, pay for other sizes."""
 
 
 class ReuseSearch:
@@ -181,7 +181,7 @@ class ReuseSearch:
 
     def _chosen_blocks(self) -> list[_Block]:
         """The numbers of parallel tasks that are measured, the best predicted ones first: some of the source's sketch
-        before those of others with its lanes."""
+        before those of others."""
         sketches = self._sketches()
         blocks = [self._blocks(self._shapes(s)) for s in sketches]
         own, others = (blocks[0] if blocks else []), sorted((b for x in blocks[1:] for b in x), key=_predicted_of)
@@ -197,14 +197,16 @@ class ReuseSearch:
         return min(timed, key=lambda p: self._nanoseconds[p], default=None)
 
     def _sketches(self) -> list[Sketch]:
-        """The task's sketches, those with the source's lanes, packing and order first."""
+        """The task's sketches: that of the source first, then those with its lanes, then others, with one order of
+        loops each."""
         wanted = self.source.program.sketch
-        sketches = [s for _, forms in self.reusable.spaces for s in forms if s.lane == wanted.lane]
 
-        def distance(s: Sketch) -> tuple[int, int]:
-            return len(set(s.packed) ^ set(wanted.packed)), int(s.order != wanted.order)
+        def distance(s: Sketch) -> tuple[bool, int, bool]:
+            return s.lane != wanted.lane, len(set(s.packed) ^ set(wanted.packed)), s.order != wanted.order
 
-        return sorted(sketches, key=distance)[:MAX_SKETCHES]
+        first_order = {(s.lane, s.packed): s for _, forms in self.reusable.spaces for s in reversed(forms)}
+        own_lane = [s for _, forms in self.reusable.spaces for s in forms if s.lane == wanted.lane]
+        return sorted(dict.fromkeys([*own_lane, *first_order.values()]), key=distance)[:MAX_SKETCHES]
 
     def _shapes(self, sketch: Sketch) -> TileShapes:
         space = next(s for s, forms in self.reusable.spaces if sketch in forms)

@@ -132,7 +132,8 @@ class TileShapes:
         if not all(options):
             return {}
         columns = np.meshgrid(*(np.array(o) for o in options), *(np.array([r]) for r in reduction), indexing="ij")
-        counted = [np.array([self.whole_tiles(a, r) for r in o]) for a, o in zip(spatial, options, strict=True)]
+        extents = [self.problem.axes[a].extent for a in spatial]
+        counted = [np.array([-(-n // r) for r in o]) for n, o in zip(extents, options, strict=True)]
         tiles = np.stack([c.reshape(-1) for c in columns], axis=1)
         counts = np.prod(np.stack([c.reshape(-1) for c in np.meshgrid(*counted, indexing="ij")]), axis=0)
         low, high = threads.lowest * (1 - 1e-9), threads.highest * (1 + 1e-9)
