@@ -72,12 +72,12 @@ class Surroundings:
     Attributes:
         footprints: of the loops around it.
         executions: how often it runs for all of its points.
-        total_bytes: of all that the kernel reads and writes.
+        total_bytes: of all that the kernel reads and writes, at every shape.
     """
 
     footprints: LoopFootprints
     executions: Numbers
-    total_bytes: float
+    total_bytes: tuple[float, ...]
 
 
 def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Surroundings | None = None) -> PartWork:
@@ -100,10 +100,8 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
     work = tiles.total / machine.ghz * executions
     footprints = LoopFootprints.of(problem, sketch, batch, line) if place is None else place.footprints
 
-    def kernel_bytes(p: Problem) -> float:
-        return total_bytes(p) if place is None else place.total_bytes
-
-    (far,) = family.per_shape(lambda p: (hierarchy.far_fraction(kernel_bytes(p)),))
+    kernel_bytes = [total_bytes(p) for p in family.problems] if place is None else place.total_bytes
+    (far,) = family.gather([(hierarchy.far_fraction(x),) for x in kernel_bytes])
     moved, moved_by_all = cache_traffic(problem, sketch, batch, hierarchy, footprints, far)
     growth = [all_ / np.maximum(one, 1.0) for all_, one in zip(moved_by_all, moved, strict=True)]
     slowdown = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
@@ -111,8 +109,8 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
     misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
     if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
-        misses = family.per_shape(
-            lambda p: [1.0, *(min(1.0, 2.0 * miss_ratio(kernel_bytes(p), x, cost)) for x in capacities[1:])]
+        misses = family.gather(
+            [[1.0, *(min(1.0, 2.0 * miss_ratio(n, x, cost)) for x in capacities[1:])] for n in kernel_bytes]
         )
         phases = [Phase(work, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     elif is_long:
@@ -127,7 +125,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
             phases = _load_phases(phases[0], first)
     else:
         stalls = _scatter_stalls(features, moved[0], line, machine)
-        misses = family.per_shape(lambda p: [1.0, *(miss_ratio(kernel_bytes(p), x, cost) for x in capacities[1:])])
+        misses = family.gather([[1.0, *(miss_ratio(n, x, cost) for x in capacities[1:])] for n in kernel_bytes])
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     return PartWork(
         batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth,

@@ -144,7 +144,11 @@ class ShapeFamily:
 
     def per_shape(self, function: Callable[[Problem], Sequence[float]]) -> tuple[FloatPerCandidate, ...]:
         """`function` of every problem, per candidate: for quantities that have no array formula."""
-        return _gather_floats([function(p) for p in self.problems], self.shape_indices)
+        return self.gather([function(p) for p in self.problems])
+
+    def gather(self, rows: Sequence[Sequence[float]]) -> tuple[FloatPerCandidate, ...]:
+        """Numbers of every problem [problem][k], per candidate."""
+        return _gather_floats(rows, self.shape_indices)
 
     def with_points(self, points: Integers) -> "ShapeFamily":
         """The family of one problem with other extents [candidate, axis]."""

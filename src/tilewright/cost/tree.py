@@ -7,7 +7,7 @@ points inside of every loop around it (`tree_boxes.py`, `tree_nests.py`) and by 
 (`parallel_time.py`). Copies to panels are statements as well (`tree_panels.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from math import prod
@@ -26,6 +26,7 @@ from tilewright.cost.tree_boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.tree_masks import executed_share
 from tilewright.cost.tree_nests import NestBatch, NestShape
 from tilewright.cost.tree_panels import PanelCopy, panel_copies
+from tilewright.cost.tree_regimes import nests_regime
 from tilewright.cost.tree_rowwise import RowwiseNests
 from tilewright.cost.tree_statements import TreeStatement, common_depth, tree_statements
 from tilewright.cost.tree_surroundings import with_surroundings
@@ -34,7 +35,7 @@ from tilewright.expr.nodes import Var
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Machine
 from tilewright.tile.index_masks import IndexMask, index_masks
-from tilewright.tile.program import Sizes
+from tilewright.tile.program import Mask, Sizes
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.tile.tree import TileTree
 from tilewright.tile.tree_sizes import LoopStep, PartRange, StatementPath, statement_paths, tree_sizes, with_sizes
@@ -162,44 +163,24 @@ class TreeModel:
     def _batch_times(self, sizes: Sizes) -> Numbers:
         if self.rowwise is not None:
             return self.rowwise.times(TreeBoxes(self.nests, _size_major(sizes)), self.machine)
-        boxes, regions = self._regions(sizes)
-        return reduce(add, [x.total for x in regions]) + self._packing(boxes, regions)
+        return _joint_times([self], sizes)[0]
 
-    def _packing(self, boxes: TreeBoxes, regions: Sequence[Region]) -> Numbers:
-        """Nanoseconds of copies to panels, which threads share as they do the rest."""
-        is_parallel = np.logical_or.reduce([x.is_parallel > 0 for x in regions])
-        zero: Numbers = np.zeros(boxes.sizes.shape[1])
-        return reduce(add, [x.time(boxes, self.machine, is_parallel) for x in self.copies], zero)
+    def packing(self, sizes: Sizes, is_parallel: Mask) -> Numbers:
+        """Nanoseconds of copies to panels, which threads share as they do the rest of parallel candidates."""
+        boxes = TreeBoxes(self.nests, _size_major(sizes))
+        return reduce(add, [x.time(boxes, self.machine, is_parallel) for x in self.copies], np.zeros(len(sizes)))
 
     def nest_batches(self, sizes: Sizes) -> list[NestBatch]:
         """The nests of candidates [candidate, size]."""
         boxes, line = TreeBoxes(self.nests, _size_major(sizes)), caches(self.machine)[0].line
         return [NestBatch.of(x, boxes, line) for x in self.shapes]
 
-    def _regions(self, sizes: Sizes) -> tuple[TreeBoxes, list[Region]]:
-        boxes = TreeBoxes(self.nests, _size_major(sizes))
-        line = caches(self.machine)[0].line
-        batches = [NestBatch.of(x, boxes, line) for x in self.shapes]
-        grouped: dict[int, list[StatementWork]] = {}
-        for batch, footprints in zip(batches, with_surroundings(batches), strict=True):
-            place = Surroundings(footprints, batch.executions, self.total_bytes)
-            work = part_work(batch.sketch, batch.batch, self.machine, place)
-            tasks, key = _tasks(batch, boxes)
-            work = replace(work, features=replace(work.features, tasks=tasks))
-            # the loops around fused statements are not in the order of their sketches
-            sharing = None if self.is_fused else work.sharing
-            plan = thread_plan(work.phases, tasks, self.machine, work.levels_in_turn, work.traffic_growth, sharing)
-            exists = executed_share(batch.shape.nest, boxes, self.masks, self.extents, self.symbols)
-            exists = exists if batch.exists is None else exists * batch.exists
-            grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))
-        return boxes, [_region(x) for x in grouped.values()]
-
     def breakdown(self, sizes: Sizes) -> CostBreakdown:
         """The named terms of candidates [candidate, size], with a part per nest; of row-wise trees those of the first
         candidate only."""
         if self.rowwise is not None:
             return self.rowwise.breakdown(TreeBoxes(self.nests, _size_major(sizes[:1])), self.machine)
-        boxes, regions = self._regions(sizes)
+        regions = _regions([self], sizes)
         parts: list[CostPart] = []
         for region in regions:
             for k, x in enumerate(region.works):
@@ -210,8 +191,68 @@ class TreeModel:
                     x.footprints,
                 )  # fmt: skip
                 parts.append(part.map_arrays(lambda values, exists=x.exists: values * exists))
-        packing = self._packing(boxes, regions)
+        packing = self.packing(sizes, _is_parallel(regions))
         return CostBreakdown(tuple(parts), packing, reduce(add, [x.total for x in regions]) + packing)
+
+
+def times_at_shapes(models: Sequence[TreeModel], sizes: Sizes) -> Numbers:
+    """Nanoseconds [model, candidate] of candidates [candidate, size] by the models of one sketch at several shapes: in
+    one batch where formulas treat the shapes alike, as they cost as much for few candidates as for many."""
+    groups: dict[Hashable, list[int]] = {}
+    for k, x in enumerate(models):
+        is_alone = x.rowwise is not None or len(models) * len(sizes) > MAX_BATCH_SIZE
+        groups.setdefault(k if is_alone else nests_regime(x.shapes, x.machine), []).append(k)
+    times = np.empty((len(models), len(sizes)))
+    for group in groups.values():
+        alike = [models[k] for k in group]
+        times[group] = _joint_times(alike, sizes) if len(group) > 1 else alike[0].times(sizes)
+    return times
+
+
+def _joint_times(models: Sequence[TreeModel], sizes: Sizes) -> Numbers:
+    """Nanoseconds [model, candidate] by models of one regime."""
+    regions = _regions(models, sizes)
+    shape = len(models), len(sizes)
+    total, is_parallel = reduce(add, [x.total for x in regions]).reshape(shape), _is_parallel(regions).reshape(shape)
+    return total + np.array([m.packing(sizes, x) for m, x in zip(models, is_parallel, strict=True)])
+
+
+def _is_parallel(regions: Sequence[Region]) -> Mask:
+    """Whether threads share any of a candidate's regions."""
+    return np.logical_or.reduce([x.is_parallel > 0 for x in regions])
+
+
+def _regions(models: Sequence[TreeModel], sizes: Sizes) -> list[Region]:
+    """The regions of candidates [candidate, size] at the shapes of models of one regime, all candidates of one shape
+    before those of the next."""
+    model, machine = models[0], models[0].machine
+    nests, shapes = model.nests, model.shapes
+    if len(models) > 1:
+        problems = zip(*(tuple(n.statement.problem for n in x.nests) for x in models), strict=True)
+        nests = tuple(replace(n, shapes=tuple(p)) for n, p in zip(nests, problems, strict=True))
+        shapes = tuple(replace(x, nest=n) for x, n in zip(shapes, nests, strict=True))
+    shape_indices = np.repeat(np.arange(len(models)), len(sizes))
+    boxes = TreeBoxes(nests, np.tile(_size_major(sizes), len(models)), shape_indices)
+    batches = [NestBatch.of(x, boxes, caches(machine)[0].line) for x in shapes]
+    total_bytes = tuple(x.total_bytes for x in models)
+    grouped: dict[int, list[StatementWork]] = {}
+    for batch, footprints in zip(batches, with_surroundings(batches), strict=True):
+        work = part_work(batch.sketch, batch.batch, machine, Surroundings(footprints, batch.executions, total_bytes))
+        tasks, key = _tasks(batch, boxes)
+        work = replace(work, features=replace(work.features, tasks=tasks))
+        # the loops around fused statements are not in the order of their sketches
+        sharing = None if model.is_fused else work.sharing
+        plan = thread_plan(work.phases, tasks, machine, work.levels_in_turn, work.traffic_growth, sharing)
+        exists = _executed_share(batch.shape.nest, models, sizes)
+        exists = exists if batch.exists is None else exists * batch.exists
+        grouped.setdefault(key, []).append(StatementWork(batch, footprints, work, plan, exists))
+    return [_region(x) for x in grouped.values()]
+
+
+def _executed_share(nest: StatementNest, models: Sequence[TreeModel], sizes: Sizes) -> Numbers:
+    """The share of a nest's executions that masks leave, at the shape of every model [model and candidate]."""
+    boxes = TreeBoxes(models[0].nests, _size_major(sizes))
+    return np.concatenate([executed_share(nest, boxes, x.masks, x.extents, x.symbols) for x in models])
 
 
 def _size_major(sizes: Sizes) -> Numbers:
@@ -248,9 +289,10 @@ def tree_times(
     for same in by_sketch.values():
         models = [TreeModel.of(trees[same[0]], func, machine, constants, x) for x in shapes]
         candidates = np.array([sizes[k] for k in same], np.int64)
-        each = [x.times(candidates) for x in models if x is not None]
-        if len(each) == len(models):
-            mean = geomean_over_samples(np.array(each), machine.cost) if func.symbols else each[0]
+        complete = [x for x in models if x is not None]
+        if len(complete) == len(models):
+            each = times_at_shapes(complete, candidates)
+            mean = geomean_over_samples(each, machine.cost) if func.symbols else each[0]
             for k, time in zip(same, mean, strict=True):
                 times[k] = float(time)
     return times

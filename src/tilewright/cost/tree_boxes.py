@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.cost.footprint import Numbers
+from tilewright.cost.shape_family import Integers, ShapeFamily
 from tilewright.cost.tree_statements import TreeStatement, common_depth
 from tilewright.loops.ir import LoopKind
 from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.tree_sizes import LoopStep, PartRange, StatementPath
 
 TILE_KINDS = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
@@ -29,11 +31,18 @@ class StatementNest:
         statement: what it computes.
         path: the loops and parts around it.
         allocated: per access to a buffer on the stack, by its position, the number of nodes around the buffer.
+        shapes: the statement's problem at every shape of a batch; empty for that of the statement alone.
     """
 
     statement: TreeStatement
     path: StatementPath
     allocated: Mapping[int, int] = field(default_factory=dict[int, int])
+    shapes: tuple[Problem, ...] = ()
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """The statement's problem at every shape."""
+        return self.shapes or (self.statement.problem,)
 
     @property
     def accesses(self) -> tuple[Operand, ...]:
@@ -53,11 +62,17 @@ class TreeBoxes:
     Attributes:
         nests: all nests of the tree, in the order of execution.
         sizes: of the candidates, [size, candidate].
+        shape_indices: the position of each candidate's shape [candidate]; unused for a single shape.
     """
 
     nests: Sequence[StatementNest]
     sizes: Numbers
+    shape_indices: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     _points: dict[tuple[int, str, int], Numbers] = field(default_factory=dict[tuple[int, str, int], Numbers])
+
+    def family(self, nest: StatementNest) -> ShapeFamily:
+        """The problems of all candidates of a nest."""
+        return ShapeFamily(nest.problems, self.shape_indices)
 
     def points(self, nest: StatementNest, axis: str, depth: int) -> Numbers:
         """Points along an axis that a nest computes inside of the outermost `depth` nodes of its path."""
@@ -135,8 +150,8 @@ class TreeBoxes:
     def _needed_points(self, nest: StatementNest, axis: str, depth: int) -> Numbers:
         """Points along an axis that the readers in the loops at these depths need; all without such readers."""
         statement = nest.statement
-        extent = statement.problem.axes[statement.axes.index(axis)].extent
-        everything = np.full(self.sizes.shape[1], float(extent))
+        extent = self.family(nest).extents[statement.axes.index(axis)]
+        everything = np.full(self.sizes.shape[1], extent, np.float64)
         if axis not in statement.stored:
             return everything
         dim, needed = statement.stored.index(axis), np.zeros_like(everything)

@@ -20,7 +20,6 @@ from tilewright.cost.footprint import Numbers, moved_bytes
 from tilewright.cost.loop_footprints import LoopFootprints, TileLoop
 from tilewright.cost.part_work import unroll_windows
 from tilewright.cost.regime import is_long_reduction
-from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.tree_boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.tree_statements import common_depth
 from tilewright.loops.ir import LoopKind
@@ -237,8 +236,8 @@ class NestBatch:
             _is_transposed(statement.problem, lane), shape.prefetched,
         )  # fmt: skip
         points = np.stack([boxes.whole_points(shape.nest, a, _first_loop(shape, a)) for a in statement.axes], axis=1)
-        family = ShapeFamily.of(statement.problem)
-        if (points != statement.problem.extents).any():
+        family = boxes.family(shape.nest)
+        if (points != family.sizes).any():
             family = family.with_points(np.maximum(points, 1.0).astype(np.int64))
         batch = CandidateBatch(np.stack([*levels, np.stack(covered)]), family, _operations(shape, register, lanes))
         if not shape.is_long:

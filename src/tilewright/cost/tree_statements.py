@@ -114,15 +114,12 @@ class _Extraction:
         paths: Sequence[StatementPath],
     ) -> "_Extraction":
         axes = {name: tuple(a.axis for a in x.axes) for name, x in statements_of(func).items()}
-        s = Schedule(func)
-        for stage in tree.staging:
-            if isinstance(stage, Inline):
-                s.do("inline", stage.statement)
+        remaining = _inline_all(func, tuple(x.statement for x in tree.staging if isinstance(x, Inline)))
         by_name: dict[str, list[StatementPath]] = {}
         for path in paths:
             by_name.setdefault(path.compute.statement, []).append(path)
         staging = dict.fromkeys(stage for path in paths for stage in path.staging)
-        return _Extraction(s.func, axes, constants, shape, tuple(dict.fromkeys((*tree.staging, *staging))), by_name)
+        return _Extraction(remaining, axes, constants, shape, tuple(dict.fromkeys((*tree.staging, *staging))), by_name)
 
     def statements(self, block: Block, merged: set[str]) -> list[TreeStatement] | None:
         """The statements of a block; adds an epilogue that is one with it to `merged`."""
@@ -268,6 +265,15 @@ class _Extraction:
             packed=((0, -1), (1, -1), (2, -1)),
             is_sum=True,
         )
+
+
+@lru_cache(maxsize=64)
+def _inline_all(func: Func, statements: tuple[str, ...]) -> Func:
+    """A function with some statements inlined: the same for all trees of a kernel and at all shapes."""
+    s = Schedule(func)
+    for name in statements:
+        s.do("inline", name)
+    return s.func
 
 
 @lru_cache(maxsize=256)
