@@ -106,7 +106,7 @@ def split_parts(family: ShapeFamily, sketch: Sketch, sizes: Sizes) -> Parts:
     remainder = CandidateBatch.of_remainder(family, sketch, sizes, heights, rows)
     is_own: Mask = (sizes[:, L2] < _rows_in_whole_tiles(family, sizes)) & (rows > 0)
     has_own_tasks: Mask = np.logical_or.reduce(is_own, axis=1)
-    before = _touched_before(sketch, CandidateBatch.of(family, sketch, sizes), rows.T > 0)
+    before = _touched_before(sketch, main.select(positions), rows.T > 0)
     touched = np.where(has_whole_tile[positions] & ~has_own_tasks, before, np.inf)
     uses_rows = [[o.uses(a) for a in range(len(family.problem.axes))] for o in family.accesses]
     is_new = np.array(uses_rows, np.int64) @ (rows > 0).T > 0

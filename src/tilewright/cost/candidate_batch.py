@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.shape_family import ShapeFamily
@@ -72,6 +73,10 @@ class CandidateBatch:
         covered = _covered_extents(family, sketch, by_level[REGISTER])
         return CandidateBatch._build(by_level, np.where(rows.T > 0, rows.T, covered), family)
 
+    def select(self, candidates: npt.NDArray[np.int64]) -> "CandidateBatch":
+        """Some of the candidates of a program's whole register tiles."""
+        return CandidateBatch(self.sizes[:, :, candidates], self.family.select(candidates))
+
     def concat(self, others: "CandidateBatch") -> "CandidateBatch":
         """These candidates followed by others."""
         reuse_bytes = None
@@ -111,7 +116,7 @@ def k_block_count(sketch: Sketch, batch: CandidateBatch) -> Numbers:
 
 def is_packed(sketch: Sketch, operand: int) -> bool:
     """Whether an operand, by its position in `Problem.operands`, is read from a packed copy."""
-    return operand in dict(sketch.packed)
+    return any(k == operand for k, _ in sketch.packed)
 
 
 def is_on_stack(sketch: Sketch, operand: int) -> bool:

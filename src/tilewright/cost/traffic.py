@@ -93,9 +93,9 @@ def cache_traffic(
     accesses = _Accesses.of(problem, sketch, batch, caches, footprints)
     # the traffic of one thread for each cache, then that of several threads for the caches that each has of its own
     private = [k for k, n in enumerate(caches.threads) if n > 1]
+    shared = {n: _resident_bytes(footprints, n) for n in {caches.threads[k] for k in private}}
     resident = np.array([
-        *(footprints.operand_bytes for _ in caches.capacities),
-        *(_resident_bytes(footprints, caches.threads[k]) for k in private),
+        *(footprints.operand_bytes for _ in caches.capacities), *(shared[caches.threads[k]] for k in private),
     ])  # fmt: skip
     stays = _stays_in_caches(accesses, caches, private, resident)
     uncached = _uncached_bytes(accesses, caches, private, footprints, len(resident))
@@ -241,7 +241,9 @@ def _moved_by_cache(
         stays: per cache whether data stays between iterations [access, or 1 for all; depth, candidate].
         uncached: what a register tile moves of accesses of which not even it stays [cache, candidate].
     """
-    stacked = np.broadcast_to(np.stack(np.broadcast_arrays(*stays)), resident.shape)
+    stacked = np.empty(resident.shape, np.bool_)
+    for cache, stay in zip(stacked, stays, strict=True):
+        cache[:] = stay
     moved = resident[:, :, -1].copy()
     for k, bytes_ in uncached.items():
         moved[:, k] = np.where(stacked[:, k, -1], moved[:, k], bytes_)
