@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.operators.cases import all_cases
 from tilewright.codegen.generator_version import generator_version
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.measure.records.jsonl import import_lines, lines_of
 from tilewright.measure.records.record import Record, machine_key
 from tilewright.measure.records.store import open_store
@@ -52,7 +53,8 @@ def measure(count: int, tasks: int, folder: Path) -> None:
         file.writelines(lines_of(_records(kernels, kernel.programs[0].trace, machine, count)))
     print(f"{count:,} records of {tasks} kernels, {len(kernel.programs[0].trace)} steps each", flush=True)
     print(f"{lines.stat().st_size / 1e6:,.0f} MB as lines", flush=True)
-    with lines.open("rb") as file, open_store(path, "write") as store:
+    # as `tilewright records import` does it
+    with lines.open("rb") as file, open_store(path, "write") as store, raised_gc_threshold():
         start = time.perf_counter()
         result = import_lines(file, store, str(lines), lambda reason: sys.exit(reason))
         seconds = time.perf_counter() - start

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.measure.records.examples import all_kinds, dynamic_task, random_record, record, small_task, split_by
+from tests.measure.records.examples import MACHINE, all_kinds, dynamic_task, random_record, record, small_task, split_by
 
 from tilewright.errors import StoreError
 from tilewright.measure.records import record_json
@@ -60,6 +60,17 @@ def test_files_are_concatenated() -> None:
 def test_many_records_share_the_text_of_their_kernel() -> None:
     text = exported([record(nanoseconds=1 + k) for k in range(50)])
     assert text.count('"func"') == 1
+
+
+def test_lines_of_other_writers_are_the_same_records() -> None:
+    """Order of fields and spaces say nothing; fields that repeat count once."""
+    header, kernel, line = exported([record()]).splitlines()
+    fields = json.loads(line)["record"]
+    spaced = json.dumps({"record": dict(reversed(fields.items()))}, indent=None, separators=(" , ", " : "))
+    repeated = line.removesuffix("}}") + ',"machine":"zen3, 1 cores, 0"}}'
+    back, result, _ = imported("\n".join([header, kernel, line, spaced, repeated]))
+    assert (result.added, result.known) == (2, 1)
+    assert [r.machine for r in back] == [MACHINE, "zen3, 1 cores, 0"]
 
 
 def fields_of(change: dict[str, Any]) -> str:

@@ -156,6 +156,7 @@ def _set_journal(db: sqlite3.Connection, mode: str) -> None:
             if db.execute("PRAGMA journal_mode").fetchone()[0].upper() != mode:
                 db.execute(f"PRAGMA journal_mode = {mode}")
             db.execute("PRAGMA synchronous = FULL")
+            db.execute("PRAGMA wal_autocheckpoint = 4000")
             return
         except sqlite3.OperationalError as error:
             if error.sqlite_errorname.startswith("SQLITE_BUSY") and time.monotonic() < deadline:

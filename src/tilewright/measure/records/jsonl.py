@@ -19,6 +19,7 @@ from tilewright.measure.records.record import Record
 from tilewright.measure.records.record_json import (
     MAX_BYTES,
     RecordRow,
+    body_of_line,
     encode_fields,
     fields_of_row,
     loads_record,
@@ -149,7 +150,7 @@ class _Reader:
             return None
         if not isinstance(values, dict) or values.keys() != {"record"}:
             raise RecordError([_defect("expected an object with `record`, or with `id` and `task`")], where=place)
-        row = read_row(values["record"])
+        row = read_row(values["record"], body_of_line(text))
         task = values["record"]["task"]
         if not isinstance(task, str) or task not in self._tasks:
             raise RecordError([_defect("no line before has the kernel that it names")], where=place)
