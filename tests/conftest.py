@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # tests that are not about them compile in one process, and never read what another revision has left
-os.environ |= {"TILEWRIGHT_JOBS": "1", "TILEWRIGHT_CACHE": "off"}
+os.environ |= {"TILEWRIGHT_JOBS": "1", "TILEWRIGHT_CACHE": "off", "TILEWRIGHT_RECORDS": "off"}
 
 TESTS = Path(__file__).parent
 GOLDEN = TESTS / "golden"

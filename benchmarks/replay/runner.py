@@ -140,6 +140,7 @@ def _fixed_environment() -> None:
     os.environ["TILEWRIGHT_CACHE_DIR"] = os.path.join(tempfile.gettempdir(), "tilewright-replay-no-calibration")
     # every case has a process, and compiles everything
     os.environ |= {"OPENBLAS_NUM_THREADS": "1", "TILEWRIGHT_JOBS": "1", "TILEWRIGHT_CACHE": "off"}
+    os.environ["TILEWRIGHT_RECORDS"] = "off"
 
 
 def _check_source(source: Path) -> None:

@@ -131,11 +131,32 @@ def add_build_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="neither use nor keep machine code in the cache folder (`tilewright cache`)",
     )
+    add_record_options(parser)
+
+
+def add_record_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of which records of programs are used."""
+    group = parser.add_argument_group("records of programs (`tilewright records`)")
+    group.add_argument(
+        "--records",
+        metavar="PATH",
+        help="a store or an export; by default TILEWRIGHT_RECORDS, or the user's store. Programs that were measured are"
+        " used, and those that are constructed are kept",
+    )
+    group.add_argument("--no-records", action="store_true", help="neither use nor keep records")
+    group.add_argument(
+        "--frozen", action="store_true", help="use records alone, construct nothing; an error names kernels without one"
+    )
 
 
 def build_options(options: argparse.Namespace) -> BuildResources:
     """The values of the flags of `add_build_options`."""
-    return build_resources(options.jobs, False if options.no_cache else None)
+    if options.records is not None and options.no_records:
+        raise OptionError("it excludes --records", where="--no-records", hint="leave out one of the two")
+    records = False if options.no_records else options.records
+    return build_resources(
+        options.jobs, False if options.no_cache else None, records=records, frozen=options.frozen
+    )
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from tilewright.cli import bench, cache, compile, doctor, inspect, profile, run, verify
 from tilewright.cli.common import Result
-from tilewright.errors import FallbackWarning, InternalError, ModelError, ShapeWarning, TilewrightError
+from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
 from tilewright.version import __version__
 
 USER_ERROR, USAGE_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 70, 130
@@ -151,7 +151,7 @@ def _warnings_as_lines(quiet: bool) -> Generator[None]:
         print(f"warning: {message}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        for kind in (FallbackWarning, ShapeWarning):
+        for kind in (FallbackWarning, RecordWarning, ShapeWarning):
             warnings.simplefilter("ignore" if quiet else "always", kind)
         warnings.showwarning = show
         yield

@@ -4,7 +4,7 @@ It travels between processes and is kept on disk as JSON values: the loops as te
 """
 
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from tilewright.loops.printer import show
 from tilewright.lower.kernel_variants import KernelCode, MergedKernel, merge_programs
 from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
 from tilewright.machine.model import Machine
+from tilewright.measure.records.replay import replay_checked
 from tilewright.optimize.constructions import Constructions
 from tilewright.optimize.interface import FALLBACK, ProgramEstimate, ScheduledPrograms, optimizer_named, scheduled
 from tilewright.optimize.task import Task
@@ -39,6 +40,23 @@ class BuiltProgram:
 
     trace: Trace
     scheduled: Func
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedProgram:
+    """A program of a task that was decided earlier.
+
+    Attributes:
+        optimizer: name of what chose it.
+        traces: the steps of one program, or of several.
+        selector: which of several runs; None for one.
+        estimates: by which the selector chooses, one per program; empty where it chooses otherwise.
+    """
+
+    optimizer: str
+    traces: tuple[Trace, ...]
+    selector: Expr | None = None
+    estimates: tuple[ProgramEstimate, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,11 +107,34 @@ def build_kernel(
             prepacked = [_verified_program(s.func, task.constants) for s in programs.schedules]
         except (ScheduleError, VerifyError) as error:
             raise InternalError(f"optimizer {optimizer!r} made an illegal program: {error}", where=where) from error
-        merged = merge_programs(task.func.name, prepacked, programs.selector, task.func.symbols)
-        code = kernel_code(merged.code, task) if with_code else b""
         built = tuple(BuiltProgram(s.trace, s.func) for s in programs.schedules)
-        return BuiltKernel(optimizer, built, programs.selector, merged, code, programs.estimates)
+        program = RecordedProgram(optimizer, (), programs.selector, programs.estimates)
+        return _built(task, program, built, prepacked, with_code)
     raise InternalError("no optimizer applies", where=where)
+
+
+def build_recorded(task: Task, program: RecordedProgram, with_code: bool) -> BuiltKernel:
+    """Replays, verifies and compiles a recorded program of a task.
+
+    Raises:
+        ScheduleError: a step is not legal for the task.
+        VerifyError: the loops are not safe.
+    """
+    built = tuple(BuiltProgram(t, replay_checked(task.func, t)) for t in program.traces)
+    prepacked = [_verified_program(p.scheduled, task.constants) for p in built]
+    return _built(task, program, built, prepacked, with_code)
+
+
+def _built(
+    task: Task,
+    program: RecordedProgram,
+    built: tuple[BuiltProgram, ...],
+    prepacked: Sequence[PrepackedKernel],
+    with_code: bool,
+) -> BuiltKernel:
+    merged = merge_programs(task.func.name, prepacked, program.selector, task.func.symbols)
+    code = kernel_code(merged.code, task) if with_code else b""
+    return BuiltKernel(program.optimizer, built, program.selector, merged, code, program.estimates)
 
 
 def _verified_program(func: Func, constants: frozenset[str]) -> PrepackedKernel:
@@ -141,6 +182,32 @@ def _is_vectorized(func: Func) -> bool:
     return any(isinstance(s, For) and s.kind is LoopKind.VECTORIZED for s, _ in walk(func.body))
 
 
+def encode_program(program: RecordedProgram) -> dict[str, Any]:
+    """A recorded program as JSON values."""
+    selector = None if program.selector is None else show_expr(program.selector)
+    traces = [trace_json.encode(t) for t in program.traces]
+    estimates = _encode_estimates(program.estimates)
+    return {"optimizer": program.optimizer, "traces": traces, "selector": selector, "estimates": estimates}
+
+
+def decode_program(data: Mapping[str, Any], task: Task) -> RecordedProgram:
+    """The recorded program of a task in JSON values of `encode_program`."""
+    selector, estimates = _decode_choice(data, task)
+    return RecordedProgram(data["optimizer"], tuple(map(trace_json.decode, data["traces"])), selector, estimates)
+
+
+def _encode_estimates(estimates: Sequence[ProgramEstimate]) -> list[list[str]]:
+    return [[e.program, show_expr(e.picoseconds)] for e in estimates]
+
+
+def _decode_choice(data: Mapping[str, Any], task: Task) -> tuple[Expr | None, tuple[ProgramEstimate, ...]]:
+    """The selector and the estimates in JSON values."""
+    symbols = {v.name: v for v in task.func.symbols}
+    selector = None if data["selector"] is None else parse_expr(data["selector"], symbols, {})
+    estimates = tuple(ProgramEstimate(text, parse_expr(time, symbols, {})) for text, time in data["estimates"])
+    return selector, estimates
+
+
 def encode_built(built: BuiltKernel) -> dict[str, Any]:
     """A built kernel as JSON values."""
     programs = [{"trace": trace_json.encode(p.trace), "scheduled": show(p.scheduled)} for p in built.programs]
@@ -149,16 +216,14 @@ def encode_built(built: BuiltKernel) -> dict[str, Any]:
         "programs": programs,
         "selector": None if built.selector is None else show_expr(built.selector),
         "code": b64encode(built.code).decode(),
-        "estimates": [[e.program, show_expr(e.picoseconds)] for e in built.estimates],
+        "estimates": _encode_estimates(built.estimates),
     }
 
 
 def decode_built(data: Mapping[str, Any], task: Task) -> BuiltKernel:
     """The built kernel of a task in JSON values of `encode_built`; machine code, so the writer is trusted."""
     programs = tuple(BuiltProgram(trace_json.decode(p["trace"]), parse(p["scheduled"])) for p in data["programs"])
-    symbols = {v.name: v for v in task.func.symbols}
-    selector = None if data["selector"] is None else parse_expr(data["selector"], symbols, {})
+    selector, estimates = _decode_choice(data, task)
     prepacked = [prepack_constants(p.scheduled, task.constants) for p in programs]
     merged = merge_programs(task.func.name, prepacked, selector, task.func.symbols)
-    estimates = tuple(ProgramEstimate(text, parse_expr(time, symbols, {})) for text, time in data["estimates"])
     return BuiltKernel(data["optimizer"], programs, selector, merged, b64decode(data["code"]), estimates)

@@ -1,4 +1,4 @@
-"""What a compilation may use, without an effect on the code that it generates: processes, and the cache.
+"""What a compilation may use: processes, the cache, and records of programs.
 
 This module imports no part of the compiler, so a session that loads a compiled artifact can name the options.
 """
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tilewright.driver.code_cache import CodeCache, code_cache
+from tilewright.driver.record_source import RecordSource, record_source
 from tilewright.errors import OptionError
 from tilewright.machine.threads import available_cores
 
@@ -23,11 +24,13 @@ class BuildResources:
         jobs: number of processes, the one that compiles included.
         cache: machine code of earlier compilations; None for none.
         with_code: whether to generate the code of kernels at once, not when it is asked for.
+        records: programs of kernels; None for none. Those that were measured decide the code; all else here does not.
     """
 
     jobs: int = 1
     cache: CodeCache | None = None
     with_code: bool = False
+    records: RecordSource | None = None
 
 
 IN_PROCESS = BuildResources()
@@ -35,7 +38,11 @@ IN_PROCESS = BuildResources()
 
 
 def build_resources(
-    jobs: int | None = None, cache: bool | None = None, environ: Mapping[str, str] | None = None
+    jobs: int | None = None,
+    cache: bool | None = None,
+    environ: Mapping[str, str] | None = None,
+    records: "str | os.PathLike[str] | bool | None" = None,
+    frozen: bool = False,
 ) -> BuildResources:
     """What a compilation that generates code may use.
 
@@ -43,6 +50,8 @@ def build_resources(
         jobs: number of processes; None asks TILEWRIGHT_JOBS, then it is one per core that this process may use.
         cache: whether to use the cache; None asks TILEWRIGHT_CACHE, then it is used.
         environ: environment variables, the process's own by default.
+        records: a store or an export of records; False for none; None asks TILEWRIGHT_RECORDS, then it is the user's.
+        frozen: whether programs and estimates come from records alone.
 
     Raises:
         OptionError: the argument or a variable has no such value.
@@ -55,7 +64,8 @@ def build_resources(
         count = _checked_count(int(text) if text.isascii() and text.isdigit() else text, VARIABLE)
     else:
         count = min(available_cores(), MAX_JOBS)
-    return BuildResources(count, code_cache(cache, environ), with_code=True)
+    source = record_source(records, frozen, environ)
+    return BuildResources(count, code_cache(cache, environ), with_code=True, records=source)
 
 
 def _checked_count(jobs: object, where: str) -> int:

@@ -4,10 +4,11 @@ It speaks the protocol of `measure.worker`. The first request says what the othe
 
     {"do": "set up", "optimizer": "gensor", "machine": "{...}", "fusion": "mcfuser", "variants": 8, "with_code": true}
     {"do": "estimate", "task": {...}}
-    {"do": "build", "task": {...}}
+    {"do": "build", "task": {...}, "program": null}
 
-Tasks that it has estimated it has constructed, so it builds them faster than other processes do. It reads tasks
-without trust; what it answers is code, which its parent trusts.
+A program that is given, from a record, is built; otherwise one is constructed. Tasks that it has estimated it has
+constructed, so it builds them faster than other processes do. It reads tasks without trust; what it answers is code,
+which its parent trusts.
 """
 
 import gc
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.driver.build import UNFUSED, with_variants
-from tilewright.driver.build_kernel import build_kernel, encode_built
+from tilewright.driver.build_kernel import build_kernel, build_recorded, decode_program, encode_built
 from tilewright.driver.gc_policy import GC_THRESHOLD
 from tilewright.errors import TilewrightError
 from tilewright.machine.model import Machine, parse_machine
@@ -62,6 +63,9 @@ class _Worker:
             if request["do"] == "estimate":
                 estimate = setup.constructions.estimate(task)
                 return {"value": [list(estimate.nanoseconds), estimate.refusal]}
+            if request["program"] is not None:
+                program = decode_program(request["program"], task)
+                return {"value": encode_built(build_recorded(task, program, setup.with_code))}
             return {"value": encode_built(build_kernel(task, setup.constructions, setup.machine, setup.with_code, ""))}
         except (TilewrightError, RecursionError, MemoryError) as error:
             # the parent does it again and reports the error with the names of the user's model

@@ -63,12 +63,12 @@ class CodeCache:
         """The content of an entry; None where there is none that can be trusted."""
         path = self._path(key)
         try:
-            if not (_is_private(os.stat(self.folder)) and _is_private(os.stat(path.parent))):
+            if not (is_private(os.stat(self.folder)) and is_private(os.stat(path.parent))):
                 return None
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
             with open(handle, "rb") as file:
                 status = os.fstat(handle)
-                if not (_is_private(status) and stat.S_ISREG(status.st_mode)):
+                if not (is_private(status) and stat.S_ISREG(status.st_mode)):
                     return None
                 digest, _, content = file.read().partition(b"\n")
                 if digest != sha256(content).hexdigest().encode():
@@ -87,7 +87,7 @@ class CodeCache:
         with contextlib.suppress(OSError):
             for folder in (self.folder, path.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not _is_private(os.stat(folder)):
+                if not is_private(os.stat(folder)):
                     return
             _remove_untrusted(path)
             replace_file(path, [sha256(content).hexdigest().encode() + b"\n", content], mode=0o600, durable=False)
@@ -131,7 +131,7 @@ class CodeCache:
                             yield status.st_mtime, status.st_size, Path(entry.path)
 
 
-def _is_private(status: os.stat_result) -> bool:
+def is_private(status: os.stat_result) -> bool:
     """Whether only this user and the system's administrator can write a file."""
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
@@ -140,7 +140,7 @@ def _remove_untrusted(path: Path) -> None:
     """Removes what is in the place of an entry and is none, so that the new entry is private."""
     with contextlib.suppress(FileNotFoundError):
         status = os.lstat(path)
-        if not (_is_private(status) and stat.S_ISREG(status.st_mode)):
+        if not (is_private(status) and stat.S_ISREG(status.st_mode)):
             path.unlink()
 
 

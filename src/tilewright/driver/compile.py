@@ -84,6 +84,8 @@ def compile_model(
     variants: int | None = None,
     jobs: int | None = None,
     cache: bool | None = None,
+    records: "str | os.PathLike[str] | bool | None" = None,
+    frozen: bool = False,
 ) -> Executable:
     """Compiles a model.
 
@@ -97,38 +99,36 @@ def compile_model(
         progress: called as the compilation proceeds.
         layouts: storage layouts of tensors of convolutions and products, by node or value (`graph.layouts.plan`).
         machine: the machine that `gensor` and `roller` construct programs for: a `Machine`, the name of one in the
-            package ("zen5"), or a JSON file. By default this machine's calibration or description; for another
-            target, a typical machine of its instruction set. The artifact records it.
-        exact: compute convolutions directly. Otherwise they use Winograd (minimal filtering) where the optimizer
-            has a machine and the estimate is faster: rounding errors are larger, and outputs near infinite elements
-            may be NaN.
+            package ("zen5"), or a JSON file; by default this machine's, or a typical one of another target.
+        exact: compute convolutions directly. Otherwise they use Winograd (minimal filtering) where the estimate is
+            faster: rounding errors are larger, and outputs near infinite elements may be NaN.
         winograd: "safe" (default): tiles whose errors are about those of the direct sum; "fast": larger ones as well.
         fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
-            "mcfuser" (default) searches all nestings and sequences of their loops, "chimera" nestings alone, "unfused"
-            keeps a kernel for every product.
+            "mcfuser" (default) searches nestings and sequences of loops, "chimera" nestings, "unfused" does not fuse.
         variants: programs of a kernel whose sizes are dynamic, at most (8): the sizes of a call decide which one runs.
         jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core.
         cache: whether to keep machine code in the user's cache folder and to use what is there; None asks
             TILEWRIGHT_CACHE ("on" or "off"), then it is used. Neither this nor `jobs` changes the code.
+        records: a store or an export of records of programs, which are used and kept; False for none; None asks
+            TILEWRIGHT_RECORDS, then it is the user's store.
+        frozen: use records alone: nothing is constructed, and equal records give equal code.
 
     Returns:
-        An executable; calling it needs a machine with the target's features. On such a machine it is ready for its
-        first call.
+        An executable; calling it needs a machine with the target's features, on which it is ready for its first call.
 
     Raises:
-        ModelFileError: the file can't be read or is not an ONNX model.
-        ModelError: the model is not valid; lists all of its problems.
-        OptionError: an argument does not fit the model, or names something that does not exist.
-        TargetError: there is no such target.
+        ModelFileError, ModelError: the file is no ONNX model, or the model is not valid; lists all of its problems.
+        OptionError, TargetError: an argument does not fit the model, or names something that does not exist.
         LayoutError: a layout is for no operator of the model, or does not fit its tensor.
         ShapeError: a tensor is larger than any memory.
         MachineError: the machine does not exist, is not possible, or is of another architecture than the target.
+        StoreError: the records can't be used, or lack kernels while `frozen`; names them.
     """
     options = CompileOptions(
         shapes=shapes, target=target, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact,
         winograd=winograd, fusion=fusion, variants=variants,
     )  # fmt: skip
-    return compile_with_options(model, options, threads, progress, build_resources(jobs, cache))
+    return compile_with_options(model, options, threads, progress, build_resources(jobs, cache, None, records, frozen))
 
 
 def compile_with_options(

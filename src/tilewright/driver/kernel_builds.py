@@ -4,14 +4,24 @@ What a task becomes does not depend on where that happens, so the same model giv
 jobs and with any cache. A worker keeps the constructions that it made for estimates, and builds these tasks later.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
 from tilewright.driver.build import Build, with_variants
-from tilewright.driver.build_kernel import BuiltKernel, build_kernel, decode_built, encode_built
+from tilewright.driver.build_kernel import (
+    BuiltKernel,
+    RecordedProgram,
+    build_kernel,
+    build_recorded,
+    decode_built,
+    encode_built,
+    encode_program,
+)
 from tilewright.driver.build_resources import BuildResources
+from tilewright.driver.kernel_records import KernelRecords
 from tilewright.driver.worker_threads import Job, Request, TaskQueue, ThisProcess, WorkerThread, start_workers
 from tilewright.errors import TilewrightError
 from tilewright.graph.fusion import FusionPattern
@@ -19,6 +29,7 @@ from tilewright.loops.ir import blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
 from tilewright.measure.machine_code_key import machine_code_key
+from tilewright.measure.records.record import Proximity
 from tilewright.optimize import task_json
 from tilewright.optimize.constructions import Constructions, Estimate, construction_key
 from tilewright.optimize.interface import MachineOptimizer, optimizer_named
@@ -35,12 +46,18 @@ class ConstructionCounts:
     Attributes:
         constructed: tasks, each once: those of the model's functions and of alternatives that were estimated.
         reused: functions of the model whose program had been constructed for an estimate.
-        cached: functions of the model that earlier compilations had built.
+        cached: functions of the model whose code earlier compilations had generated.
+        recorded: functions of the model whose program records gave, and whose code was generated.
+        tuned: functions of the model whose program was measured, by records.
+        skipped_records: why records were not used.
     """
 
     constructed: int
     reused: int
     cached: int = 0
+    recorded: int = 0
+    tuned: int = 0
+    skipped_records: tuple[str, ...] = ()
 
 
 KernelProgress = Callable[[int, int, str], None]
@@ -57,11 +74,15 @@ class KernelBuilds:
     def __init__(self, build: Build, target: Target, resources: BuildResources) -> None:
         """Args: the options that decide the code, its target, and what the compilation may use."""
         self.constructions = Constructions(build.optimizer, build.chain_optimizer(target))
-        self._cached_functions = 0
+        self._cached_functions = self._recorded_functions = self._tuned_functions = 0
         self._build_machine = build.machine_for(target)
         self._resources = resources
+        # tasks that workers have constructed
+        self._constructed_elsewhere: set[str] = set()
         spec = build.spec()
         self._optimizer_text = f"{spec.optimizer}, seed {spec.seed}, {spec.fusion}, {spec.variants} variants"
+        source = resources.records
+        self._records = None if source is None else KernelRecords(source, self._build_machine, self._optimizer_text)
         self._build, self._code_target = build, target
         self._has_started = False
         self._worker_threads: list[WorkerThread] = []
@@ -74,6 +95,8 @@ class KernelBuilds:
     ) -> None:
         for worker in self._worker_threads:
             worker.close()
+        if self._records is not None:
+            self._records.close()
         cache = self._resources.cache
         if cache is not None and cache.has_added:
             cache.prune()
@@ -81,11 +104,18 @@ class KernelBuilds:
     @property
     def is_shared(self) -> bool:
         """Whether something else than this process may know or make estimates."""
-        return self._resources.jobs > 1 or self._resources.cache is not None
+        return self._resources.jobs > 1 or self._resources.cache is not None or self._records is not None
 
     def counts(self) -> ConstructionCounts:
         """How many kernels were worked on."""
-        return ConstructionCounts(self.constructions.constructed, self.constructions.reused, self._cached_functions)
+        return ConstructionCounts(
+            self.constructions.constructed + len(self._constructed_elsewhere),
+            self.constructions.reused,
+            self._cached_functions,
+            self._recorded_functions,
+            self._tuned_functions,
+            () if self._records is None else tuple(self._records.skipped),
+        )
 
     def estimate(self, tasks: Iterable[Task], progress: KernelProgress | None = None) -> None:
         """Lets `constructions` know the estimates of tasks in canonical form."""
@@ -93,9 +123,13 @@ class KernelBuilds:
         for task in tasks:
             if self.constructions.has_estimate(task):
                 continue
-            entry = self._cached("estimate", task)
+            entry = None if self._is_frozen else self._cached("estimate", task)
             if entry is not None:
-                self.constructions.learn(task, Estimate(tuple(entry["nanoseconds"]), entry["refusal"]))
+                self._learn(task, Estimate(tuple(entry["nanoseconds"]), entry["refusal"]))
+                continue
+            recorded = None if self._records is None else self._records.estimate(task)
+            if recorded is not None:
+                self.constructions.learn(task, recorded)
                 continue
             waiting[construction_key(task)] = task
             # they start while the other tasks are made
@@ -105,7 +139,9 @@ class KernelBuilds:
             task = unknown[number]
             if answer is not None:
                 self.constructions.learn(task, Estimate(tuple(answer[0]), answer[1]))
+                self._constructed_elsewhere.add(construction_key(task))
             estimate = self.constructions.estimate(task)
+            self._learn(task, estimate)
             self._add_entry("estimate", task, {"nanoseconds": list(estimate.nanoseconds), "refusal": estimate.refusal})
 
         # the longest ones first, so that no process waits for another at the end
@@ -124,45 +160,120 @@ class KernelBuilds:
 
         Raises:
             InternalError: an optimizer's schedule is not legal.
+            StoreError: records alone are to be used, and kernels have none; names them.
         """
         built: dict[int, BuiltKernel] = {}
+        chosen = self._measured_programs(tasks, labels)
         for k, task in enumerate(tasks):
-            found = self._cached("build", task)
-            if found is not None:
-                built[k] = decode_built(found, task)
+            entry = self._cached("build", task, chosen[k])
+            if entry is not None:
+                built[k] = decode_built(entry, task)
         self._cached_functions += len(built)
         # reductions, which take longest, first: no process waits for another one for long at the end
         missing = sorted((k for k in range(len(tasks)) if k not in built), key=lambda k: not _has_reduction(tasks[k]))
+        given = [chosen[k] or self._constructed_program(tasks[k]) for k in missing]
 
         def finish(number: int, answer: Any) -> None:
             k = missing[number]
             if answer is None:
-                where = f"kernel of {labels[k]}" if labels[k] else "a kernel"
-                built[k] = build_kernel(
-                    tasks[k], self.constructions, self._build_machine, self._resources.with_code, where
-                )
+                built[k] = self._build_here(tasks[k], given[number], chosen, k, labels[k])
                 answer = encode_built(built[k]) if self._resources.cache is not None else None
             else:
                 built[k] = decode_built(answer, tasks[k])
-            self._add_entry("build", tasks[k], answer)
+                self._count_elsewhere(tasks[k], given[number])
+            self._add_entry("build", tasks[k], answer, chosen[k])
 
         self._run(
             "build",
             [tasks[k] for k in missing],
             finish,
             lambda done: progress and progress(done + len(tasks) - len(missing), len(tasks), labels[missing[done]]),
+            [None if program is None else encode_program(program) for program in given],
         )
+        for k, task in enumerate(tasks):
+            self._tuned_functions += chosen[k] is not None
+            if self._records is not None and chosen[k] is None:
+                estimate = self.constructions.estimate(task) if self.constructions.has_estimate(task) else None
+                self._records.keep_program(task, built[k], estimate)
         return [built[k] for k in range(len(tasks))]
 
+    @property
+    def _is_frozen(self) -> bool:
+        return self._records is not None and self._records.is_frozen
+
+    def _learn(self, task: Task, estimate: Estimate) -> None:
+        self.constructions.learn(task, estimate)
+        if self._records is not None:
+            self._records.keep_estimate(task, estimate)
+
+    def _measured_programs(self, tasks: Sequence[Task], labels: Sequence[str]) -> list[RecordedProgram | None]:
+        """The programs that records decide; None for kernels that are constructed.
+
+        Raises:
+            StoreError: records alone are to be used, and kernels have none.
+        """
+        records = self._records
+        if records is None or not records.has_store:
+            return [None] * len(tasks)
+        candidates = [records.candidates(t) for t in tasks]
+        # programs of other versions and machines are compared with what is constructed here
+        judged = not records.is_frozen
+        doubtful = [judged and bool(c) and c[0].proximity is not Proximity.EXACT for c in candidates]
+        self.estimate(t for t, is_doubtful in zip(tasks, doubtful, strict=True) if is_doubtful)
+        estimates = [self.constructions.estimate(t) if x else None for t, x in zip(tasks, doubtful, strict=True)]
+        programs = [records.choose(*x) for x in zip(candidates, estimates, labels, strict=True)]
+        unknown = [label or "a kernel" for label, p in zip(labels, programs, strict=True) if p is None]
+        if records.is_frozen and unknown:
+            records.refuse(unknown)
+        return programs
+
+    def _constructed_program(self, task: Task) -> RecordedProgram | None:
+        """The program that an earlier compilation constructed."""
+        if self._records is None or self.constructions.has_constructed(construction_key(task)):
+            return None
+        return self._records.constructed(task)
+
+    def _build_here(
+        self, task: Task, program: RecordedProgram | None, chosen: list[RecordedProgram | None], k: int, label: str
+    ) -> BuiltKernel:
+        """Builds a task in this process; a recorded program that can't be built is skipped, and `chosen[k]` is None."""
+        where = f"kernel of {label}" if label else "a kernel"
+        if program is not None and self._records is not None:
+            try:
+                built = build_recorded(task, program, self._resources.with_code)
+                self._recorded_functions += 1
+                return built
+            except (TilewrightError, RecursionError) as error:
+                chosen[k] = None
+                self._records.fail(where, program, error)
+        return build_kernel(task, self.constructions, self._build_machine, self._resources.with_code, where)
+
+    def _count_elsewhere(self, task: Task, program: RecordedProgram | None) -> None:
+        """Counts a function that a worker has built."""
+        if program is not None:
+            self._recorded_functions += 1
+        else:
+            self._constructed_elsewhere.add(construction_key(task))
+
     def _run(
-        self, what: str, tasks: Sequence[Task], finish: Callable[[int, Any], None], progress: Callable[[int], object]
+        self,
+        what: str,
+        tasks: Sequence[Task],
+        finish: Callable[[int, Any], None],
+        progress: Callable[[int], object],
+        programs: Sequence[Any] = (),
     ) -> None:
         """Calls `finish` for every task in this process: with a worker's answer, or with None for it to do the work."""
         keys = [construction_key(t) for t in tasks]
         self._start_workers(len(tasks))
         workers = [w for w in self._worker_threads if w.is_alive]
         queue = TaskQueue([self._owner_of(k, workers) for k in keys])
-        job = Job(queue, lambda k: {"do": what, "task": task_json.encode(tasks[k])}, keys)
+
+        def request(k: int) -> Request:
+            program = {"program": programs[k]} if programs else {}
+            return {"do": what, "task": task_json.encode(tasks[k]), **program}
+
+        job = Job(queue, request, keys)
         for worker in workers:
             worker.begin(job)
         for done in range(len(tasks)):
@@ -186,17 +297,20 @@ class KernelBuilds:
             return ThisProcess.OWNER
         return next((w for w in workers if key in w.constructed), None)
 
-    def _cached(self, what: str, task: Task) -> Mapping[str, Any] | None:
+    def _cached(self, what: str, task: Task, program: RecordedProgram | None = None) -> Mapping[str, Any] | None:
         cache = self._resources.cache
-        return None if cache is None else cache.get(self._key(what, task))
+        return None if cache is None else cache.get(self._key(what, task, program))
 
-    def _add_entry(self, what: str, task: Task, value: Mapping[str, Any] | None) -> None:
+    def _add_entry(
+        self, what: str, task: Task, value: Mapping[str, Any] | None, program: RecordedProgram | None = None
+    ) -> None:
         if self._resources.cache is not None and value is not None:
-            self._resources.cache.put(self._key(what, task), value)
+            self._resources.cache.put(self._key(what, task, program), value)
 
-    def _key(self, what: str, task: Task) -> str:
+    def _key(self, what: str, task: Task, program: RecordedProgram | None) -> str:
         kind = what if self._resources.with_code else f"{what} without code"
-        return machine_code_key(task, self._build_machine, f"{kind}: {self._optimizer_text}")
+        program_text = self._optimizer_text if program is None else json.dumps(encode_program(program), sort_keys=True)
+        return machine_code_key(task, self._build_machine, f"{kind}: {program_text}")
 
 
 def _has_reduction(task: Task) -> bool:

@@ -47,7 +47,7 @@ _IGNORED_KEYWORDS = frozenset(["disabled_optimizers", "enable_fallback", "read_c
 """Keyword arguments of ONNX Runtime's class that have no meaning here."""
 
 _OPTION_KEYWORDS = tuple(f.name for f in fields(CompileOptions))
-_COMPILE_KEYWORDS = (*_OPTION_KEYWORDS, "jobs", "cache")
+_COMPILE_KEYWORDS = (*_OPTION_KEYWORDS, "jobs", "cache", "records", "frozen")
 """Keyword arguments of `tilewright.compile`."""
 
 
@@ -92,8 +92,8 @@ class InferenceSession:
             providers: names or (name, options) pairs; the CPU computes whatever they say.
             provider_options: accepted and without effect.
             kwargs: `shapes`, `target`, `optimizer`, `machine`, `layouts`, `exact`, `winograd`, `fusion`, `variants`,
-                `jobs` and `cache` go to `tilewright.compile`, and so does `progress`, which a model that is compiled
-                already never calls; those of ONNX Runtime have no effect.
+                `jobs`, `cache`, `records` and `frozen` go to `tilewright.compile`, and so does `progress`, which a
+                model that is compiled already never calls; those of ONNX Runtime have no effect.
 
         Raises:
             TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, and for
@@ -321,7 +321,12 @@ def _make_executable(
     shapes = options.get("shapes")
     if overrides and (shapes is None or isinstance(shapes, Mapping)):
         options["shapes"] = {**overrides, **(shapes or {})}
-    resources = build_resources(options.pop("jobs", None), options.pop("cache", None))
+    resources = build_resources(
+        options.pop("jobs", None),
+        options.pop("cache", None),
+        records=options.pop("records", None),
+        frozen=options.pop("frozen", False),
+    )
     return compile_with_options(source, CompileOptions(**options), threads, kwargs.get("progress"), resources)
 
 

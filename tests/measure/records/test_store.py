@@ -31,6 +31,7 @@ from tilewright.expr.operations import select
 from tilewright.measure.records.record import Proximity, Record, RecordKind
 from tilewright.measure.records.store import RecordStore, open_store
 from tilewright.optimize.constructions import Estimate
+from tilewright.optimize.interface import ProgramEstimate
 
 
 @pytest.fixture
@@ -70,6 +71,7 @@ def test_a_set_of_programs_is_one_record(path: Path) -> None:
     choice = Record(
         task, traces, timing(100.0), "search", MACHINE, GENERATOR, selector=select(n < 9, const(0), const(1)),
         sizes={"n0": 60},         worst_ratio=1.07, is_choice=True, created=5.0,
+        estimates=(ProgramEstimate("a", n * 5 + 1), ProgramEstimate("b", n * 3 // 2)),
     )  # fmt: skip
     with open_store(filled(path, [choice])) as store:
         (only,) = store.best(task, MACHINE, GENERATOR)

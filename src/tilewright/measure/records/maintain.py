@@ -8,9 +8,8 @@ from tilewright.errors import RecordError, ScheduleError, TaskError, VerifyError
 from tilewright.measure.records.jsonl import Imported
 from tilewright.measure.records.record import Record, RecordKind
 from tilewright.measure.records.record_json import RecordRow, checked_row, decode_row
+from tilewright.measure.records.replay import replay_checked
 from tilewright.measure.records.store import BATCH, RecordStore, Skip, TaskRow
-from tilewright.schedule.step import replay
-from tilewright.verify.verifier import verify
 
 KEEP = 16
 """Timed programs that are kept of a kernel on a type of machine, the fastest."""
@@ -137,5 +136,5 @@ def check_programs(record: Record) -> Iterator[None]:
         ScheduleError, VerifyError: one does not fit its kernel.
     """
     for trace in record.traces:
-        verify(replay(record.task.func, trace))
+        replay_checked(record.task.func, trace)
         yield

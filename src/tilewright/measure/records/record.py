@@ -14,6 +14,7 @@ from hashlib import sha256
 from tilewright.expr.nodes import Expr
 from tilewright.machine.model import Machine, to_json
 from tilewright.optimize.constructions import Estimate
+from tilewright.optimize.interface import ProgramEstimate
 from tilewright.optimize.measurer import Failure, Timing
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Trace
@@ -68,6 +69,7 @@ class Record:
         generator: version of the code generator (`codegen.generator_version`).
         settings: everything that decided the choice of a constructed program ("gensor, seed 0, ..."); empty for others.
         selector: the index of the program that runs, over the symbols of the task's function; None for one program.
+        estimates: by which the selector chooses, one per program; empty where it chooses otherwise.
         trees: tile trees of the programs, by which the cost model judges them on another machine; empty where unknown.
         sizes: sizes of the task's symbols at which it was timed.
         worst_ratio: the largest measured time of a set of programs over the best one's of a size; None where unknown.
@@ -83,6 +85,7 @@ class Record:
     generator: str
     settings: str = ""
     selector: Expr | None = None
+    estimates: tuple[ProgramEstimate, ...] = ()
     trees: tuple[TileTree, ...] = ()
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     worst_ratio: float | None = None

@@ -2,7 +2,8 @@
 
     {"task": "<hash>", "machine": "zen5, 2 cores, 01234...", "generator": "0.1.0+...", "optimizer": "gensor",
      "settings": "", "created": 1790000000.0,
-     "programs": [[["split", {"loop": "i0", "factor": 4, ...}], ..]], "selector": null, "trees": [],
+     "programs": [[["split", {"loop": "i0", "factor": 4, ...}], ..]], "selector": null,
+     "estimates": [], "trees": [],
      "result": {"kind": "timing", "nanoseconds": 812.5, ...}, "sizes": {"n0": 8}, "worst_ratio": null,
      "choice": false}
 
@@ -19,14 +20,17 @@ from math import isfinite
 from typing import Any, cast
 
 from tilewright.errors import Defect, ParseError, RecordError, TraceError, TreeError
+from tilewright.expr.algebra.bounds import NO_BOUNDS
+from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import Binary, Const, Expr
+from tilewright.expr.nodes import Binary, Expr
 from tilewright.expr.parser import parse_expr
 from tilewright.expr.printer import show
 from tilewright.expr.traversal import post_order
 from tilewright.layout.json_document import abbreviate
 from tilewright.measure.records.record import Record, RecordKind, Result, record_kind
 from tilewright.measure.records.result_json import decode_result, encode_result, read_result
+from tilewright.optimize.interface import ProgramEstimate
 from tilewright.optimize.task import Task
 from tilewright.schedule import trace_json
 from tilewright.schedule.step import PRIMITIVES
@@ -49,10 +53,10 @@ Report = Callable[[str, str], None]
 _IDENTITY = ("machine", "generator", "optimizer", "settings")
 """Texts that identify what a record is for."""
 
-_HEAD = ("task", *_IDENTITY, "created")
-_BODY = ("programs", "selector", "trees", "result", "sizes", "worst_ratio", "choice")
+_HEAD_FIELDS = ("task", *_IDENTITY, "created")
+_BODY_FIELDS = ("programs", "selector", "estimates", "trees", "result", "sizes", "worst_ratio", "choice")
 
-FIELDS = (*_HEAD, *_BODY)
+FIELDS = (*_HEAD_FIELDS, *_BODY_FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,7 @@ def encode_fields(record: Record, task: str) -> dict[str, Any]:
         "created": record.created,
         "programs": [[[s["primitive"], s["args"]] for s in trace_json.encode(t)["steps"]] for t in record.traces],
         "selector": None if record.selector is None else show(record.selector),
+        "estimates": [[e.program, show(e.picoseconds)] for e in record.estimates],
         "trees": [tree_json.encode(t) for t in record.trees],
         "result": encode_result(record.result),
         "sizes": dict(record.sizes),
@@ -122,7 +127,7 @@ def fields_of_row(row: RecordRow, task: str) -> dict[str, Any]:
         body = loads_record(_inflated(row.body))
     except ValueError as error:
         raise RecordError([Defect("record", "", f"it is damaged: {error}")]) from None
-    values = {n: body[n] for n in _BODY if n in body} if isinstance(body, dict) else {}
+    values = {n: body[n] for n in _BODY_FIELDS if n in body} if isinstance(body, dict) else {}
     return {"task": task, **{n: getattr(row, n) for n in _IDENTITY}, "created": row.created, **values}
 
 
@@ -188,7 +193,7 @@ def read_row(data: object, body: bytes | None = None) -> RecordRow:
         raise RecordError(problems)
     value = decode_result(result)
     kind = record_kind(value, len(programs), fields["choice"])
-    body = _ENCODER.encode({n: fields[n] for n in _BODY}).encode() if body is None else body
+    body = _ENCODER.encode({n: fields[n] for n in _BODY_FIELDS}).encode() if body is None else body
     if len(body) > MAX_BYTES:
         report("", f"it exceeds {MAX_BYTES} bytes")
         raise RecordError(problems)
@@ -239,6 +244,11 @@ def _check_scalars(fields: Mapping[str, Any], report: Report) -> None:
         len(fields["programs"]),
     ):
         report("trees", f"expected none, or one per program, got {abbreviate(fields['trees'])}")
+    estimates = fields["estimates"]
+    if not isinstance(estimates, list) or len(cast(list[Any], estimates)) not in (0, len(fields["programs"])):
+        report("estimates", f"expected none, or one per program, got {abbreviate(estimates)}")
+    elif not all(_is_estimate(e) for e in cast(list[Any], estimates)):
+        report("estimates", f"expected the program and its time, as texts, got {abbreviate(estimates)}")
     if not isinstance(sizes, dict) or not all(type(n) is int and 1 <= n <= MAX_SIZE for n in sizes.values()):
         report("sizes", f"expected sizes within 1..{MAX_SIZE} by name, got {abbreviate(sizes)}")
     ratio = fields["worst_ratio"]
@@ -249,6 +259,10 @@ def _check_scalars(fields: Mapping[str, Any], report: Report) -> None:
     created = fields["created"]
     if type(created) not in (int, float) or not 0 <= created <= MAX_SECONDS:
         report("created", f"expected seconds within 0..{MAX_SECONDS:g}, got {abbreviate(created)}")
+
+
+def _is_estimate(data: Any) -> bool:
+    return isinstance(data, list) and [type(x) for x in cast(list[Any], data)] == [str, str]
 
 
 def decode_row(row: RecordRow, task: Task) -> Record:
@@ -264,11 +278,13 @@ def decode_row(row: RecordRow, task: Task) -> Record:
         trees = tuple(tree_json.decode(x) for x in fields["trees"])
     except (TraceError, TreeError) as error:
         raise RecordError(error.problems) from error
+    selector = None if fields["selector"] is None else _decode_index(fields["selector"], task)
+    estimates = tuple(ProgramEstimate(text, _decode_index(time, task)) for text, time in fields["estimates"])
     if unknown := fields["sizes"].keys() - {v.name for v in task.func.symbols}:
         raise RecordError([Defect("record", "sizes", f"the kernel has no symbol {abbreviate(min(unknown))}")])
     return Record(
         task, traces, decode_result(fields["result"]), row.optimizer, row.machine, row.generator, row.settings,
-        _decode_selector(fields["selector"], task), trees, fields["sizes"], fields["worst_ratio"], fields["choice"],
+        selector, estimates, trees, fields["sizes"], fields["worst_ratio"], fields["choice"],
         fields["created"],
     )  # fmt: skip
 
@@ -283,7 +299,7 @@ def body_of_line(line: bytes) -> bytes | None:
         head = json.loads(line[:start] + b"}}")
     except ValueError:
         return None
-    return b"{" + line[start + 1 : -1] if head["record"].keys() == set(_HEAD) else None
+    return b"{" + line[start + 1 : -1] if head["record"].keys() == set(_HEAD_FIELDS) else None
 
 
 def _trace_document(steps: Sequence[Sequence[Any]]) -> dict[str, Any]:
@@ -321,21 +337,20 @@ def _inflated(body: bytes) -> bytes:
         raise RecordError([Defect("record", "", f"it is damaged: {error}")]) from None
 
 
-def _decode_selector(text: str | None, task: Task) -> Expr | None:
-    """The selector in text.
+def _decode_index(text: str, task: Task) -> Expr:
+    """The selector, or the estimate of a program, in text.
 
     Raises:
-        RecordError: it is none over the sizes of the task, or may divide by zero.
+        RecordError: it is none over the sizes of the task, or may overflow.
     """
-    if text is None:
-        return None
     try:
         selector = parse_expr(text, {v.name: v for v in task.func.symbols}, {})
     except (ParseError, RecursionError) as error:
         raise RecordError([Defect("record", "selector", f"can't be read: {error}")]) from error
     if selector.dtype != int64:
         raise RecordError([Defect("record", "selector", f"expected an int64 index, got {selector.dtype.name}")])
+    # code computes x // 0 as 0; a negative divisor may overflow
     divisions = (e for e in post_order(selector) if isinstance(e, Binary) and e.op in ("div", "floordiv", "mod"))
-    if any(not (isinstance(e.b, Const) and int(e.b.value) > 0) for e in divisions):
-        raise RecordError([Defect("record", "selector", "it divides by what may be zero")])
+    if not all(can_prove_non_negative(e.b, NO_BOUNDS) for e in divisions):
+        raise RecordError([Defect("record", "selector", "it may divide by a negative number")])
     return selector

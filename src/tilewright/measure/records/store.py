@@ -283,16 +283,25 @@ class RecordStore:
             settings: as of the record.
             kind: a program, or an estimate alone.
         """
-        own = self.query("SELECT id FROM tasks WHERE hash = ? AND target = ?", (task.hash, task.target.name))
-        ids = [self._text(x) for x in (machine, generator_version(), settings)]
-        if not own or None in ids:
-            return None
-        where = "r.task = ? AND r.kind = ? AND r.machine = ? AND r.generator = ? AND r.settings = ?"
-        sql = f"SELECT {_COLUMNS} FROM {_FROM} WHERE {where} ORDER BY r.id DESC LIMIT 1"
-        for columns in self.query(sql, (own[0][0], int(kind), *ids)):
+        for columns in self._query_constructed(_COLUMNS, _FROM, task, machine, settings, kind):
             row = _row_of_columns(columns)
             return None if row is None else self._decode(row, lambda: task, task.hash)
         return None
+
+    def has_constructed(self, task: Task, machine: str, settings: str, kind: RecordKind) -> bool:
+        """Whether `constructed` has an answer."""
+        return bool(self._query_constructed("1", "records r", task, machine, settings, kind))
+
+    def _query_constructed(
+        self, columns: str, tables: str, task: Task, machine: str, settings: str, kind: RecordKind
+    ) -> list[tuple[Any, ...]]:
+        own = self.query("SELECT id FROM tasks WHERE hash = ? AND target = ?", (task.hash, task.target.name))
+        ids = [self._text(x) for x in (machine, generator_version(), settings)]
+        if not own or None in ids:
+            return []
+        where = "r.task = ? AND r.kind = ? AND r.machine = ? AND r.generator = ? AND r.settings = ?"
+        sql = f"SELECT {columns} FROM {tables} WHERE {where} ORDER BY r.id DESC LIMIT 1"
+        return self.query(sql, (own[0][0], int(kind), *ids))
 
     def query(self, sql: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """The rows of a query.
