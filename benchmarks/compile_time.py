@@ -5,7 +5,8 @@
     python -m benchmarks.compile_time --base /tmp/base --models "" --operators 4
 
 Every compilation runs in a process of its own, with a cache folder of its own, on all cores. The seconds are those of
-`tilewright.compile`, modules that it imports included (as bytecode). Peak memory is the proportional set size (PSS) of
+`tilewright.compile`, modules that it imports included (as bytecode); beside them, in brackets, the CPU seconds of all
+processes, which a loaded machine disturbs less. Peak memory is the proportional set size (PSS) of
 the process and its workers together, with the cache empty, beside what the model's file (with external data) times 3
 plus 300 MB allows. `--operators N` compiles every N-th single operator without the cache, one after the other.
 """
@@ -25,16 +26,19 @@ from benchmarks.common.report import markdown_table
 from benchmarks.zoo.models import MODELS
 
 MODELS_OF_BARS = ("resnet50", "mobilenetv2", "bert_base", "resnet50_dyn", "ppocr_det", "ppocr_rec", "ppocr_cls")
+Seconds = tuple[float, float]
+"""Of the clock, and of all processors."""
+
 HERE = Path(__file__).resolve().parents[1]
-SAMPLE_SECONDS = 0.05
+SAMPLE_SECONDS = 0.25
 
 COMPILE = """
-import json, sys, time
+import json, os, sys, time
 import tilewright
 path, shapes = sys.argv[1], json.loads(sys.argv[2])
 start = time.perf_counter()
 tilewright.compile(path, shapes=shapes)
-print(json.dumps(time.perf_counter() - start))
+print(json.dumps([time.perf_counter() - start, sum(os.times()[:4])]))
 """
 
 COMPILE_ALL = """
@@ -58,7 +62,7 @@ def main() -> None:
     parser.add_argument("--operators", type=int, metavar="N", help="also every N-th single operator")
     options = parser.parse_args()
     rows = [_row(name, options.base, options.runs) for name in options.models.split(",") if name]
-    header = ["model", "base s", "empty cache s", "share", "full cache s", "share", "peak PSS MB", "allowed MB"]
+    header = ["model", "base", "cache empty", "cache full", "peak PSS MB", "allowed MB"]
     print(markdown_table(header, rows))
     if options.operators:
         trees = [HERE] if options.base is None else [HERE, options.base]
@@ -68,37 +72,50 @@ def main() -> None:
 
 def _row(name: str, base: Path | None, runs: int) -> list[str]:
     """Measures one model, each kind of compilation in turn."""
-    empty: list[float] = []
-    full: list[float] = []
-    before: list[float] = []
+    before: list[Seconds] = []
+    empty: list[Seconds] = []
+    full: list[Seconds] = []
     peak = 0.0
     for _ in range(runs):
         if base is not None:
-            before.append(_compile_seconds(name, base, {})[0])
+            before.append(_compile(name, base, {})[0])
         with tempfile.TemporaryDirectory() as folder:
             cache = {"XDG_CACHE_HOME": folder, "TILEWRIGHT_CACHE": "on"}
-            seconds, bytes_ = _compile_seconds(name, HERE, cache)
+            seconds, bytes_ = _compile(name, HERE, cache)
             empty.append(seconds)
             peak = max(peak, bytes_)
-            full.append(_compile_seconds(name, HERE, cache)[0])
-    print(f"{name}: {before} {empty} {full}", file=sys.stderr, flush=True)
+            full.append(_compile(name, HERE, cache)[0])
     reference = min(before, default=None)
-    shares = ["-" if reference is None else f"{min(x) / reference:.2f}" for x in (empty, full)]
     size = sum(x.stat().st_size for x in MODELS[name].path.parent.iterdir())
-    return [name, "-" if reference is None else f"{reference:.2f}", f"{min(empty):.2f}", shares[0], f"{min(full):.2f}",
-            shares[1], f"{peak / 1e6:.0f}", f"{3 * size / 1e6 + 300:.0f}"]  # fmt: skip
+    shown = "-" if reference is None else _text(reference)
+    cells = [_cells(min(x), reference) for x in (empty, full)]
+    row = [name, shown, *cells, f"{peak / 1e6:.0f}", f"{3 * size / 1e6 + 300:.0f}"]
+    print(*row, sep=" | ", file=sys.stderr, flush=True)
+    return row
 
 
-def _compile_seconds(name: str, tree: Path, variables: Mapping[str, str]) -> tuple[float, float]:
-    """Seconds of one compilation of a model by the sources of a tree, and the peak PSS in bytes."""
+def _text(seconds: Seconds) -> str:
+    return f"{seconds[0]:.2f} ({seconds[1]:.2f})"
+
+
+def _cells(seconds: Seconds, reference: Seconds | None) -> str:
+    """Seconds, with their shares of those of the base."""
+    if reference is None:
+        return _text(seconds)
+    wall, cpu = (a / b for a, b in zip(seconds, reference, strict=True))
+    return f"{_text(seconds)}: {wall:.2f} ({cpu:.2f})"
+
+
+def _compile(name: str, tree: Path, variables: Mapping[str, str]) -> tuple[Seconds, float]:
+    """The seconds of one compilation of a model by the sources of a tree, and the peak PSS in bytes."""
     model = MODELS[name]
-    arguments = [str(model.path), json.dumps(dict(model.ranges) or None)]
-    process = _start(tree, COMPILE, arguments, variables)
+    process = _start(tree, COMPILE, [str(model.path), json.dumps(dict(model.ranges) or None)], variables)
     peak = 0
     while process.poll() is None:
         peak = max(peak, sum(map(_pss_bytes, _process_tree(process.pid))))
         time.sleep(SAMPLE_SECONDS)
-    return float(_answer(process)), float(peak)  # pyright: ignore[reportArgumentType]
+    wall, cpu = _answer(process)
+    return (wall, cpu), float(peak)
 
 
 def _operator_seconds(tree: Path, step: int) -> float:
@@ -115,7 +132,7 @@ def _operator_seconds(tree: Path, step: int) -> float:
         process = _start(tree, COMPILE_ALL, paths, {"TILEWRIGHT_CACHE": "off"})
         answer = _answer(process)
     # the first one imports the compiler
-    return median(answer[1:])  # pyright: ignore[reportIndexIssue,reportUnknownArgumentType,reportUnknownVariableType]
+    return median(answer[1:])
 
 
 def _start(tree: Path, code: str, arguments: Sequence[str], variables: Mapping[str, str]) -> "subprocess.Popen[str]":
@@ -129,7 +146,7 @@ def _start(tree: Path, code: str, arguments: Sequence[str], variables: Mapping[s
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
 
 
-def _answer(process: "subprocess.Popen[str]") -> object:
+def _answer(process: "subprocess.Popen[str]") -> list[float]:
     """What a process printed last, as JSON; raises RuntimeError if it failed."""
     text, _ = process.communicate()
     if process.returncode:
