@@ -37,6 +37,8 @@ if TYPE_CHECKING:
         RunOptions,
         SessionOptions,
     )
+    from tilewright.driver.tune.pipeline import tune
+    from tilewright.driver.tune.result import TuningResult
     from tilewright.driver.workbench import Workbench, create_schedule
     from tilewright.errors import (
         ArtifactError,
@@ -106,6 +108,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "load": ("tilewright.runtime", "load"),
     "profile": ("tilewright.driver.profile", "profile"),
     "register_operator": ("tilewright.driver.register_operator", "register_operator"),
+    "tune": ("tilewright.driver.tune.pipeline", "tune"),
     "create_schedule": ("tilewright.driver.workbench", "create_schedule"),
     "dump_trace": ("tilewright.schedule.trace_json", "dump"),
     "load_trace": ("tilewright.schedule.trace_json", "load"),
@@ -123,6 +126,7 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "SessionOptions": ("tilewright.driver.session", "SessionOptions"),
     "Target": ("tilewright.machine", "Target"),
     "Tensor": ("tilewright.expr.tensor", "Tensor"),
+    "TuningResult": ("tilewright.driver.tune.result", "TuningResult"),
     "Workbench": ("tilewright.driver.workbench", "Workbench"),
     **{name: ("tilewright.expr.define", name) for name in _DEFINE},
     **{name: ("tilewright.expr.math_functions", name) for name in _FUNCTIONS},
@@ -135,11 +139,11 @@ __all__ = [
     "IOBinding", "InferenceSession", "InternalError", "Layout", "LayoutError", "LoopError", "MeasureError",
     "MismatchError", "ModelError", "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError",
     "OrtValue", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning", "Target",
-    "TargetError", "TaskError", "Tensor", "TilewrightError", "TraceError", "TreeError", "UnsupportedError",
-    "VerifyError", "Workbench", "__version__", "abs", "cast", "ceil", "compile", "compute", "create_schedule",
-    "dump_trace", "erf", "exp", "floor", "load", "load_trace", "log", "max", "maximum", "min", "minimum",
-    "placeholder", "prod", "profile", "reduce_axis", "register_operator", "rsqrt", "select", "sigmoid", "sqrt",
-    "sum", "symbol", "tanh",
+    "TargetError", "TaskError", "Tensor", "TilewrightError", "TraceError", "TreeError", "TuningResult",
+    "UnsupportedError", "VerifyError", "Workbench", "__version__", "abs", "cast", "ceil", "compile", "compute",
+    "create_schedule", "dump_trace", "erf", "exp", "floor", "load", "load_trace", "log", "max", "maximum", "min",
+    "minimum", "placeholder", "prod", "profile", "reduce_axis", "register_operator", "rsqrt", "select", "sigmoid",
+    "sqrt", "sum", "symbol", "tanh", "tune",
 ]  # fmt: skip
 
 

@@ -47,12 +47,15 @@ class Result:
     optional: bool = True
 
 
-def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "--variants") -> None:
+def add_compile_options(
+    parser: argparse.ArgumentParser, variants_flag: str = "--variants", plan_flag: str = "--plan"
+) -> None:
     """Adds the options of every verb that compiles.
 
     Args:
         parser: receives them.
         variants_flag: the flag of the number of programs per kernel.
+        plan_flag: the flag of the plan of layouts.
     """
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
@@ -77,7 +80,8 @@ def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "-
         " file as `doctor --machine --save` writes it; by default this machine's calibration or description",
     )
     group.add_argument(
-        "--plan",
+        plan_flag,
+        dest="plan",
         type=Path,
         default=None,
         metavar="FILE",

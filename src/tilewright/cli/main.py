@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
-from tilewright.cli import bench, cache, compile, doctor, inspect, profile, run, verify
+from tilewright.cli import bench, cache, compile, doctor, inspect, profile, run, tune, verify
 from tilewright.cli.common import Result
 from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
 from tilewright.version import __version__
@@ -30,11 +30,12 @@ _EPILOG = """exit codes:
 
 examples:
   tilewright compile model.onnx -o model.tw --shape batch:1..64
+  tilewright tune model.onnx --budget 5m
   tilewright run model.tw --inputs x.npz --outputs y.npz
   tilewright verify model.onnx --size batch=4
 """
 
-_VERBS = (compile, run, bench, profile, verify, inspect, cache, doctor)
+_VERBS = (compile, tune, run, bench, profile, verify, inspect, cache, doctor)
 
 
 class _UsageError(Exception):

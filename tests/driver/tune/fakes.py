@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Expr
 from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Step
-from tilewright.tile.shape_samples import ShapeSamples
+from tilewright.tile.shape_samples import ShapeSamples, value_of
 
 CONSTRUCTED = -1
 """Number of the constructed program."""
@@ -150,7 +150,7 @@ def planned(
         (symbol,) = task.func.symbols
         points = [
             MeasurePoint(task.with_samples(ShapeSamples({symbol: n}, ({symbol: n},))), {symbol.name: n},
-                         1 / len(sizes), 0)
+                         1 / len(sizes), 0 if selector is None else value_of(selector, {symbol: n}))
             for n in sizes
         ]  # fmt: skip
     constructed = tuple(program(CONSTRUCTED - k) for k in range(programs))

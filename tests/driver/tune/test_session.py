@@ -1,7 +1,7 @@
 """Sessions with a measurer and a clock of their own: budgets, noise, interruption, resumption, changed models."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -179,7 +179,7 @@ def test_a_choice_that_has_become_slower_is_dropped_when_resuming() -> None:
     changed = SessionBench(store=bench.store, times=lambda number, sizes: 100.0 if number == CONSTRUCTED else 300.0)
     session = changed.session(Budget(trials=8))
     session.run()
-    session.finish(changed.measurer)
+    session.finish(changed.measurer, EndReason.TRIALS)
     assert session.kernels[0].programs == planned().programs
 
 
@@ -188,7 +188,7 @@ def test_the_end_gives_up_programs_that_do_not_win_any_more() -> None:
     session = bench.session(Budget(trials=150))
     session.run()
     bench.measurer.times = lambda number, sizes: 100.0
-    session.finish(bench.measurer)
+    session.finish(bench.measurer, EndReason.TRIALS)
     assert not session.kernels[0].is_improved
     (choice,) = bench.store.choices.values()
     assert choice.programs == planned().programs
@@ -239,3 +239,25 @@ def test_programs_of_dynamic_sizes_serve_only_sizes_at_which_they_win() -> None:
     assert {k for n, k in served.items() if n >= 128} == {1}
     assert choice.worst_ratio == 1.0
     assert result.kernels[0].speedup > 1
+
+
+def test_on_a_busy_machine_nothing_new_wins_and_winners_stay() -> None:
+    bench = SessionBench(programs=16)
+    session = bench.session(Budget(trials=1000))
+    calm = falling
+
+    def busy_measure(*args: object) -> list[Measurement]:
+        return [replace(m, result=replace(m.result, is_disturbed=True)) for m in measure(*args)]  # pyright: ignore
+
+    bench.measurer.times = lambda number, sizes: 90.0 - number if number >= 0 else calm(number, sizes)
+    session.run()
+    assert session.kernels[0].is_improved
+    measure, winner = bench.measurer.measure, session.kernels[0].programs
+    bench.measurer.measure = busy_measure  # pyright: ignore[reportAttributeAccessIssue]
+    session.finish(bench.measurer, EndReason.EXHAUSTED)
+    assert session.kernels[0].programs == winner
+    other = SessionBench(programs=16)
+    measure = other.measurer.measure
+    other.measurer.measure = busy_measure  # pyright: ignore[reportAttributeAccessIssue]
+    other.measurer.times = bench.measurer.times
+    assert other.session(Budget(trials=16)).run().improved == ()

@@ -3,7 +3,7 @@
 A program that won at measured sizes serves the box of sizes that they span, if none of the other measured sizes lies
 in it; a box that reaches the smallest or largest measured size of a symbol is open there. All other sizes keep the
 constructed programs and their selector. So at every measured size runs a program that was not slower than the
-constructed one.
+constructed one, and, unless that takes too many programs, the best one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,17 +38,53 @@ class SizeBox:
         return conjunction(*lower, *upper)
 
 
-def choose_programs(
-    kernel: PlannedKernel, best: Sequence[Candidate]
-) -> tuple[tuple[Candidate, ...], Expr | None]:
+@dataclass(frozen=True, slots=True)
+class ChosenPrograms:
     """The programs of a kernel and its selector.
+
+    Attributes:
+        programs: one, or several, of which one runs at every call.
+        selector: the index of the one that runs, over the task's symbols; None for one.
+        served: the program of each point.
+    """
+
+    programs: tuple[Candidate, ...]
+    selector: Expr | None
+    served: tuple[Candidate, ...]
+
+
+def choose_programs(
+    kernel: PlannedKernel, best: Sequence[Candidate], ratios: Sequence[float], limit: int
+) -> ChosenPrograms:
+    """The programs of a kernel.
 
     Args:
         kernel: the kernel.
         best: the best program of each of its points.
+        ratios: its time there as a multiple of the constructed program's.
+        limit: the largest number of programs, at least that of the constructed ones; where it is exceeded, those that
+            gain least are left out.
     """
-    if not kernel.task.func.symbols or len(set(best)) == 1:
-        return (best[0],), None
+    served = list(best)
+    if not kernel.task.func.symbols or len(set(served)) == 1:
+        return ChosenPrograms((served[0],), None, tuple(served))
+    while True:
+        programs, selector = _assemble(kernel, served)
+        tuned = [c for c in programs if c not in kernel.programs]
+        if len(programs) <= limit or not tuned:
+            return ChosenPrograms(programs, selector, tuple(served))
+        gains = {
+            c: sum(p.weight * (1 - r) for p, r, own in zip(kernel.points, ratios, served, strict=True) if own == c)
+            for c in tuned
+        }
+        least = min(tuned, key=lambda c: gains[c])
+        served = [
+            kernel.programs[p.program] if c == least else c for p, c in zip(kernel.points, served, strict=True)
+        ]
+
+
+def _assemble(kernel: PlannedKernel, best: Sequence[Candidate]) -> tuple[tuple[Candidate, ...], Expr | None]:
+    """The constructed programs and those of boxes, with their selector."""
     programs = list(kernel.programs)
     selector = const(0) if kernel.selector is None else kernel.selector
     for candidate, box in boxes(kernel, best):

@@ -12,13 +12,16 @@ from tilewright.driver.tune.choose_variants import choose_programs
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel
 from tilewright.driver.tune.protocols import KernelChoice, Search, StartSearch, StoredMeasurement, TuningStore
 from tilewright.driver.tune.scheduler import TaskProgress
-from tilewright.driver.tune.verdict import joint_measurement, loses, ratio, wins
-from tilewright.errors import MeasureError
+from tilewright.driver.tune.verdict import joint_measurement, loses, ratio, seems_to_win, wins
+from tilewright.errors import InternalError, MeasureError
 from tilewright.optimize.measurer import Candidate, Failure, Measurement, Measurer, Timing
 from tilewright.tile.shape_samples import value_of
 
 MAX_PROMISING_RATIO = 1.15
 """A candidate that takes more of the incumbent's time at the first point of its round is not measured at the others."""
+
+MAX_REPEATS = 3
+"""Measurements of a candidate that seems to win while the machine is too busy."""
 
 MAX_CONFIRMED = 2
 """Candidates of a round that are timed again, per point."""
@@ -47,9 +50,11 @@ class KernelTuning:
         baseline: nanoseconds of the constructed program per point; empty before it was measured.
         timings: per point the measurement by which the best program won against the one before; None where the
             constructed program is the best.
+        challenges, confirmed: programs that seemed to win in short blocks, and those of them that won in longer ones.
         best: nanoseconds of the best programs after each round, as a mean over the points; the first is the baseline.
         trials: number of candidates that were measured here.
         failures: how many of them failed.
+        disturbed: how many were timed while the machine was too busy for reliable times.
         seconds: time of all rounds.
         refusal: why it is not tuned; empty where it is.
         is_exhausted: whether its search has no further program.
@@ -60,7 +65,8 @@ class KernelTuning:
         self.baseline: tuple[float, ...] = ()
         self.timings: list[Timing | None] = [None] * len(kernel.points)
         self.best: list[float] = []
-        self.trials = self.failures = 0
+        self.trials = self.failures = self.disturbed = 0
+        self.challenges = self.confirmed = 0
         self.seconds = 0.0
         self.refusal = ""
         self.is_exhausted = False
@@ -137,6 +143,7 @@ class KernelTuning:
         self.trials += len(candidates)
         self._rounds += 1
         self.failures += sum(any(isinstance(x, Failure) for x in r) for r in results.values())
+        self.disturbed += sum(any(isinstance(x, Timing) and x.is_disturbed for x in r) for r in results.values())
         shares = [p.weight for p in self.kernel.points]
         search.tell([joint_measurement(c, r, self.baseline, shares) for c, r in results.items()])
         self._confirm(results)
@@ -150,10 +157,11 @@ class KernelTuning:
         for k, (point, own) in enumerate(zip(self.kernel.points, self._base_programs, strict=True)):
             if self._current[k] is own:
                 continue
-            (measured,) = judge.measure(point.task, [self._current[k]], own)
-            self._instruments.store.add(self.kernel, point, [measured])
-            if isinstance(measured.result, Timing) and wins(measured.result):
-                self.timings[k], self._ratios[k] = measured.result, ratio(measured.result) or 1.0
+            result = self._measure_repeatedly(judge, point, self._current[k], own)
+            if isinstance(result, Timing) and (wins(result) or (result.is_disturbed and not loses(result))):
+                # on a machine that is too busy the earlier measurement counts
+                self.timings[k] = result if wins(result) else self.timings[k]
+                self._ratios[k] = ratio(result) or 1.0
             else:
                 self._current[k], self.timings[k], self._ratios[k] = own, None, 1.0
         self.best.append(self._mean_time())
@@ -199,7 +207,7 @@ class KernelTuning:
         """Times candidates again that seem to win at a point, and lets those that do win serve it."""
         has_new = False
         for k, point in enumerate(self.kernel.points):
-            timings = [(t, c) for c, own in results.items() if isinstance(t := own[k], Timing) and wins(t)]
+            timings = [(t, c) for c, own in results.items() if isinstance(t := own[k], Timing) and seems_to_win(t)]
             ranked = sorted(timings, key=lambda pair: ratio(pair[0]) or 1.0)
             for _, candidate in ranked[:MAX_CONFIRMED]:
                 has_new |= self._challenge(k, point, candidate)
@@ -208,14 +216,27 @@ class KernelTuning:
 
     def _challenge(self, k: int, point: MeasurePoint, candidate: Candidate) -> bool:
         """Times a candidate in longer blocks against the best program of a point; whether it takes its place."""
-        (measured,) = self._instruments.confirmer.measure(point.task, [candidate], self._current[k])
-        self._instruments.store.add(self.kernel, point, [measured])
-        result = measured.result
+        self.challenges += 1
+        result = self._measure_repeatedly(self._instruments.confirmer, point, candidate, self._current[k])
         if not isinstance(result, Timing) or not wins(result):
             return False
         self._current[k], self.timings[k] = candidate, result
         self._ratios[k] *= ratio(result) or 1.0
+        self.confirmed += 1
         return True
+
+    def _measure_repeatedly(
+        self, measurer: Measurer, point: MeasurePoint, candidate: Candidate, incumbent: Candidate
+    ) -> Timing | Failure:
+        """The last measurement of a candidate: it is repeated where the machine was too busy for one that seems to
+        win."""
+        for left in reversed(range(MAX_REPEATS)):
+            (measured,) = measurer.measure(point.task, [candidate], incumbent)
+            self._instruments.store.add(self.kernel, point, [measured])
+            result = measured.result
+            if isinstance(result, Failure) or not result.is_disturbed or not seems_to_win(result) or not left:
+                return result
+        raise InternalError("a measurement without an end", where="tuning")
 
     def _keep_choice(self) -> None:
         """Keeps the programs that compilations use."""
@@ -228,8 +249,10 @@ class KernelTuning:
         timing = next((t for t in self.timings if t is not None), None)
         if timing is None or not self.is_improved:
             return None
-        programs, selector = choose_programs(self.kernel, self._current)
-        return KernelChoice(programs, selector, timing, max(self._ratios))
+        chosen = choose_programs(self.kernel, self._current, self._ratios, self.kernel.max_programs)
+        served = zip(chosen.served, self._current, self._ratios, strict=True)
+        worst = max(1.0 if program == best else 1 / ratio for program, best, ratio in served)
+        return KernelChoice(chosen.programs, chosen.selector, timing, worst)
 
     def _resume(self) -> None:
         """Lets the programs that an earlier tuning chose serve the points at which they are not slower.
@@ -247,11 +270,10 @@ class KernelTuning:
             candidate = earlier.programs[min(max(0, selected), len(earlier.programs) - 1)]
             if candidate == self._base_programs[k]:
                 continue
-            (measured,) = self._instruments.confirmer.measure(point.task, [candidate], self._base_programs[k])
-            self._instruments.store.add(self.kernel, point, [measured])
-            if isinstance(measured.result, Timing) and not loses(measured.result):
-                self._current[k], self.timings[k] = candidate, measured.result
-                self._ratios[k] = min(1.0, ratio(measured.result) or 1.0)
+            result = self._measure_repeatedly(self._instruments.confirmer, point, candidate, self._base_programs[k])
+            if isinstance(result, Timing) and not loses(result):
+                self._current[k], self.timings[k] = candidate, result
+                self._ratios[k] = min(1.0, ratio(result) or 1.0)
         if self.is_improved:
             self.best.append(self._mean_time())
 

@@ -7,7 +7,7 @@ kernel whose sizes are dynamic is measured at several drawn sizes (`draw_sizes.p
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -21,6 +21,7 @@ from tilewright.driver.tune.draw_sizes import ModelSizes, kernel_sizes
 from tilewright.expr.nodes import Expr, const
 from tilewright.lower.kernel_variants import KernelVariants
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS
 from tilewright.optimize.cost_oracle import data_movement_time
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.task import Task
@@ -60,6 +61,7 @@ class PlannedKernel:
         programs: one, or several, of which one runs at every call.
         selector: the index of the one that runs, over the task's symbols; None for one.
         points: the sizes at which it is measured, at least one.
+        max_programs: the largest number of programs that it may have.
     """
 
     task: Task
@@ -73,6 +75,7 @@ class PlannedKernel:
     programs: tuple[Candidate, ...]
     selector: Expr | None
     points: tuple[MeasurePoint, ...]
+    max_programs: int = DEFAULT_MAX_VARIANTS
 
     @property
     def label(self) -> str:
@@ -127,7 +130,8 @@ def make_plan(compilation: Compilation, sizes: ModelSizes, resources: BuildResou
         own = tuple(units[id(k)].values())
         constructed = estimates.get(k.task.hash)
         predicted = data_movement_time(own[0].kernel, machine) if constructed is None else next(iter(constructed), None)
-        kernels.append(_planned(k, own, calls[id(k)], predicted, sizes))
+        planned = _planned(k, own, calls[id(k)], predicted, sizes)
+        kernels.append(replace(planned, max_programs=max(len(planned.programs), compilation.build.max_variants or 1)))
     ordered = sorted(kernels, key=lambda k: -k.predicted_total)
     return TuningPlan(compilation, machine, tuple(ordered), sizes)
 

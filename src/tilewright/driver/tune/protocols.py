@@ -43,7 +43,7 @@ class KernelChoice:
         selector: the index of the one that runs, over the task's symbols; None for one.
         timing: the measurement that decided: a program in turns with the one that it replaced, or the constructed one
             by itself.
-        worst_ratio: of the points, the worst time as a multiple of the constructed programs'.
+        worst_ratio: of the points, the largest time as a multiple of that of the best program measured there.
     """
 
     programs: tuple[Candidate, ...]

@@ -5,8 +5,7 @@ that won. A session that goes on learns what the store holds of its kernels. A k
 changed, is tuned like any other; what the store holds of kernels that the model does not have any more stays there.
 """
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,15 +13,18 @@ from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.kernel_tuning import Instruments, KernelTuning
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
 from tilewright.driver.tune.protocols import KernelChoice, StartSearch
-from tilewright.driver.tune.scheduler import next_task
+from tilewright.driver.tune.scheduler import TaskProgress, next_task
 from tilewright.errors import MeasureError
 from tilewright.optimize.measurer import Measurer, Timing
 
-ROUND_TRIALS = 8
-"""Candidates of a round."""
+ROUND_TRIALS, FIRST_TRIALS = 8, 2
+"""Candidates of a round; of the first one within a budget of time, which shows how long they take."""
 
 TRIAL_SECONDS = 1.0
 """Time of a trial before the first one has shown how long they take."""
+
+COMPARED_FRACTION = 0.6
+"""The part of the end's time that is left for the comparison of the whole model."""
 
 MAX_ERRORS = 3
 """Measurers that fail so many times in a row end the session."""
@@ -50,6 +52,7 @@ class TunedKernel:
         timing: the measurement by which the best program won; None where the constructed one stays.
         trials: candidates that were measured.
         failures: those that failed.
+        disturbed: those that were timed while the machine was too busy for reliable times.
         refusal: why it was not tuned; empty where it was.
         choice: the programs that compilations use; None for the constructed ones.
     """
@@ -60,6 +63,7 @@ class TunedKernel:
     timing: Timing | None
     trials: int
     failures: int
+    disturbed: int
     refusal: str
     choice: KernelChoice | None
 
@@ -106,12 +110,20 @@ class SessionResult:
         timeline: how far it was after every round.
         end: why it ended.
         seconds_per_trial: mean time of a trial; None where there was none.
+        challenges, confirmed: programs that seemed to win in short blocks, and those of them that won in longer ones.
     """
 
     kernels: tuple[TunedKernel, ...]
     timeline: tuple[SessionStatus, ...]
     end: EndReason
     seconds_per_trial: float | None
+    challenges: int = 0
+    confirmed: int = 0
+
+    @property
+    def trial_estimate(self) -> float:
+        """Seconds that a trial takes."""
+        return self.seconds_per_trial or TRIAL_SECONDS
 
     @property
     def trials(self) -> int:
@@ -119,9 +131,14 @@ class SessionResult:
         return sum(k.trials for k in self.kernels)
 
     @property
+    def disturbed(self) -> int:
+        """Candidates that were timed while the machine was too busy for reliable times; none of them won."""
+        return sum(k.disturbed for k in self.kernels)
+
+    @property
     def improved(self) -> tuple[TunedKernel, ...]:
-        """The kernels with a program that won."""
-        return tuple(k for k in self.kernels if k.choice is not None)
+        """The kernels of the model with a program that won."""
+        return tuple(k for k in self.kernels if k.choice is not None and k.kernel.calls)
 
 
 Report = Callable[[SessionStatus], None]
@@ -138,6 +155,7 @@ class Session:
         clock: seconds of a monotonic clock.
         started: time of that clock at which the budget began, by default now.
         report: is told after every round how far it is.
+        schedule: picks the kernel of the next round; None ends the session.
     """
 
     def __init__(
@@ -149,11 +167,12 @@ class Session:
         clock: Callable[[], float],
         started: float | None = None,
         report: Report | None = None,
+        schedule: Callable[[Sequence[TaskProgress]], int | None] = next_task,
     ) -> None:
         self._kernels = [KernelTuning(k, instruments, start_search) for k in plan.kernels]
         self._budget, self._clock = budget.with_default_time, clock
         self._started = clock() if started is None else started
-        self._report = report
+        self._report, self._next_task = report, schedule
         self._timeline: list[SessionStatus] = []
         self._trial_seconds = 0.0
         self._errors = 0
@@ -175,12 +194,26 @@ class Session:
             end = EndReason.INTERRUPTED
         return self.result(end)
 
-    def finish(self, judge: Measurer) -> None:
-        """Times the best programs against the constructed ones once more; those that do not win are given up."""
-        for k in self._kernels:
-            k.finish(judge)
+    def finish(self, judge: Measurer, end: EndReason) -> SessionResult:
+        """Times the best programs against the constructed ones once more; those that do not win are given up.
+
+        Those with the largest gain are first; Ctrl-C, or the end of a budget of time, leaves the others as they are.
+
+        Args:
+            judge: measures in long blocks.
+            end: why `run` ended.
+        """
+        improved = [k for k in self._kernels if k.is_improved]
+        deadline = None if self._budget.seconds is None else self._started + self._budget.seconds
+        try:
+            for k in sorted(improved, key=lambda k: k.kernel.calls * (k.best[-1] - k.best[0])):
+                if deadline is None or self._clock() < deadline - self._budget.end_seconds * COMPARED_FRACTION:
+                    k.finish(judge)
+        except KeyboardInterrupt:
+            end = EndReason.INTERRUPTED
         if self._timeline:
             self._tell(None)
+        return self.result(end)
 
     def result(self, end: EndReason) -> SessionResult:
         """What there is so far."""
@@ -192,6 +225,7 @@ class Session:
                 next((t for t in k.timings if t is not None), None),
                 k.trials,
                 k.failures,
+                k.disturbed,
                 k.refusal,
                 k.choice(),
             )
@@ -199,7 +233,12 @@ class Session:
         )
         trials = self._trials
         return SessionResult(
-            kernels, tuple(self._timeline), end, self._trial_seconds / trials if trials else None
+            kernels,
+            tuple(self._timeline),
+            end,
+            self._trial_seconds / trials if trials else None,
+            sum(k.challenges for k in self._kernels),
+            sum(k.confirmed for k in self._kernels),
         )
 
     @property
@@ -211,7 +250,7 @@ class Session:
             count = self._affordable_trials()
             if isinstance(count, EndReason):
                 return count
-            chosen = next_task([k.progress() for k in self._kernels])
+            chosen = self._next_task([k.progress() for k in self._kernels])
             if chosen is None:
                 return EndReason.EXHAUSTED
             kernel, before = self._kernels[chosen], self._clock()
@@ -248,7 +287,7 @@ class Session:
         if left is not None:
             trials = self._trials
             per_trial = self._trial_seconds / trials if trials else TRIAL_SECONDS
-            count = min(count, int(left / max(per_trial, 1e-9)))
+            count = min(count if trials else FIRST_TRIALS, int(left / max(per_trial, 1e-9)))
             if count < 1:
                 return EndReason.TIME
         return count
@@ -281,11 +320,3 @@ class Session:
             untuned,
             tuned,
         )
-
-
-def interruptible(work: Callable[[], None]) -> bool:
-    """Does work that Ctrl-C may cut short; whether it was done."""
-    with suppress(KeyboardInterrupt):
-        work()
-        return True
-    return False

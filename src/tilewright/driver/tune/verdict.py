@@ -26,12 +26,15 @@ def ratio(timing: Timing) -> float | None:
     return None if not timing.incumbent else timing.nanoseconds / timing.incumbent
 
 
-def wins(timing: Timing) -> bool:
-    """Whether a program beats the incumbent outside the noise."""
+def seems_to_win(timing: Timing) -> bool:
+    """Whether a program beats the incumbent outside the noise, if the measurement can be trusted."""
     value = ratio(timing)
-    if value is None or timing.is_disturbed or timing.spread > MAX_TRUSTED_SPREAD:
-        return False
-    return value * (1 + required_gain(timing)) < 1
+    return value is not None and timing.spread <= MAX_TRUSTED_SPREAD and value * (1 + required_gain(timing)) < 1
+
+
+def wins(timing: Timing) -> bool:
+    """Whether a program beats the incumbent outside the noise, by a measurement on a machine that was not too busy."""
+    return not timing.is_disturbed and seems_to_win(timing)
 
 
 def loses(timing: Timing) -> bool:

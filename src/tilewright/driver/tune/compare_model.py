@@ -1,0 +1,117 @@
+"""The end of a tuning: the whole model with the tuned kernels, in turns with the untuned one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.driver.random_feeds import random_feeds
+from tilewright.driver.tune.draw_sizes import ModelSizes
+from tilewright.errors import TilewrightError
+from tilewright.measure.engine_comparison import compare_executables
+from tilewright.measure.interleaved_blocks import BlockTimes, RunPlan
+from tilewright.runtime import Executable
+
+UNTUNED, TUNED = "untuned", "tuned"
+
+MIN_DIFFERENCE = 0.005
+"""The least relative difference of two models that counts; blocks that differ more raise it."""
+
+ROUNDS = 5
+"""Blocks of each model."""
+
+MAX_COMPARED_SHAPES = 3
+"""Shapes at which a model of dynamic sizes is compared."""
+
+MIN_BLOCK_SECONDS, MAX_BLOCK_SECONDS, PAUSE = 0.02, 0.3, 0.02
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelComparison:
+    """Times of the untuned and the tuned model in turns.
+
+    Attributes:
+        sizes: sizes of the model's symbols by name.
+        untuned, tuned: seconds of a call.
+        others: share of the machine's processors that other processes took meanwhile.
+    """
+
+    sizes: Mapping[str, int]
+    untuned: BlockTimes
+    tuned: BlockTimes
+    others: float
+
+    @property
+    def speedup(self) -> float:
+        """The untuned model's time divided by that of the tuned one."""
+        return self.untuned.median / self.tuned.median
+
+    @property
+    def noise(self) -> float:
+        """The relative difference that counts."""
+        return max(MIN_DIFFERENCE, self.untuned.spread, self.tuned.spread)
+
+    @property
+    def is_slower(self) -> bool:
+        """Whether the tuned model is slower outside the noise."""
+        return self.speedup * (1 + self.noise) < 1
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it is faster outside the noise."""
+        return self.speedup > 1 + self.noise
+
+
+def compare_models(
+    untuned: Executable,
+    tuned: Executable,
+    feeds: Mapping[str, Any] | None,
+    sizes: ModelSizes,
+    seconds: float,
+    progress: Progress | None = None,
+) -> tuple[ModelComparison, ...]:
+    """Times two compilations of a model.
+
+    Args:
+        untuned, tuned: the compilations.
+        feeds: the inputs; None for random ones at some of the drawn sizes.
+        sizes: drawn sizes of the model's symbols.
+        seconds: about how long it may take.
+        progress: is told how far it is.
+
+    Raises:
+        TilewrightError: the model does not run on these inputs.
+    """
+    cases = [(dict[str, int](), dict(feeds))] if feeds is not None else _random_cases(untuned, sizes)
+    for _, arrays in cases:
+        untuned.run(arrays)  # what does not fit is an error of this process
+        tuned.run(arrays)
+    each = seconds / (len(cases) * 2 * ROUNDS) - 3 * PAUSE
+    plan = RunPlan(ROUNDS, min(MAX_BLOCK_SECONDS, max(MIN_BLOCK_SECONDS, each)), PAUSE)
+    results: list[ModelComparison] = []
+    for case_sizes, arrays in cases:
+        compared = compare_executables({UNTUNED: untuned, TUNED: tuned}, arrays, plan, progress or _ignore)
+        times = compared.engines
+        results.append(ModelComparison(case_sizes, times[UNTUNED], times[TUNED], compared.others))
+    return tuple(results)
+
+
+def _random_cases(executable: Executable, sizes: ModelSizes) -> list[tuple[dict[str, int], dict[str, Any]]]:
+    """Sizes and random inputs at the first drawn shapes that a model takes, at least one."""
+    symbols = {s.name for s in executable.manifest.symbols}
+    cases: list[tuple[dict[str, int], dict[str, Any]]] = []
+    problem: TilewrightError | None = None
+    for shape in sizes.shapes[:MAX_COMPARED_SHAPES]:
+        named = {v.name: n for v, n in shape.items() if v.name in symbols}
+        try:
+            cases.append((named, random_feeds(executable.manifest, named, (0, 1), 0)))
+        except TilewrightError as error:
+            problem = error
+    if not cases and problem is not None:
+        raise problem
+    return cases
+
+
+def _ignore(what: str, done: int, total: int) -> None:
+    """Discards progress reports."""

@@ -1,0 +1,325 @@
+"""The pipeline of `tilewright.tune`: plan, session, last measurements, and the comparison with the untuned model."""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.driver.build_resources import BuildResources, build_resources
+from tilewright.driver.compile import Progress, make_compilation
+from tilewright.driver.options import CompileOptions
+from tilewright.driver.record_source import RecordSource
+from tilewright.driver.tune.budget import Budget, parse_seconds
+from tilewright.driver.tune.compare_model import ModelComparison, compare_models
+from tilewright.driver.tune.draw_sizes import draw_sizes, parse_sizes
+from tilewright.driver.tune.kernel_tuning import Instruments
+from tilewright.driver.tune.plan import PlannedKernel, TuningPlan, make_plan
+from tilewright.driver.tune.protocols import Search
+from tilewright.driver.tune.record_store import TuningRecords
+from tilewright.driver.tune.recorded_sources import recorded_sources
+from tilewright.driver.tune.result import TuningResult
+from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
+from tilewright.driver.tune.session import EndReason, Session, SessionStatus
+from tilewright.errors import OptionError, TargetError, TilewrightError
+from tilewright.lower.abstract_sizes import implied_ranges
+from tilewright.machine.model import Machine
+from tilewright.measure.interleaved_blocks import RunPlan
+from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
+from tilewright.measure.records.store import open_store
+from tilewright.optimize.measurer import Measurement
+from tilewright.optimize.search.interface import SearchVariant
+from tilewright.optimize.search.start_search import start_search
+from tilewright.runtime import Executable
+
+if TYPE_CHECKING:
+    import onnx
+
+    from tilewright.frontend.onnx import ShapeOption
+    from tilewright.graph.layouts.plan import Choice, Plan
+
+
+CONFIRM_PLAN = RunPlan(rounds=7, seconds=0.015, pause=0.0, canary_seconds=0.002)
+"""Blocks of a program that seems to win."""
+
+JUDGE_PLAN = RunPlan(rounds=11, seconds=0.02, pause=0.0, canary_seconds=0.002)
+"""Blocks of the last measurement of a winner against the constructed program."""
+
+DEFAULT_END_SECONDS = 20.0
+"""Time of the end of a tuning without a budget of time."""
+
+PLANS = ("gradient", "eto")
+"""In which order kernels are tuned: by the task scheduler alone, or by reuse of each other's programs first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneOptions:
+    """What a caller may choose about a tuning, apart from the model and its compilation.
+
+    Attributes:
+        budget: when it ends.
+        variant: how candidates are chosen: "search", "ansor", "evolution" or "random".
+        seed: of the random numbers.
+        plan: the order of kernels: "gradient" or "eto".
+        sizes: which sizes the model sees, as text ("batch=1:8,seq=16..512"); empty for its ranges.
+        records: file of the store; None for the one that compilations use.
+        feeds: the inputs of the comparison at the end, arrays by name; None for random ones.
+    """
+
+    budget: Budget
+    variant: str = SearchVariant.SEARCH
+    seed: int = 0
+    plan: str = PLANS[0]
+    sizes: str = ""
+    records: str | None = None
+    feeds: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if self.variant not in tuple(SearchVariant):
+            hint = f"use one of {', '.join(SearchVariant)}"
+            raise OptionError(f"there is no search {self.variant!r}", where="search", hint=hint)
+        if self.plan not in PLANS:
+            raise OptionError(f"there is no plan {self.plan!r}", where="plan", hint=f"use one of {', '.join(PLANS)}")
+
+
+def make_budget(
+    budget: str | float | None = None, trials: int | None = None, target_speedup: float | None = None
+) -> Budget:
+    """The budget of a tuning; seconds as a number or a text such as "5m".
+
+    Raises:
+        OptionError: one of them is impossible.
+    """
+    seconds = parse_seconds(budget, "budget") if isinstance(budget, str) else budget
+    return Budget(seconds, trials, target_speedup)
+
+
+def plan_tuning(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    options: CompileOptions,
+    sizes: str = "",
+    progress: Progress | None = None,
+    resources: BuildResources | None = None,
+) -> TuningPlan:
+    """The plan of a tuning, without measuring anything.
+
+    Args:
+        model, options, progress: as for `make_compilation`.
+        sizes: as of `TuneOptions`.
+        resources: what the compilation may use.
+
+    Raises:
+        What `make_compilation` raises.
+        TargetError: this machine can't run the code.
+        OptionError: the sizes are not those of the model.
+    """
+    used = replace(resources or build_resources(), records=None)
+    choices = parse_sizes(sizes)
+    compilation = make_compilation(model, options, progress, resources=used)
+    if not compilation.target.runs_here:
+        what, hint = f"this machine can't run code for {compilation.target}", "tune on such a machine"
+        raise TargetError(what, where="target", hint=hint)
+    drawn = draw_sizes(compilation.program.symbols, implied_ranges(compilation.program), choices)
+    return make_plan(compilation, drawn, used)
+
+
+def tune(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    budget: str | float | None = None,
+    trials: int | None = None,
+    target_speedup: float | None = None,
+    shapes: "Mapping[str, ShapeOption] | None" = None,
+    sizes: str = "",
+    optimizer: str | None = None,
+    machine: Machine | str | os.PathLike[str] | None = None,
+    layouts: "Plan | Mapping[str, Choice] | None" = None,
+    exact: bool = False,
+    winograd: str | None = None,
+    fusion: str | None = None,
+    variants: int | None = None,
+    search: str = SearchVariant.SEARCH,
+    seed: int = 0,
+    plan: str = PLANS[0],
+    records: str | os.PathLike[str] | None = None,
+    feeds: Mapping[str, Any] | None = None,
+    jobs: int | None = None,
+    cache: bool | None = None,
+    progress: Progress | None = None,
+    report: Callable[[SessionStatus], None] | None = None,
+) -> TuningResult:
+    """Measures programs of a model's kernels and records the fastest, which `compile` then finds.
+
+    It ends at the first limit that is reached, after five minutes where there is neither a time nor a number of trials.
+    A KeyboardInterrupt ends it as well: the result is what there is until then. Everything measured is kept at once.
+
+    Args:
+        model: a path, the bytes of a file, or a ModelProto.
+        budget: wall-clock time of everything: seconds, or a text such as "5m".
+        trials: programs to measure at most.
+        target_speedup: end when the measured kernels predict a model that is so many times faster.
+        shapes, optimizer, machine, layouts, exact, winograd, fusion, variants: as for `compile`, which finds the
+            records where they are the same.
+        sizes: sizes that the model sees, such as "batch=1:8,seq=16..512": ranges, or sizes with weights.
+        search: how programs are chosen: "search", "ansor" (from nothing), "evolution" or "random".
+        seed: of the random numbers.
+        plan: "gradient", or "eto", where kernels start from each other's programs first (needs networkx).
+        records: file of the store; by default the user's.
+        feeds: the inputs of the comparison at the end; random ones by default.
+        jobs, cache, progress: as for `compile`.
+        report: called after every round of measurements.
+
+    Raises:
+        What `compile` raises.
+        OptionError: a limit is impossible, or the sizes are not those of the model.
+        MeasureError, StoreError: nothing can be measured here, or the store can't be written.
+    """
+    options = CompileOptions(
+        shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd,
+        fusion=fusion, variants=variants,
+    )  # fmt: skip
+    path = None if records is None else os.fspath(records)
+    tuning = TuneOptions(
+        budget=make_budget(budget, trials, target_speedup), variant=search, seed=seed, plan=plan, sizes=sizes,
+        records=path, feeds=feeds,
+    )  # fmt: skip
+    return tune_with_options(model, options, tuning, progress, build_resources(jobs, cache), report)
+
+
+def tune_with_options(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    options: CompileOptions,
+    tuning: TuneOptions,
+    progress: Progress | None = None,
+    resources: BuildResources | None = None,
+    report: Callable[[SessionStatus], None] | None = None,
+) -> TuningResult:
+    """Tunes a model; arguments and errors as for `tune`.
+
+    Args:
+        model: a path, the bytes of a file, or a ModelProto.
+        options: of its compilation.
+        tuning: of the tuning.
+        progress: called while it compiles and compares.
+        resources: what compilations may use.
+        report: called after every round of measurements.
+    """
+    started, used = time.monotonic(), resources or build_resources()
+    source = _store_of(tuning, used)
+    used = replace(used, records=source)
+    plan = plan_tuning(model, options, tuning.sizes, progress, used)
+    untuned = Executable(plan.compilation.artifact()).prepare()
+    compile_seconds = time.monotonic() - started
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(source.path, "write"))
+        records = TuningRecords(store, plan.machine, tuning.variant)
+        measurers = _make_measurers(stack)
+        order = None
+        if tuning.plan == "eto":
+            order = ReuseOrder.of(plan, lambda vectors: recorded_sources(store, plan.machine, vectors))
+        instruments = Instruments(measurers[0], measurers[1], records)
+        session = _make_session(plan, order, instruments, tuning, started, report)
+        outcome = session.run()
+        if outcome.end is not EndReason.INTERRUPTED:
+            outcome = session.finish(measurers[2], outcome.end)
+        comparison, note, is_reverted = (), "", False
+        if outcome.end is EndReason.INTERRUPTED:
+            note = "interrupted before the whole model was compared"
+        elif outcome.improved:
+            comparison, note = _compare(model, options, tuning, plan, untuned, progress, used)
+            is_reverted = any(c.is_slower for c in comparison)
+        if is_reverted:
+            for kernel in session.kernels:
+                kernel.revert()
+    return TuningResult(
+        model=str(model) if isinstance(model, str | os.PathLike) else plan.compilation.manifest.meta.graph_name,
+        plan=plan,
+        budget=tuning.budget,
+        variant=tuning.variant,
+        seed=tuning.seed,
+        records=str(source.path),
+        session=outcome,
+        reuse=None if order is None else order.reuse,
+        comparison=comparison,
+        is_reverted=is_reverted,
+        note=note,
+        compile_seconds=compile_seconds,
+        seconds=time.monotonic() - started,
+    )
+
+
+def _store_of(tuning: TuneOptions, resources: BuildResources) -> RecordSource:
+    """The store that a tuning writes, and that compilations then read.
+
+    Raises:
+        OptionError: there is none.
+    """
+    if tuning.records is not None:
+        return RecordSource(Path(tuning.records))
+    if resources.records is None:
+        what = "a tuning keeps what it measures, so it needs a store"
+        raise OptionError(what, where="records", hint="name one, or unset TILEWRIGHT_RECORDS")
+    return replace(resources.records, frozen=False)
+
+
+def _make_session(
+    plan: TuningPlan,
+    order: ReuseOrder | None,
+    instruments: Instruments,
+    tuning: TuneOptions,
+    started: float,
+    report: Callable[[SessionStatus], None] | None,
+) -> Session:
+    """The session of a plan, in an order of reuse if there is one."""
+    searches = _searches(plan.machine, tuning)
+    if order is None:
+        return Session(plan, instruments, searches, tuning.budget, time.monotonic, started, report)
+    schedule = ReuseSchedule(order, searches, tuning.budget.trials or inf)
+    session = Session(
+        order.plan, instruments, schedule.start_search, tuning.budget, time.monotonic, started, report, schedule.next
+    )
+    schedule.bind(session.kernels)
+    return session
+
+
+def _make_measurers(stack: ExitStack) -> tuple[LocalMeasurer, LocalMeasurer, LocalMeasurer]:
+    """Measurers of short, longer and long blocks, which share their builders."""
+    builder = Builder(MeasureOptions())
+    quick, confirm, judge = (
+        stack.enter_context(LocalMeasurer(o, builder, Runner(o)))
+        for o in (MeasureOptions(), MeasureOptions(plan=CONFIRM_PLAN), MeasureOptions(plan=JUDGE_PLAN))
+    )
+    return quick, confirm, judge
+
+
+def _searches(machine: Machine, tuning: TuneOptions) -> Callable[[PlannedKernel, Sequence[Measurement]], Search]:
+    """What starts the search of a kernel; the variants but "search" begin without the constructed programs."""
+
+    def start(kernel: PlannedKernel, history: Sequence[Measurement]) -> Search:
+        starts = kernel.programs if tuning.variant == SearchVariant.SEARCH else ()
+        return start_search(kernel.task, machine, tuning.variant, tuning.seed, starts, history)
+
+    return start
+
+
+def _compare(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    options: CompileOptions,
+    tuning: TuneOptions,
+    plan: TuningPlan,
+    untuned: Executable,
+    progress: Progress | None,
+    resources: BuildResources,
+) -> tuple[tuple[ModelComparison, ...], str]:
+    """The tuned model beside the untuned one; nothing and the reason where that is not possible."""
+    try:
+        compilation = make_compilation(model, options, progress, resources=resources)
+        tuned = Executable(compilation.artifact()).prepare()
+        seconds = tuning.budget.end_seconds or DEFAULT_END_SECONDS
+        return compare_models(untuned, tuned, tuning.feeds, plan.sizes, seconds / 2, progress), ""
+    except KeyboardInterrupt:
+        return (), "interrupted before the whole model was compared"
+    except TilewrightError as error:
+        return (), f"the whole model was not compared: {error}"

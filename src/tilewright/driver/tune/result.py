@@ -1,0 +1,59 @@
+"""The result of a tuning: kernels before and after, its course, and the comparison at its end."""
+
+from dataclasses import dataclass
+
+from tilewright.driver.tune.budget import Budget
+from tilewright.driver.tune.compare_model import ModelComparison
+from tilewright.driver.tune.plan import TuningPlan
+from tilewright.driver.tune.session import SessionResult
+from tilewright.optimize.reuse.plan import ReusePlan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TuningResult:
+    """What a tuning did. `tilewright.report.tuning` prints it as a table, as JSON and as an HTML page.
+
+    Attributes:
+        model: name of the model.
+        plan: the kernels, and the untuned compilation.
+        budget: as it was asked for.
+        variant: name of the search.
+        seed: of its random numbers.
+        records: path of the store that holds the records; None for one in memory.
+        session: what was measured, and what won.
+        reuse: which kernels started from which others' programs; None where they did not.
+        comparison: the tuned model in turns with the untuned one, at some sizes; empty where nothing won, or where it
+            was not made.
+        is_reverted: whether the tuned model was slower as a whole, so that all kernels stay as they were.
+        note: why there is no comparison; empty where there is one.
+        compile_seconds: time of the untuned compilation.
+        seconds: time of all.
+    """
+
+    model: str
+    plan: TuningPlan
+    budget: Budget
+    variant: str
+    seed: int
+    records: str | None
+    session: SessionResult
+    comparison: tuple[ModelComparison, ...]
+    is_reverted: bool
+    note: str
+    compile_seconds: float
+    seconds: float
+    reuse: ReusePlan | None = None
+
+    @property
+    def predicted_speedup(self) -> float:
+        """The speedup of the model as its kernels' times predict it."""
+        return self.session.timeline[-1].speedup if self.session.timeline else 1.0
+
+    @property
+    def advice(self) -> str:
+        """What a budget that was too small could do, and what it takes; empty where there were trials."""
+        if self.session.trials or self.budget.seconds is None:
+            return ""
+        least = self.compile_seconds + self.session.trial_estimate + self.budget.end_seconds
+        spent = f"the untuned compilation took {self.compile_seconds:.1f} s of {self.budget.seconds:g} s"
+        return f"the budget was too small for a trial: {spent}; a first trial needs about {least:.0f} s in all"

@@ -1,0 +1,109 @@
+"""The verb `tune`: plan, result as text and JSON, report, interruption, wrong usage."""
+
+import json
+
+import onnx
+import pytest
+from tests.cli.command import error_of, run
+from tests.driver.tune.test_pipeline import DecreasingTimes, comparison_of, two_products
+
+from tilewright.cli.tune import INTERRUPTED, StatusLine
+from tilewright.driver.tune import pipeline
+from tilewright.driver.tune.session import SessionStatus
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a model and a store of its own."""
+    monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))
+    monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
+    monkeypatch.setenv("TILEWRIGHT_JOBS", "1")
+    onnx.save(two_products(16), tmp_path / "m.onnx")
+    return tmp_path
+
+
+@pytest.fixture
+def times(monkeypatch):
+    fake = DecreasingTimes()
+    monkeypatch.setattr(pipeline, "_make_measurers", lambda stack: (fake, fake, fake))
+    monkeypatch.setattr(pipeline, "compare_models", lambda *args: comparison_of(1.0, 0.8))
+    return fake
+
+
+def tune(capsys, place, *options):
+    return run(capsys, "tune", place / "m.onnx", "--variant", "evolution", "--fuse", "unfused", *options)
+
+
+def test_the_plan_is_shown_without_measuring(capsys, place):
+    code, out, _ = tune(capsys, place, "--dry-run")
+    assert code == 0
+    assert "first (MatMul)" in out
+    assert "second (MatMul)" in out
+    code, out, _ = tune(capsys, place, "--dry-run", "--json")
+    assert sum(k["calls"] for k in json.loads(out)["kernels"]) >= 2
+    assert not (place / "records.db").exists()
+
+
+def test_the_result_as_text_and_page(capsys, place, times):
+    code, out, err = tune(capsys, place, "--trials", "10", "--report", place / "r.html")
+    assert code == 0
+    assert "after 10 trials" in out
+    assert "speedup 1.250, noise 0.5%: faster" in out
+    assert "times faster" in err
+    assert "r.html" in err
+    assert (place / "r.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_the_result_as_json_and_quietly(capsys, place, times):
+    code, out, err = tune(capsys, place, "--trials", "6", "--json", "-q")
+    data = json.loads(out)
+    assert (code, err, data["trials"], data["end"]) == (0, "", 6, "trials")
+    assert data["records"] == str(place / "records.db")
+    again = json.loads(tune(capsys, place, "--trials", "2", "--json", "-q")[1])
+    assert again["predicted_speedup"] > 1
+
+
+def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
+    measure = times.measure
+
+    def interrupted(task, candidates, incumbent=None):
+        if len(times.nanoseconds) > 6:
+            raise KeyboardInterrupt
+        return measure(task, candidates, incumbent)
+
+    monkeypatch.setattr(times, "measure", interrupted)
+    code, out, _ = tune(capsys, place, "--trials", "100")
+    assert code == INTERRUPTED
+    assert "(interrupted)" in out
+    assert "the same command goes on" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--budget", "soon"), "--budget: expected a time, got 'soon'; such as 90s, 5m or 1h30m"),
+        (("--budget", "0"), "budget: expected a time of more than 0"),
+        (("--trials", "0"), "trials: expected at least 1, got 0"),
+        (("--target-speedup", "1"), "target speedup: expected a factor of more than 1, got 1.0"),
+        (("--sizes", "batch"), "--sizes: expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got 'batch'"),
+        (("--sizes", "batch=3"), "--sizes: the model has no dynamic dimension 'batch'; leave the option out"),
+        (("--seed", "-1"), "--seed: expected a number of at least 0, got -1"),
+        (("--target", "aarch64"), "target: this machine can't run code for aarch64; tune on such a machine"),
+    ],
+)
+def test_wrong_usage(capsys, place, options, message):
+    assert message in error_of(capsys, "tune", place / "m.onnx", *options)
+
+
+def test_a_compiled_model_is_refused(capsys, place, folder):
+    assert "is compiled already, so its kernels are fixed" in error_of(capsys, "tune", folder / "mlp.tw")
+
+
+def test_a_kernel_that_gains_has_a_line_of_its_own(capsys):
+    line = StatusLine(quiet=False)
+    for trials, speedup in ((1, 1.0), (2, 1.2), (3, 1.2), (4, 1.3)):
+        line.show(SessionStatus(float(trials), 9.0, trials, "conv1", speedup, 2e6, 2e6 / speedup))
+    assert [x for x in capsys.readouterr().err.splitlines() if "conv1: 1." in x] == [
+        "2 s: conv1: 1.200 times faster",
+        "4 s: conv1: 1.300 times faster",
+    ]

@@ -1,0 +1,16 @@
+"""A tuning that is killed loses nothing; `make fuzz-tuning` does so 200 times."""
+
+from pathlib import Path
+
+from tests.fuzz_tuning.rounds import KilledTuning
+
+
+def test_a_killed_tuning_keeps_what_it_acknowledged_and_goes_on(tmp_path: Path) -> None:
+    tuning = KilledTuning(tmp_path)
+    for seconds in (9.0, 6.0):
+        tuning.run(seconds, seed=0)
+    before = len(tuning.acknowledged)
+    tuning.run(None, seed=0, trials=3)
+    assert tuning.problems == []
+    assert len(tuning.acknowledged) > before
+    assert tuning.check() == len(tuning.acknowledged)
