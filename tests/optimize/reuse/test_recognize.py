@@ -55,6 +55,21 @@ def test_traces_of_no_tile_program_have_none() -> None:
     assert read_back is None or features_of(read_back).blocks >= 1
 
 
+def test_traces_of_other_tasks_never_raise() -> None:
+    rng = np.random.default_rng()
+    tasks = [make() for make in TASKS_BY_NAME.values()]
+    for task in tasks:
+        for other in tasks:
+            program = random_programs(other, 1, rng)[0]
+            try:
+                trace = lowered(other, program).trace
+            except ScheduleError:
+                continue
+            cut = trace[: int(rng.integers(len(trace) + 1))]
+            read_back = tile_program_of(task, cut)
+            assert read_back is None or read_back.problem is task.problem
+
+
 def test_features_of_a_program() -> None:
     task = product_of(24, 64, 40)
     lane = next(k for k in task.problem.spatial if task.problem.axes[k].extent == 64)

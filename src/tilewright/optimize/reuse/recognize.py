@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import prod
 
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.expr.nodes import Const
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, walk
@@ -67,7 +67,8 @@ def tile_program_of(reusable: ReusableTask, trace: Trace) -> TileProgram | None:
     """
     try:
         func = replay(reusable.task.func, trace)
-    except ScheduleError:
+    except TilewrightError:
+        # a record may hold anything
         return None
     nest = _work_nest(func, reusable.problem)
     if nest is None:
