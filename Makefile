@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -91,6 +91,9 @@ bench-paper-gensor: $(VENV)/stamp-bench ## the experiments of Gensor's paper on 
 
 bench-paper-mcfuser: $(VENV)/stamp-bench ## the experiments of MCFuser's paper on this machine (ten minutes; stops and goes on)
 	$(PYTHON) -m benchmarks.paper_mcfuser $(PAPER_ARGS)
+
+bench-paper-vortex: $(VENV)/stamp-bench ## the experiments of Vortex' paper on this machine (an hour; stops and goes on)
+	$(PYTHON) -m benchmarks.paper_vortex $(PAPER_ARGS)
 
 clean: ## remove what was built, but neither the models of the zoo nor the virtual environment
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name zoo -exec rm -rf {} +; fi

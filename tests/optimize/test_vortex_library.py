@@ -70,9 +70,10 @@ def test_the_table_links_multiples_to_their_children(machine: Machine) -> None:
 
 
 def test_grids_give_every_core_the_same_number_of_tasks() -> None:
-    assert thread_grids(1).tolist() == [[1, 1]]
+    # (0, 0) is a task per cache buffer
+    assert thread_grids(1).tolist() == [[0, 0], [1, 1]]
     tasks = thread_grids(6).prod(axis=1)
-    assert set(tasks) == {1, 6, 12, 24}
+    assert set(tasks) == {0, 1, 6, 12, 24}
 
 
 def test_fixed_levels_have_one_candidate() -> None:

@@ -21,7 +21,7 @@ from tilewright.optimize.vortex.optimizer import Estimates, Levels, Vortex, wors
 from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
 from tilewright.tile.shape_samples import ShapeSamples
 
-MACHINE = machine_named("sapphire-rapids").with_cores(2)
+MACHINE = machine_named("zen5").with_cores(2)
 
 
 def product_task(columns: int = 768, terms: int = 768) -> Task:

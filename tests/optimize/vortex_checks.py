@@ -20,7 +20,8 @@ def states_of(task: Task, machine: Machine) -> tuple[Problem, list[tuple[Sketch,
     problem = extract_problem(task.func, task.constants, task.samples)
     if problem is None or not problem.spatial or not is_contraction(problem):
         return None
-    sketches = reduction_sketches(problem, task.target, machine)
+    # the last ones differ from the first in packing and order only
+    sketches = reduction_sketches(problem, task.target, machine)[:4]
     candidates = library(machine, problem.bits)
     return problem, [(x, candidate_sizes(candidates, problem, x, machine)) for x in sketches]
 

@@ -1,7 +1,8 @@
 """Compiles functions of the loop IR into native functions of this process."""
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -39,7 +40,13 @@ class NativeFunctions:
         }
 
     def call(self, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = (), threads: int = 1) -> None:
-        """Runs one function.
+        """Runs one function; arguments and errors are those of `bound`."""
+        self.bound(name, arrays, sizes, threads)()
+
+    def bound(
+        self, name: str, arrays: Sequence[np.ndarray], sizes: Sequence[int] = (), threads: int = 1
+    ) -> Callable[[], None]:
+        """One function with its arguments, checked once; it keeps the arrays and the code alive.
 
         Args:
             name: the function's name.
@@ -66,7 +73,20 @@ class NativeFunctions:
             else:
                 continue
             raise OptionError(what, where=f"array {buffer.name!r} of function {name!r}")
-        self._calls[name](*map(address_of, arrays), *sizes, threads)
+        return _BoundCall(self._calls[name], [*map(address_of, arrays), *sizes, threads], (self._library, *arrays))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _BoundCall:
+    """A native function with its arguments, and what must outlive it: its code and the arrays."""
+
+    function: Callable[..., None]
+    arguments: Sequence[int]
+    kept: tuple[object, ...]
+
+    def __call__(self) -> None:
+        """Runs it."""
+        self.function(*self.arguments)
 
 
 def _argument_types(func: Func) -> list[type]:

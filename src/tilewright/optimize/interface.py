@@ -81,6 +81,7 @@ _REGISTRY: dict[str, str] = {
     "roller": "tilewright.optimize.construct.optimizer:Roller",
     "gensor": "tilewright.optimize.construct.optimizer:Gensor",
     "vortex": "tilewright.optimize.vortex.optimizer:Vortex",
+    "dietcode": "tilewright.optimize.vortex.dietcode:DietCode",
     "vortex-static1": "tilewright.optimize.vortex.optimizer:static1",
     "vortex-static2": "tilewright.optimize.vortex.optimizer:static2",
 }

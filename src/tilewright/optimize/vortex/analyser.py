@@ -103,11 +103,11 @@ def _candidate_times(
 ) -> Numbers:
     problem = family.problem
     work = _ProgramWork.of(family, sketch, sizes, machine, tiles)
-    serial = _on_cores(work, sketch, sizes, problem, machine, 1)
+    serial = _on_cores(work, sketch, sizes, family, machine, 1)
     serial = serial + packing_time(problem, sketch, machine)
     if machine.cores == 1:
         return serial
-    parallel = _on_cores(work, sketch, sizes, problem, machine, machine.cores)
+    parallel = _on_cores(work, sketch, sizes, family, machine, machine.cores)
     parallel = parallel + packing_time(problem, sketch, machine, True) + machine.sync_us * 1e3
     return np.minimum(serial, parallel)
 
@@ -215,20 +215,23 @@ def _gather_cycles(problem: Problem, sketch: Sketch, machine: Machine) -> float:
 
 
 def _on_cores(
-    work: _ProgramWork, sketch: Sketch, sizes: Sizes, problem: Problem, machine: Machine, cores: int
+    work: _ProgramWork, sketch: Sketch, sizes: Sizes, family: ShapeFamily, machine: Machine, cores: int
 ) -> Numbers:
     """Nanoseconds on so many cores by the recurrence, without fork and join."""
-    missed = _missed_bytes(problem, sketch, sizes, machine)
+    problem = family.problem
+    missed = _missed_bytes(family, sketch, sizes, machine)
     levels = [*caches(machine)[1:], machine.levels[-1]]
     from_near, *from_far = [total / (level.gbs(cores) / cores) for total, level in zip(missed, levels, strict=True)]
     results = float(sum(np.prod(o.shape) * o.element_bytes for o in problem.results))
     bandwidth = next((x for x in levels[:-1] if results <= x.share), levels[-1])
     store = results / (bandwidth.gbs(cores) / cores) / work.tasks
     none = np.zeros_like(store)
-    tile = Stage(from_near / work.tiles, work.tiles / work.buffers, none)
-    buffer = Stage(sum_arrays([none, *from_far]) / work.buffers, work.buffers / work.tasks, store)
-    level0 = work.nanoseconds / work.tiles
-    average = buffer.temporal(tile.temporal(level0))
+    # hardware prefetches across tiles and tasks, so a core fills its pipelines once
+    shares = np.minimum(work.tasks, float(cores))
+    tile = Stage(from_near / work.tiles, work.tiles / shares, none)
+    level0 = tile.temporal(work.nanoseconds / work.tiles) / tile.iterations
+    buffer = Stage(sum_arrays([none, *from_far]) / work.buffers, work.buffers / shares, store * work.tasks / shares)
+    average = buffer.temporal(level0 * work.tiles / work.buffers) * shares / work.tasks
     # remainders are smaller tasks: no core takes less than a whole one, nor more than its share of all
     whole = average * work.tasks * np.minimum(_whole_task_share(problem, sizes), 1.0)
     return np.minimum(average * work.tasks, np.maximum(whole, parallel_cost(average, work.tasks, cores)))
@@ -240,10 +243,10 @@ def _whole_task_share(problem: Problem, sizes: Sizes) -> Numbers:
     return np.stack([task / max(1, extent) for task, extent in axes]).prod(axis=0)
 
 
-def _missed_bytes(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> list[Numbers]:
+def _missed_bytes(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Machine) -> list[Numbers]:
     """Bytes of operands, in a whole call, that each cache has not and the next level gives; what the last cache holds
     entirely stays there between calls."""
-    loops = _surrounding_loops(problem, sketch, sizes)
+    problem, loops = family.problem, _surrounding_loops(family, sketch, sizes)
     box: list[Numbers] = [sizes[:, REGISTER, a].astype(np.float64) for a in range(len(problem.axes))]
     for a in problem.reduce:
         box[a] = sizes[:, L1, a].astype(np.float64)
@@ -270,15 +273,18 @@ def _missed_bytes(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machi
     return [np.where(inside[c], 0.0, sum_arrays(moved[c])) for c in range(len(capacities))]
 
 
-def _surrounding_loops(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sequence[tuple[int, Numbers]]:
-    """The loops around a register tile's K-block, the innermost first: axis and trips."""
+def _surrounding_loops(family: ShapeFamily, sketch: Sketch, sizes: Sizes) -> Sequence[tuple[int, Numbers]]:
+    """The loops around a register tile's K-block, the innermost first: axis and trips; every tile of a remainder is one
+    more."""
+    problem, remainders = family.problem, remainder_tiles(family, sketch, sizes)[1]
     loops: list[tuple[int, Numbers]] = []
     inner = sizes[:, REGISTER].astype(np.float64)
     for level in (L1, L2, None):
         for a in reversed(sketch.order):
             extent = problem.axes[a].extent
             outer = np.maximum(extent, 1.0) if level is None else sizes[:, level, a].astype(np.float64)
-            loops.append((a, np.maximum(np.ceil(outer / inner[:, a]), 1.0)))
+            trips = np.maximum(np.ceil(outer / inner[:, a]), 1.0)
+            loops.append((a, trips + np.maximum(remainders[:, a] - 1, 0) if level is None else trips))
             inner[:, a] = np.maximum(inner[:, a], outer)
         k = sketch.k_block_axis
         if level == L1 and k is not None and k != sketch.lane:

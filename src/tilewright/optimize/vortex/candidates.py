@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.search_space import (
+    MAX_TILE_ROWS,
     MAX_WINDOW_EXTENT,
     MIN_K_BLOCK,
     REDUCTION_VECTOR_COUNTS,
@@ -82,7 +83,7 @@ def _strategies(library: Library, problem: Problem, sketch: Sketch) -> _Strategi
     columns = columns[_first_of_equal(columns)]
     grids = library.grids.copy()
     grids[:, 0] = np.minimum(grids[:, 0], most_rows)
-    grids[:, 1] = np.minimum(grids[:, 1], lane.extent) if is_split else 1
+    grids[:, 1] = np.minimum(grids[:, 1], lane.extent if is_split else 1)
     grids = np.unique(grids, axis=0)
     pairs = np.concatenate((np.repeat(columns, len(grids), axis=0), np.tile(grids, (len(columns), 1))), axis=1)
     m, v, u, r, c, k, p, q = pairs.T
@@ -115,11 +116,14 @@ def _with_rows(x: _Strategies, problem: Problem, sketch: Sketch, placing: int | 
     for a in rows[rows.index(placing) :] if placing is not None else ():
         axis = problem.axes[a]
         if not axis.is_static:
-            sizes[:, REGISTER, a] = left
+            sizes[:, REGISTER, a] = np.minimum(left, MAX_TILE_ROWS)
             left = np.ones_like(left)
             break
         whole = (left % axis.extent == 0) & (left > axis.extent)
-        sizes[:, REGISTER, a] = np.minimum(np.where(whole, axis.extent, left), axis.extent)
+        # the lowering unrolls no more rows along one axis
+        most = min(axis.extent, MAX_TILE_ROWS)
+        whole &= axis.extent <= most
+        sizes[:, REGISTER, a] = np.minimum(np.where(whole, axis.extent, left), most)
         left = np.where(whole, left // axis.extent, 1)
         if (left == 1).all():
             break
@@ -139,7 +143,7 @@ def _set_row_tiles(sizes: Sizes, x: _Strategies, problem: Problem, rows: Sequenc
     total = np.ones_like(x.rows)
     for a in statics:
         total = total * counts[a]
-    task_left = -(-total // x.row_parts)
+    task_left = np.where(x.row_parts > 0, -(-total // np.maximum(x.row_parts, 1)), np.maximum(buffer_left, 1))
     for a in rows:
         register = sizes[:, REGISTER, a]
         if a not in counts:
@@ -170,8 +174,10 @@ def _set_lane_tiles(sizes: Sizes, x: _Strategies, problem: Problem, sketch: Sket
         return
     width = np.minimum(x.vectors, vectors)
     count = -(-vectors // width)
-    task = _largest_divisor(count, -(-count // x.column_parts))
-    buffer = _largest_divisor(task, x.buffer_columns // (width * sketch.lanes))
+    fitting = np.maximum(x.buffer_columns // (width * sketch.lanes), 1)
+    parts = np.where(x.column_parts > 0, -(-count // np.maximum(x.column_parts, 1)), fitting)
+    task = _largest_divisor(count, parts)
+    buffer = _largest_divisor(task, fitting)
     for level, tiles in ((REGISTER, np.ones_like(width)), (L1, buffer), (L2, task)):
         sizes[:, level, a] = tiles * width * sketch.lanes
 

@@ -44,7 +44,7 @@ class Library:
         register_tiles: level 0 (rows, vectors, terms of a step) [candidate, 3].
         cache_buffers: level 1 (rows, columns, terms) [candidate, 3], in elements.
         links: (level 1, level 0) [link, 2]: cache buffers with the register tiles that they are multiples of.
-        grids: level 2 (parts of the rows, parts of the columns) [candidate, 2].
+        grids: level 2 (parts of the rows, parts of the columns) [candidate, 2]; (0, 0) is a task per cache buffer.
         seconds: that the enumeration took.
     """
 
@@ -117,7 +117,8 @@ def _filter_by_multiples(tiles: Indices, lanes: int, element_bytes: int, machine
 
 
 def thread_grids(cores: int) -> Indices:
-    """Grids of tasks (parts of the rows, parts of the columns) [grid, 2]: one task, or a few per core."""
+    """Grids of tasks (parts of the rows, parts of the columns) [grid, 2]: one task, a few per core, or one per cache
+    buffer, which is (0, 0)."""
     counts = {1} if cores == 1 else {1, *(cores * n for n in TASKS_PER_CORE)}
     grids = {(p, n // p) for n in counts for p in range(1, n + 1) if n % p == 0}
-    return np.array(sorted(grids), np.int64)
+    return np.array(sorted({(0, 0), *grids}), np.int64)

@@ -1,0 +1,70 @@
+"""Tables of the results, as Markdown."""
+
+from collections.abc import Iterable, Mapping
+from math import exp, log
+from typing import Any
+
+from benchmarks.paper_gensor.store import ResultStore
+from benchmarks.paper_vortex.duel import ratios
+
+NAMES = ("vortex", "analytical", "cost model", "gensor", "static1", "static2", "dietcode")
+BUCKETS = ((1, 127), (128, 255), (256, 384))
+"""Ranges of M in DietCode's table 6; its samples are in the second."""
+
+
+def geomean(values: Iterable[float]) -> float:
+    """The geometric mean of positive numbers."""
+    some = list(values)
+    return exp(sum(map(log, some)) / len(some))
+
+
+def markdown(store: ResultStore) -> str:
+    """All tables."""
+    parts = [_cases(store.all("cases")), _sweep(store.all("sweep")), _costs(store)]
+    return "\n\n".join(p for p in parts if p)
+
+
+def _cases(results: Mapping[str, Mapping[str, Any]]) -> str:
+    if not results:
+        return ""
+    lines = ["Speed over the oracle's, one thread.", "", "| cases | number | " + " | ".join(NAMES) + " |",
+             "|---|---|" + "---|" * len(NAMES)]  # fmt: skip
+    for title, kinds in (("products", ("gemm",)), ("convolutions", ("conv",)), ("all", ("gemm", "conv"))):
+        some = [ratios(r) for name, r in results.items() if name.split()[0] in kinds]
+        if some:
+            means = [_cell([r[n] for r in some if n in r]) for n in NAMES]
+            lines.append(f"| {title} | {len(some)} | {' | '.join(means)} |")
+    best = [r["oracle_is"].split()[0] for r in results.values()]
+    counts = ", ".join(f"{kind} {best.count(kind)}" for kind in dict.fromkeys(best))
+    return "\n".join([*lines, "", f"Geometric mean and, in brackets, the lowest. The oracle was: {counts}."])
+
+
+def _cell(values: list[float]) -> str:
+    return f"{geomean(values):.2f} ({min(values):.2f})" if values else "-"
+
+
+def _sweep(results: Mapping[str, Mapping[str, Any]]) -> str:
+    if not results:
+        return ""
+    lines = ["Product of M x 768 x 2304, programs of `dietcode` at samples of M in 128..255: its time over `vortex`'s.",
+             "", "| M | number | geometric mean | lowest | highest |", "|---|---|---|---|---|"]  # fmt: skip
+    for low, high in BUCKETS:
+        some = [r["dietcode"] / r["vortex"] for r in results.values() if low <= r["m"] <= high]
+        if some:
+            numbers = f"{geomean(some):.2f} | {min(some):.2f} | {max(some):.2f}"
+            lines.append(f"| {low}..{high} | {len(some)} | {numbers} |")
+    return "\n".join(lines)
+
+
+def _costs(store: ResultStore) -> str:
+    lines: list[str] = []
+    for name, unit in (("analyser", "us"), ("selector", "ns")):
+        result = store.get("selection", name)
+        if result is not None:
+            cells = ", ".join(f"{n}: {t:.0f} {unit}" for n, t in result["times"].items())
+            lines.append(f"{name}, by number of programs: {cells}")
+    result = store.get("offline", "library")
+    if result is not None:
+        numbers = ", ".join(f"{k} {v}" for k, v in result.items() if k not in ("seconds", "source"))
+        lines.append(f"library: {numbers}, in {result['seconds']:.2f} s")
+    return "\n".join(f"- {line}" for line in lines)
