@@ -65,6 +65,9 @@ fuzz-conv-chains: $(VENV)/stamp-test ## 300 random chains of convolutions with h
 fuzz-contrib: $(VENV)/stamp-test ## every operator of com.microsoft in 20 random settings against ONNX Runtime; resumable
 	$(PYTHON) -m tests.fuzz_contrib --count 20 $(FUZZ_ARGS)
 
+fuzz-tuning: $(VENV)/stamp-test ## kill a tuning at 200 random moments: nothing that was acknowledged is lost (half an hour; stops and goes on)
+	$(PYTHON) -m tests.fuzz_tuning $(FUZZ_ARGS)
+
 hostile-candidates: $(VENV)/stamp-test ## 50 crashing, 50 hanging, 50 memory-eating and 50 wrong programs through the measurer
 	$(PYTHON) -m tests.measure.hostile_candidates $(HOSTILE_ARGS)
 
