@@ -25,7 +25,7 @@ def one_node(
     outputs: int = 1,
     constants: Sequence[int] = (),
     opset: int = 20,
-    dynamic: bool = False,
+    static: Sequence[int] | None = None,
 ) -> onnx.ModelProto:
     """A model of one node.
 
@@ -36,7 +36,7 @@ def one_node(
         outputs: number of its outputs, y0, y1, ...
         constants: positions of the inputs that are initializers.
         opset: version of the operator set.
-        dynamic: whether all sizes are symbols.
+        static: positions of inputs of literal sizes, where all other sizes are symbols; None: all sizes are literal.
     """
     names = [f"x{k}" if x is not None else "" for k, x in enumerate(inputs)]
     given = {k: x for k, x in enumerate(inputs) if x is not None}
@@ -44,7 +44,7 @@ def one_node(
     feeds = [
         helper.make_tensor_value_info(
             names[k], helper.np_dtype_to_tensor_dtype(x.dtype),
-            [f"n{k}_{a}" for a in range(x.ndim)] if dynamic else x.shape,
+            x.shape if static is None or k in static else [f"n{k}_{a}" for a in range(x.ndim)],
         )
         for k, x in given.items() if k not in constants
     ]  # fmt: skip
@@ -100,15 +100,17 @@ def assert_native(
     attributes: Mapping[str, Any] | None = None,
     *,
     by: str = "onnx",
+    static: Sequence[int] = (),
     **options: Any,
 ) -> Executable:
-    """Compares a node with the reference, with literal and with dynamic sizes; returns the latter model."""
+    """Compares a node with the reference, with literal and with dynamic sizes except those of the inputs `static`;
+    returns the latter model."""
     feeds = feeds_of(inputs, options.get("constants", ()))
     expected = reference(one_node(op, inputs, attributes, **options), feeds, by)
     executables: list[Executable] = []
-    for dynamic in (False, True):
-        executables.append(compile_natively(one_node(op, inputs, attributes, dynamic=dynamic, **options)))
+    for literal in (None, static):
+        executables.append(compile_natively(one_node(op, inputs, attributes, static=literal, **options)))
         results = executables[-1].run(feeds)
         for k, y in enumerate(expected):
-            assert_close(results[f"y{k}"], y, f"output {k}, dynamic sizes: {dynamic}")
+            assert_close(results[f"y{k}"], y, f"output {k}, literal sizes: {literal}")
     return executables[-1]

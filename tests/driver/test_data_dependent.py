@@ -60,8 +60,8 @@ def test_top_k_like_onnx_runtime_with_k_from_data():
 @pytest.mark.parametrize(("k", "message"), [(31, "expected at most"), (-1, "expected at least 0")])
 def test_top_k_with_a_k_that_there_is_not(k, message):
     x = RNG.normal(size=(5, 30)).astype(F32)
-    for dynamic in (False, True):
-        executable = compile_natively(one_node("TopK", [x, np.array([3])], outputs=2, dynamic=dynamic))
+    for static in (None, ()):
+        executable = compile_natively(one_node("TopK", [x, np.array([3])], outputs=2, static=static))
         with pytest.raises(ShapeError, match=r"30|at least 0"):
             executable.run({"x0": x, "x1": np.array([k])})
         assert executable.run({"x0": x, "x1": np.array([3])})["y0"].shape == (5, 3)
@@ -81,7 +81,7 @@ def test_top_k_counts_nan_as_the_largest():
 def test_nonzero(dtype):
     for rank in (1, 2, 4):
         shapes = [RNG.integers(1, 6, rank) for _ in range(3)] + [[0] * rank]
-        executable = compile_natively(one_node("NonZero", [ties(*shapes[0], dtype=dtype)], dynamic=True))
+        executable = compile_natively(one_node("NonZero", [ties(*shapes[0], dtype=dtype)], static=()))
         for shape in shapes:
             x = ties(*shape, dtype=dtype)
             assert_close(executable.run({"x0": x})["y0"], np.array(np.nonzero(x)))
@@ -238,7 +238,7 @@ def test_in_a_native_loop():
 
 
 def test_calls_of_changing_sizes_do_not_disturb_each_other():
-    executable = compile_natively(one_node("NonZero", [mask(3, 4)], dynamic=True))
+    executable = compile_natively(one_node("NonZero", [mask(3, 4)], static=()))
     given = [mask(*shape) for shape in ((3, 4), (1, 9), (50, 70), (3, 4), (0, 4))]
     results = [executable.run({"x0": x})["y0"] for x in given]
     for x, y in zip(given, results, strict=True):

@@ -70,13 +70,12 @@ def test_fallback_model_is_named_like_the_buffers():
 
 
 def test_unsupported_definition_falls_back():
-    proto = untyped(model("y = Reshape(x, s)", inputs="float[N, 4] x, int64[2] s", outputs="float y"))
+    proto = untyped(model("y = Reshape(x, s)", inputs="float[N, 4] x, int64[K] s", outputs="float y"))
     with pytest.warns(
         FallbackWarning, match=r"1 node on ONNX's reference evaluator, which is slow: n0 \(Reshape\): input 1"
     ):
         program = lower_graph(load_onnx(proto))
-    assert len(program.steps) == 1
-    assert_same(proto, {"x": normal(3, 4), "s": np.array([2, 6])})
+    assert [type(s) for s in program.steps] == [Fallback]
 
 
 def test_sequences_pass_between_fallback_steps():

@@ -57,6 +57,12 @@ SAMPLES: dict[str, Sample] = {
     "Concat": ([IMAGE, IMAGE], {"axis": 1}, 1),
     "Compress": ([IMAGE, IMAGE[0, 0, 0] > 0], {}, 1),
     "ConstantOfShape": ([ints(2, 3)], {}, 1),
+    "MaxUnpool": ([IMAGE, np.zeros(IMAGE.shape, np.int64)], {"kernel_shape": [2, 2]}, 1),
+    "ReverseSequence": ([IMAGE, ints(1, 2, 3, 4)], {"time_axis": 2}, 1),
+    **{op: ([IMAGE, np.zeros((2, 2, 2, 2), np.int64), normal(2, 2, 2, 2)], {}, 1)
+       for op in ("Scatter", "ScatterElements")},
+    "ScatterND": ([IMAGE, np.zeros((3, 4), np.int64), normal(3)], {}, 1),
+    "TensorScatter": ([IMAGE, IMAGE, ints(0, 0)], {}, 1),
     "Conv": ([IMAGE, KERNEL], {}, 1),
     "ConvInteger": ([BYTES, BYTE_KERNEL], {}, 1),
     "ConvTranspose": ([IMAGE, KERNEL], {"strides": [2, 2]}, 1),
@@ -148,7 +154,7 @@ OTHER: dict[str, Any] = {
     "keep_aspect_ratio_policy": "not_larger", "round_mode": "down", "dtype": 7, "to": 7, "output_dtype": 3,
     "precision": 11, "stash_type": 11, "softmax_precision": 11, "k": 1, "start": 1, "end": 2, "batch_dims": 1,
     "num_outputs": 3, "num_heads": 8, "rotary_embedding_dim": 2, "q_num_heads": 8, "kv_num_heads": 2,
-    "output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.5,
+    "reduction": "add", "output_height": 2, "output_width": 3, "sampling_ratio": 2, "spatial_scale": 0.5,
     "qk_matmul_output_mode": 2, "left_window_size": 2, "right_window_size": 1,
 }  # fmt: skip
 """Values that are not the defaults; flags that are 0 or 1 are turned."""
@@ -162,6 +168,10 @@ OTHER_OF: dict[tuple[str, str], Any] = {
     ("Unsqueeze", "axes"): [1],
     ("OneHot", "axis"): 0,
     ("RoiAlign", "mode"): "max",
+    ("ReverseSequence", "batch_axis"): 3,
+    ("ReverseSequence", "time_axis"): 3,
+    ("TensorScatter", "mode"): "circular",
+    ("TensorScatter", "axis"): 1,
     ("RoiAlign", "coordinate_transformation_mode"): "output_half_pixel",
     ("GroupNormalization", "num_groups"): 2,
     ("GridSample", "mode"): "nearest",

@@ -50,7 +50,6 @@ CASES = {
     "transpose": ("Transpose", [zeros(8, 9, 4)], {"perm": [2, 0, 1]}, ROWS),
     "depth to space": ("DepthToSpace", [zeros(1, 8, 3, 5)], {"blocksize": 2}, {(0, 2): N, (0, 3): M}),
     "trilu": ("Trilu", [zeros(8, 9)], {}, ROWS),
-    "running sum": ("CumSum", [zeros(8, 9), np.array(1)], {}, ROWS),
     "softmax": ("Softmax", [zeros(8, 9)], {}, ROWS),
     "layer normalization": ("LayerNormalization", [zeros(8, 9, 4), zeros(4), zeros(4)], {}, ROWS),
     "last index": ("ArgMax", [zeros(8, 9)], {"axis": 1, "select_last_index": 1}, ROWS),

@@ -315,7 +315,7 @@ def test_shape_operators_reject(op, inputs, attributes, message):
     assert str(error.value) == f"[shape] node node ({op}): {message}"
 
 
-def test_data_dependent_shapes_fall_back():
+def test_a_rank_by_data_falls_back():
     with pytest.raises(UnsupportedError) as error:
-        define(NodeCase("Reshape", [floats(2, 3), index(6)]), constants=())
+        define(NodeCase("Reshape", [floats(2, 3), index(6)]), constants=(), sizes={(1, 0): Symbol("rank", 1, 4)})
     assert str(error.value) == "[unsupported] node node (Reshape): input 1 depends on data"

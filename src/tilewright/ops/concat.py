@@ -7,6 +7,8 @@ from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import minimum, select
 from tilewright.ops.axes import replace_axis
+from tilewright.ops.by_data import elements_or_symbols
+from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type
 
@@ -75,8 +77,17 @@ def split(d: Definition) -> tuple[OpValue, ...]:
     offsets = _split_offsets(d, x.shape[axis])
 
     def part(start: Expr, end: Expr) -> OpValue:
-        sizes = replace_axis(x.shape, axis, end - start)
-        return d.compute(sizes, lambda *i: x[replace_axis(i, axis, i[axis] + start)])
+        size = x.shape[axis]
+
+        def body(*i: Expr) -> Expr:
+            at = i[axis] + start
+            if is_in_bounds(at, size, i[axis], end - start):
+                return x[replace_axis(i, axis, at)]
+            # that sizes which are data add up is checked only at a call
+            clamped = clamp_index(at, size)
+            return zero_if_empty(x[replace_axis(i, axis, clamped)], (clamped, size))
+
+        return d.compute(replace_axis(x.shape, axis, end - start), body)
 
     if len(offsets) == 2:
         return (d.view(x, x.shape),)
@@ -88,7 +99,7 @@ def _split_offsets(d: Definition, size: Expr) -> list[Expr]:
     attribute = d.attr_ints("split")
     sizes = [const(n) for n in attribute] if attribute is not None else None
     if sizes is None and d.optional(1) is not None:
-        sizes = list(d.known_elements(1))
+        sizes = list(elements_or_symbols(d, 1))
     count = d.attr_int("num_outputs", d.num_outputs)
     if sizes is not None:
         if len(sizes) < d.num_outputs:

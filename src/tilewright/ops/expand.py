@@ -3,6 +3,7 @@
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.ops.axes import show_shape
+from tilewright.ops.by_data import elements_or_symbols, expand_by_data, is_by_data
 from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, is_one, operator
 from tilewright.ops.window import MAX_STEP
 
@@ -14,7 +15,10 @@ def expand(d: Definition) -> OpValue:
     Raises:
         ShapeError: the shapes can't be broadcast.
     """
-    x, target = d.input(0), d.known_elements(1)
+    x = d.input(0)
+    if is_by_data(d, 1):
+        return expand_by_data(d, x)
+    target = d.known_elements(1)
     if any(isinstance(n, Const) and n.value < 0 for n in target):
         raise ShapeError(f"shape: expected sizes of 0 or more, got {show_shape(target)}", where=f"node {d.label}")
     sizes = broadcast_shape(d, x.shape, target)
@@ -31,7 +35,7 @@ def tile(d: Definition) -> OpValue:
         ShapeError: there is not one repeat per dimension, or one is negative.
     """
     x = d.input(0)
-    repeats = d.known_elements(1) if d.opset >= 6 else _along_one_axis(d, x.rank)
+    repeats = elements_or_symbols(d, 1) if d.opset >= 6 else _along_one_axis(d, x.rank)
     if len(repeats) != x.rank:
         raise ShapeError(f"repeats: expected {x.rank} numbers, got {len(repeats)}", where=f"node {d.label}")
     for r in repeats:

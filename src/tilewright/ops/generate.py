@@ -8,6 +8,7 @@ from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, const
 from tilewright.expr.operations import cast, ceildiv, maximum, select, unary
 from tilewright.expr.traversal import post_order
 from tilewright.ops.axes import show_shape
+from tilewright.ops.by_data import elements_or_symbols, range_by_data
 from tilewright.ops.cast import attribute_dtype
 from tilewright.ops.checks import expect_shape
 from tilewright.ops.definition import Definition, OpValue, operator
@@ -21,7 +22,7 @@ def constant_of_shape(d: Definition) -> OpValue:
     Raises:
         ShapeError: a size is negative, or `value` does not have exactly one element.
     """
-    sizes = d.known_elements(0)
+    sizes = elements_or_symbols(d, 0)
     if any(isinstance(n, Const) and n.value < 0 for n in sizes):
         raise ShapeError(f"shape: expected sizes of 0 or more, got {show_shape(sizes)}", where=f"node {d.label}")
     value = np.asarray(d.attributes.get("value", np.zeros(1, np.float32)))
@@ -41,6 +42,8 @@ def range_(d: Definition) -> OpValue:
         ShapeError: the step is 0.
     """
     inputs_of_one_type(d, 0, 3)
+    if any(d.input(k).known_elements is None for k in range(3)):
+        return range_by_data(d, _stash_type(d, d.input(0).dtype))
     return arithmetic_sequence(d, d.known_elements(0)[0], d.known_elements(1)[0], d.known_elements(2)[0])
 
 
@@ -90,12 +93,11 @@ def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
 def one_hot(d: Definition) -> OpValue:
     """Along a new dimension of size `depth`: the "on" value at the index, the "off" value elsewhere."""
     indices, values = d.input(0), d.input(2)
-    if len(d.known_elements(1)) != 1:
-        raise ShapeError(
-            f"input 1 (depth): expected one element, got {len(d.known_elements(1))}", where=f"node {d.label}"
-        )
+    depths = elements_or_symbols(d, 1)
+    if len(depths) != 1:
+        raise ShapeError(f"input 1 (depth): expected one element, got {len(depths)}", where=f"node {d.label}")
     expect_shape(d, values, (const(2),), "input 2 (values)")
-    depth = cast(int64, d.known_elements(1)[0])
+    depth = cast(int64, depths[0])
     axis = d.axis(d.attr_int("axis", -1), indices.rank + 1)
 
     def body(*i: Expr) -> Expr:

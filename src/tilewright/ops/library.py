@@ -25,6 +25,7 @@ from tilewright.ops import reduce as reduce
 from tilewright.ops import resize as resize
 from tilewright.ops import rotary as rotary
 from tilewright.ops import scan as scan
+from tilewright.ops import scatter as scatter
 from tilewright.ops import selection as selection
 from tilewright.ops import shape as shape
 from tilewright.ops import slice as slice

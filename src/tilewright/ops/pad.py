@@ -9,6 +9,7 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, minimum, select
 from tilewright.ops.axes import axes_of
+from tilewright.ops.by_data import is_by_data, pad_by_data
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, OpValue, operator
@@ -44,6 +45,8 @@ def pad(d: Definition) -> OpValue:
     Raises:
         ShapeError: the mode is unknown, or the widths do not match the dimensions.
     """
+    if d.opset >= 11 and (is_by_data(d, 1) or is_by_data(d, 3)):
+        return pad_by_data(d, d.input(0), _mode(d), _fill_value(d, d.input(0), 2))
     widths, axes = _widths_and_axes(d)
     return padded(d, widths, axes, 2 if d.opset >= 11 else None)
 
@@ -60,10 +63,7 @@ def padded(d: Definition, widths: Sequence[Expr], axes: Sequence[int] | None, fi
     Raises:
         ShapeError: the mode is unknown, or the widths do not match the dimensions.
     """
-    x = d.input(0)
-    mode = d.attr_str("mode", "constant")
-    if mode not in _MODES:
-        raise ShapeError(f"mode: expected {', '.join(_MODES)}, got {mode}", where=f"node {d.label}")
+    x, mode = d.input(0), _mode(d)
     borders = _borders(d, x, widths, axes)
     if mode == "reflect":
         for k, border in borders.items():
@@ -92,6 +92,13 @@ def padded(d: Definition, widths: Sequence[Expr], axes: Sequence[int] | None, fi
         )
 
     return d.compute(sizes, body)
+
+
+def _mode(d: Definition) -> str:
+    mode = d.attr_str("mode", "constant")
+    if mode not in _MODES:
+        raise ShapeError(f"mode: expected {', '.join(_MODES)}, got {mode}", where=f"node {d.label}")
+    return mode
 
 
 def _widths_and_axes(d: Definition) -> tuple[Sequence[Expr], Sequence[int] | None]:

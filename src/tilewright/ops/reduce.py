@@ -8,6 +8,7 @@ from tilewright.expr.dtype import DType, float64
 from tilewright.expr.nodes import Expr, as_expr, const
 from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.axes import axes_of, num_elements
+from tilewright.ops.by_data import separate_reduced
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.integer_division import truncated_quotient
@@ -81,27 +82,25 @@ _REDUCTIONS = {
 @operator(*_REDUCTIONS)
 def reduction(d: Definition) -> OpValue:
     """The sum, product, maximum, minimum, norm, ... of each slice."""
-    x = d.input(0)
     norm = _REDUCTIONS[d.op_type]
-    axes = reduced_axes(d, x)
+    x, axes, shape = _operand_and_axes(d)
     wide = _compute_dtype(x.dtype, norm.fractional)
     if norm.reducer in (Reducer.MAX, Reducer.MIN):
-        return _apply_keepdims(d, reduce_dims(d, x, axes, norm.reducer, lambda i: x[i]), x, axes)
+        return _apply_keepdims(d, reduce_dims(d, x, axes, norm.reducer, lambda i: x[i]), x, axes, shape)
 
     def element(i: tuple[Expr, ...]) -> Expr:
         value = cast(wide, x[i])
         return value if norm.before is None else norm.before(value)
 
     total = reduce_dims(d, x, axes, norm.reducer, element)
-    return _apply_keepdims(d, _finalize(d, total, x.dtype, norm.after), x, axes)
+    return _apply_keepdims(d, _finalize(d, total, x.dtype, norm.after), x, axes, shape)
 
 
 @operator("ReduceMean")
 def reduce_mean(d: Definition) -> OpValue:
     """The mean of each slice; integers round towards zero."""
-    x = d.input(0)
-    axes = reduced_axes(d, x)
-    return _apply_keepdims(d, mean_over(d, x, axes, x.dtype), x, axes)
+    x, axes, shape = _operand_and_axes(d)
+    return _apply_keepdims(d, mean_over(d, x, axes, x.dtype), x, axes, shape)
 
 
 def mean_over(d: Definition, x: OpValue, axes: Sequence[int], dtype: DType) -> OpValue:
@@ -115,8 +114,7 @@ def mean_over(d: Definition, x: OpValue, axes: Sequence[int], dtype: DType) -> O
 @operator("ReduceLogSumExp")
 def reduce_log_sum_exp(d: Definition) -> OpValue:
     """log(sum(exp(x))), computed as max + log(sum(exp(x - max))), which can't overflow."""
-    x = d.input(0)
-    axes = reduced_axes(d, x)
+    x, axes, shape = _operand_and_axes(d)
     wide = _compute_dtype(x.dtype, fractional=True)
     maxima = reduce_dims(d, x, axes, Reducer.MAX, lambda i: cast(wide, x[i]))
 
@@ -132,7 +130,17 @@ def reduce_log_sum_exp(d: Definition) -> OpValue:
         lambda i: unary("exp", cast(wide, x[i]) - finite(broadcast_reduced(maxima, i, axes))),
     )
     result = d.compute(total.shape, lambda *i: cast(x.dtype, unary("log", total[i]) + finite(maxima[i])))
-    return _apply_keepdims(d, result, x, axes)
+    return _apply_keepdims(d, result, x, axes, shape)
+
+
+def _operand_and_axes(d: Definition) -> tuple[OpValue, tuple[int, ...], tuple[Expr, ...] | None]:
+    """The operand of a reduction, the dimensions that it reduces, and the shape of the result, None where that follows
+    from both: axes that are data come behind the others."""
+    axes = d.optional(1)
+    if d.attr_ints("axes") is None and axes is not None and axes.known_elements is None:
+        matrix, shape = separate_reduced(d, d.input(0), 1)
+        return matrix, (1,), shape
+    return d.input(0), reduced_axes(d, d.input(0)), None
 
 
 def reduced_axes(d: Definition, x: OpValue) -> tuple[int, ...]:
@@ -154,8 +162,12 @@ def _finalize(d: Definition, total: OpValue, dtype: DType, after: Callable[[Expr
     return d.compute(total.shape, lambda *i: cast(dtype, total[i] if after is None else after(total[i])))
 
 
-def _apply_keepdims(d: Definition, x: OpValue, whole: OpValue, axes: Sequence[int]) -> OpValue:
-    """The result with the reduced dimensions kept with size 1 where `keepdims` is set."""
+def _apply_keepdims(
+    d: Definition, x: OpValue, whole: OpValue, axes: Sequence[int], shape: Sequence[Expr] | None = None
+) -> OpValue:
+    """The result with the reduced dimensions kept with size 1 where `keepdims` is set, or in the given shape."""
+    if shape is not None:
+        return d.view(x, shape)
     return keep_dims(d, x, whole, axes) if d.attr_int("keepdims", 1) else x
 
 

@@ -93,3 +93,8 @@ def _tensor_of(d: Definition, elements: Sequence[Expr]) -> OpValue:
         return result
 
     return d.compute((len(elements),), body)
+
+
+def known_length(x: OpValue) -> int | None:
+    """The number of elements of a tensor, where it is literal."""
+    return int(x.buffer.size.value) if isinstance(x.buffer.size, Const) else None

@@ -1,37 +1,38 @@
-"""CumSum and CumProd as reductions."""
+"""CumSum and CumProd."""
+
+from functools import reduce
+from operator import mul
 
 from tilewright.errors import ShapeError
-from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import Expr
-from tilewright.expr.operations import cast, select
-from tilewright.ops.axes import replace_axis
+from tilewright.expr.nodes import const
 from tilewright.ops.cast import convert
+from tilewright.ops.checks import expect_one_element
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.routine_call import call_routine, shape_tensor
+from tilewright.ops.routines.running import running_reduction, running_reduction_by_data
 
 
 @operator("CumSum", "CumProd")
 def cumulative_reduction(d: Definition) -> OpValue:
-    """The cumulative sum (product) along a dimension.
-
-    Each element is a reduction over the whole dimension, with the neutral element in place of those that do not
-    contribute: quadratic cost in that size, but no dependence between elements.
+    """The sum (product) of all elements up to each one along a dimension, in linear time.
 
     Raises:
-        UnsupportedError: the axis depends on data.
-        ShapeError: not exactly one axis is given.
+        ShapeError: not exactly one axis is given, or it is out of range.
     """
-    x, axes = d.input(0), d.known_ints(1)
-    if len(axes) != 1:
-        raise ShapeError(f"input 1 (axis): expected one element, got {len(axes)}", where=f"node {d.label}")
-    axis = d.axis(axes[0], x.rank)
-    exclusive, is_reverse = bool(d.attr_int("exclusive", 0)), bool(d.attr_int("reverse", 0))
-    reducer = Reducer.SUM if d.op_type == "CumSum" else Reducer.PROD
-    wide = accumulator_dtype(x.dtype)
-
-    def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        end, element = (r[0], i[axis]) if is_reverse else (i[axis], r[0])
-        contributes = element < end if exclusive else element <= end
-        return select(contributes, cast(wide, x[replace_axis(i, axis, r[0])]), reducer.identity(wide))
-
-    return convert(d, d.reduce(x.shape, (x.shape[axis],), body, reducer), x.dtype)
+    x, axes = d.input(0), d.input(1)
+    exclusive, is_reverse = d.attr_int("exclusive", 0), d.attr_int("reverse", 0)
+    flags = [int(d.op_type == "CumProd"), exclusive, is_reverse]
+    wide = convert(d, x, accumulator_dtype(x.dtype))
+    result = [(x.shape, wide.dtype)]
+    if axes.known_elements is None:
+        expect_one_element(d, axes, "input 1 (axis)")
+        operands = [wide, axes, shape_tensor(d, x.shape)]
+        return convert(d, call_routine(d, running_reduction_by_data, operands, result, flags)[0], x.dtype)
+    if len(axes.known_elements) != 1:
+        what = f"input 1 (axis): expected one element, got {len(axes.known_elements)}"
+        raise ShapeError(what, where=f"node {d.label}")
+    axis = d.axis(d.known_ints(1)[0], x.rank)
+    outer, inner = (reduce(mul, n, const(1)) for n in (x.shape[:axis], x.shape[axis + 1 :]))
+    sizes = [outer, x.shape[axis], inner, *flags]
+    return convert(d, call_routine(d, running_reduction, [wide], result, sizes)[0], x.dtype)

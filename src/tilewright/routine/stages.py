@@ -47,7 +47,7 @@ class DataSize:
     """A size that data decide.
 
     Attributes:
-        axis: of the node's result, for the symbol's name.
+        axis: of the node's first result, for the symbol's name; another one for each size of a node.
         upper_bound: the largest possible value.
         origin: the data that determine the size, where several nodes may read them: sizes of equal origin are equal.
     """
