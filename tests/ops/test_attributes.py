@@ -66,6 +66,7 @@ SAMPLES: dict[str, Sample] = {
     "Conv": ([IMAGE, KERNEL], {}, 1),
     "ConvInteger": ([BYTES, BYTE_KERNEL], {}, 1),
     "ConvTranspose": ([IMAGE, KERNEL], {"strides": [2, 2]}, 1),
+    "DFT": ([normal(2, 5, 6, 2)], {}, 1),
     "DepthToSpace": ([IMAGE], {"blocksize": 2}, 1),
     "SpaceToDepth": ([IMAGE], {"blocksize": 2}, 1),
     "DequantizeLinear": ([BYTES, normal(4), np.zeros(4, np.uint8)], {}, 1),

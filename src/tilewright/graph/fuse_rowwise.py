@@ -163,7 +163,7 @@ class _Groups:
         self.merged = dict(enumerate(groups))
         self._pinned = {buffer.name for _, buffer in program.outputs}
         self._positions = {b: k for k, step in enumerate(program.steps) for b in step_outputs(step)}
-        self._places = {id(step): k for k, step in enumerate(program.steps)}
+        self._step_positions = {id(step): k for k, step in enumerate(program.steps)}
         self._fallbacks = [k for k, step in enumerate(program.steps) if isinstance(step, RuntimeStep)]
         self._group_of = {s.output: k for k, group in self.merged.items() for s in group}
         self._reading_steps: dict[Buffer, list[Step]] = {}
@@ -249,7 +249,7 @@ class _Groups:
         """Whether results of one group reach another one through steps of neither."""
         last = self._last_ancestor(end)
         pending = [r for s in self.merged[start] for r in self._reading_steps.get(s.output, ())]
-        pending = [r for r in pending if self._index(r) not in (start, end) and self._places[id(r)] <= last]
+        pending = [r for r in pending if self._index(r) not in (start, end) and self._step_positions[id(r)] <= last]
         seen = set(map(id, pending))
         while pending:
             group = self.merged.get(self._index(pending[-1]), ())
@@ -258,7 +258,7 @@ class _Groups:
                 for r in self._reading_steps.get(b, ()):
                     if self._index(r) == end:
                         return True
-                    if id(r) not in seen and self._places[id(r)] <= last:
+                    if id(r) not in seen and self._step_positions[id(r)] <= last:
                         seen.add(id(r))
                         pending.append(r)
         return False

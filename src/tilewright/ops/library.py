@@ -8,6 +8,7 @@ from tilewright.ops import cast as cast
 from tilewright.ops import concat as concat
 from tilewright.ops import conv as conv
 from tilewright.ops import conv_transpose as conv_transpose
+from tilewright.ops import dft as dft
 from tilewright.ops import einsum as einsum
 from tilewright.ops import expand as expand
 from tilewright.ops import gather as gather

@@ -1,0 +1,101 @@
+"""Operators whose results depend on data, next to ONNX Runtime.
+
+`python -m benchmarks.data_dependent [--seconds 1] [--only TopK]` times models of one node in turns, one thread each:
+TopK, NonMaxSuppression, NonZero, CumSum, Unique and ScatterND at sizes of detectors and decoders.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator
+from functools import partial
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import tilewright
+from tilewright.measure.timing import time_calls
+
+RNG = np.random.default_rng(0)
+Array = np.ndarray[Any, Any]
+
+
+def normal(*shape: int) -> Array:
+    """Numbers of type float32."""
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def boxes(count: int) -> Array:
+    """Corners of boxes in an image of size 1: float32 [1, count, 4]."""
+    corner = RNG.random((1, count, 2)).astype(np.float32)
+    return np.concatenate([corner, corner + np.float32(0.1)], 2)
+
+
+def cases() -> Iterator[tuple[str, list[Array], list[Array], int]]:
+    """Operator, fed inputs, constant inputs that follow, and number of outputs."""
+    for rows, size, k in ((1, 1000, 5), (64, 1000, 5), (1, 32000, 50), (8400, 80, 1), (1, 20000, 20000)):
+        yield "TopK", [normal(rows, size)], [np.array([k])], 2
+    for count, classes in ((300, 1), (1000, 20), (8400, 80)):
+        scores = RNG.random((1, classes, count)).astype(np.float32) ** 4
+        limits = [np.array([100]), np.array([0.5], np.float32), np.array([0.5], np.float32)]
+        yield "NonMaxSuppression", [boxes(count), scores], limits, 1
+    for size in (100, 100_000, 1_000_000):
+        yield "NonZero", [RNG.random(size) < 0.1], [], 1
+    for shape in ((1, 512), (64, 4096), (256, 256)):
+        yield "CumSum", [normal(*shape)], [np.array(1 if shape[0] != 256 else 0)], 1
+    yield "Unique", [RNG.integers(0, 1000, 10_000).astype(np.float32)], [], 4
+    yield "ScatterND", [normal(1000, 64), RNG.integers(0, 1000, (100, 1)), normal(100, 64)], [], 1
+
+
+def one_node(op: str, fed: list[Array], constants: list[Array], outputs: int) -> onnx.ModelProto:
+    """A model of one node, whose inputs are called x0, x1, ..."""
+    names = [f"x{k}" for k in range(len(fed) + len(constants))]
+    node = helper.make_node(op, names, [f"y{k}" for k in range(outputs)])
+    inputs = [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+              for n, a in zip(names, fed, strict=False)]  # fmt: skip
+    data = [numpy_helper.from_array(a, n) for n, a in zip(names[len(fed) :], constants, strict=True)]
+    results = [helper.make_empty_tensor_value_info(o) for o in node.output]
+    graph = helper.make_graph([node], "g", inputs, results, data)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def time_interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> list[float]:
+    """Median microseconds of both, timed in turns."""
+    times: tuple[list[float], list[float]] = [], []
+    end = perf_counter() + seconds
+    while perf_counter() < end or len(times[0]) < 5:
+        for kept, call in zip(times, (ours, theirs), strict=True):
+            kept += time_calls(call, 3)
+    return [float(np.median(t)) * 1e6 for t in times]
+
+
+def main() -> None:
+    """Prints a row per case: median microseconds of both, and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = 1
+    ratios: list[float] = []
+    for op, fed, constants, outputs in cases():
+        if options.only not in op:
+            continue
+        model = one_node(op, fed, constants, outputs)
+        executable = tilewright.compile(model, threads=1)
+        session = onnxruntime.InferenceSession(model.SerializeToString(), settings, ["CPUExecutionProvider"])
+        feeds = {f"x{k}": a for k, a in enumerate(fed)}
+        for k, y in enumerate(session.run(None, feeds)):
+            np.testing.assert_allclose(executable.run(feeds)[f"y{k}"], y, rtol=1e-4, atol=1e-3)
+        calls = partial(executable.run, feeds), partial(session.run, None, feeds)
+        ours, theirs = time_interleaved(*calls, options.seconds)
+        ratios.append(theirs / ours)
+        sizes = " ".join("x".join(map(str, a.shape)) for a in fed)
+        print(f"{op:18} {sizes:28} {ours:10.1f} {theirs:10.1f} {theirs / ours:6.2f}", flush=True)
+    print(f"geometric mean {np.exp(np.mean(np.log(ratios))):.2f}")
+
+
+if __name__ == "__main__":
+    main()
