@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
-from tilewright.cli import bench, cache, compile, doctor, inspect, profile, run, tune, verify
+from tilewright.cli import bench, cache, compile, doctor, inspect, profile, records, run, tune, verify
 from tilewright.cli.common import Result
 from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
 from tilewright.version import __version__
@@ -35,7 +35,7 @@ examples:
   tilewright verify model.onnx --size batch=4
 """
 
-_VERBS = (compile, tune, run, bench, profile, verify, inspect, cache, doctor)
+_VERBS = (compile, tune, run, bench, profile, verify, inspect, records, cache, doctor)
 
 
 class _UsageError(Exception):

@@ -80,6 +80,7 @@ class KernelRecords:
         self._where = f"records '{source.path}'"
         self._records = self._open(source)
         self._pending: list[Record] = []
+        self._used_records = source.used
 
     @property
     def has_store(self) -> bool:
@@ -114,7 +115,7 @@ class KernelRecords:
             if constructed is not None and x.proximity is not Proximity.EXACT:
                 reason = self.judge(x, constructed)
             if not reason:
-                return program_of(x.record)
+                return program_of(self._note(x.record))
             self.skip(f"{label or 'a kernel'}: {_PROXIMITIES[x.proximity]}: {reason}")
         return None
 
@@ -171,7 +172,7 @@ class KernelRecords:
     def constructed(self, task: Task) -> RecordedProgram | None:
         """The program that an earlier compilation constructed for a task; None where there is none."""
         record = None if self._records is None else self._records.constructed(task, self._key, self._settings)
-        return None if record is None else program_of(record)
+        return None if record is None else program_of(self._note(record))
 
     def estimate(self, task: Task) -> Estimate | None:
         """What an earlier compilation estimated for a task; None where nothing is known."""
@@ -183,19 +184,21 @@ class KernelRecords:
             record = next((x.record for x in others), None)
         if record is None or not isinstance(record.result, Estimate):
             return Estimate((), "there is no record of it") if self.is_frozen else None
+        self._note(record)
         return record.result
 
     def keep_estimate(self, task: Task, estimate: Estimate) -> None:
         """Keeps an estimate that is not known yet."""
         if self._keeps(task, RecordKind.ESTIMATE):
-            self._pending.append(self._record(task, (), estimate, ""))
+            self._pending.append(self._note(self._record(task, (), estimate, "")))
 
     def keep_program(self, task: Task, built: BuiltKernel, estimate: Estimate | None) -> None:
         """Keeps a constructed program that is not known yet, with its estimate where there is one."""
         if self._keeps(task, RecordKind.CONSTRUCTION):
             traces = tuple(p.trace for p in built.programs)
             record = self._record(task, traces, estimate or Estimate(()), built.optimizer)
-            self._pending.append(replace(record, selector=built.selector, estimates=built.estimates))
+            record = replace(record, selector=built.selector, estimates=built.estimates)
+            self._pending.append(self._note(record))
 
     def _keeps(self, task: Task, kind: RecordKind) -> bool:
         store = self._records
@@ -208,6 +211,11 @@ class KernelRecords:
             task, traces, result, optimizer, self._key, generator_version(), self._settings,
             created=float(int(time.time())),
         )  # fmt: skip
+
+    def _note(self, record: Record) -> Record:
+        if self._used_records is not None:
+            self._used_records.append(record)
+        return record
 
     def skip(self, reason: str) -> None:
         """Notes that a record is not used."""

@@ -7,10 +7,14 @@ This module imports no part of the compiler, so a session that loads a compiled 
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tilewright.errors import OptionError
+
+if TYPE_CHECKING:
+    from tilewright.measure.records.record import Record
 
 VARIABLE = "TILEWRIGHT_RECORDS"
 """Environment variable: a store or an export of records, or "off"."""
@@ -26,11 +30,13 @@ class RecordSource:
         path: a store, or an export.
         is_default: whether nobody named it, so that a compilation goes on where it can't be used.
         frozen: whether all programs and estimates come from records, and nothing is constructed or kept.
+        used: receives the records that a compilation uses or keeps; None where nobody asks.
     """
 
     path: Path
     is_default: bool = False
     frozen: bool = False
+    used: "list[Record] | None" = field(default=None, compare=False)
 
 
 def user_store(environ: Mapping[str, str] | None = None) -> Path:

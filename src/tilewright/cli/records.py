@@ -1,0 +1,314 @@
+"""`tilewright records`: shows, shares, merges, prunes and checks records of programs of kernels.
+
+    list                    kernels with their number of records and best times
+    show HASH               a kernel's loops, and its records with their steps
+    best HASH               the records that a compilation on this machine looks at, best first
+    export -o FILE          JSON lines of all records, of one kernel (--kernel HASH), or of those that a model uses
+                            (--model MODEL, with the options of `compile`): what `compile --frozen` needs
+    import FILE...          adds the records of exports
+    merge STORE...          adds the records of other stores
+    prune                   removes what no compilation uses
+    verify                  replays and verifies every program
+
+Where they are: --records PATH, TILEWRIGHT_RECORDS, or the user's store (docs/records.md).
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.cli.common import (
+    Result,
+    Verbs,
+    add_compile_options,
+    build_options,
+    compile_options,
+    size_text,
+    table,
+    with_progress,
+)
+from tilewright.driver.gc_policy import raised_gc_threshold
+from tilewright.driver.record_source import RecordSource, record_source
+from tilewright.errors import OptionError, StoreError, pluralize
+
+if TYPE_CHECKING:
+    from tilewright.measure.records.record import Record
+    from tilewright.measure.records.store import RecordStore, TaskRow
+
+ACTIONS = ("list", "show", "best", "export", "import", "merge", "prune", "verify")
+_NEEDS_HASH, _NEEDS_FILES = ("show", "best"), ("import", "merge")
+
+VERIFICATION_FAILED = 3
+
+MAX_SHOWN = 20
+"""Records of a kernel that `show` and `best` print, and reasons for what is skipped."""
+
+
+def add(verbs: Verbs) -> argparse.ArgumentParser:
+    """Adds the verb to a parser."""
+    parser = verbs.add_parser(
+        "records",
+        help="show, share, merge, prune and check records of programs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", choices=ACTIONS)
+    parser.add_argument("names", nargs="*", metavar="HASH|FILE", help="the first digits of a kernel's hash, or files")
+    parser.add_argument("-o", "--output", metavar="FILE", help="export: the file to write (default: standard output)")
+    parser.add_argument("--kernel", metavar="HASH", help="export: records of one kernel")
+    parser.add_argument("--model", metavar="MODEL", help="export: the records that a compilation of a model uses")
+    parser.add_argument(
+        "--keep",
+        type=int,
+        default=None,
+        metavar="N",
+        help="prune: timed programs that stay per kernel and machine (16)",
+    )
+    parser.add_argument("--jobs", type=int, default=None, metavar="N", help="export --model: processes that compile")
+    parser.add_argument(
+        "--records", metavar="PATH", help="a store or an export; by default TILEWRIGHT_RECORDS, or the user's store"
+    )
+    add_compile_options(parser)
+    # what is exported comes from records, not from machine code
+    parser.set_defaults(no_records=False, no_cache=True, frozen=False)
+    return parser
+
+
+def execute(options: argparse.Namespace) -> Result:
+    """Shows or changes records."""
+    _check_usage(options)
+    source = record_source(options.records)
+    if source is None:
+        raise OptionError("TILEWRIGHT_RECORDS turns them off", where="records", hint="name a store with --records")
+    with raised_gc_threshold():
+        if options.what == "export" and options.model is not None:
+            return _export_model(options, source)
+        with _open(source, options.what in ("import", "merge", "prune"), options.quiet) as store:
+            actions = {
+                "list": _list, "show": _show, "best": _show_best, "export": _export_store, "import": _import,
+                "merge": _import, "prune": _prune, "verify": _verify,
+            }  # fmt: skip
+            return actions[options.what](options, store)
+
+
+def _check_usage(options: argparse.Namespace) -> None:
+    """Checks that names and options belong to the action.
+
+    Raises:
+        OptionError: one does not.
+    """
+    what, names = options.what, options.names
+    if what in _NEEDS_HASH and len(names) != 1:
+        hint = "`tilewright records list` shows them"
+        raise OptionError(f"expected one kernel's hash, got {len(names)}", where=what, hint=hint)
+    if what in _NEEDS_FILES and not names:
+        raise OptionError("expected files, got none", where=what, hint="give those whose records are to be added")
+    if names and what not in (*_NEEDS_HASH, *_NEEDS_FILES):
+        raise OptionError(f"{names[0]!r} has no effect on {what!r}", where="records", hint="leave it out")
+    for name in ("output", "kernel", "model", "jobs"):
+        if getattr(options, name) is not None and what != "export":
+            raise OptionError(f"it has no effect on {what!r}", where=f"--{name}", hint="leave it out")
+    if options.keep is not None and (what != "prune" or options.keep < 0):
+        raise OptionError("expected a number of at least 0, for `prune`", where="--keep")
+    if options.kernel is not None and options.model is not None:
+        raise OptionError("it excludes --model", where="--kernel", hint="leave out one of the two")
+
+
+class _Skipped:
+    """Prints reasons for what is skipped on standard error, the first ones each."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self.count = quiet, 0
+
+    def __call__(self, reason: str) -> None:
+        self.count += 1
+        if not self._quiet and self.count <= MAX_SHOWN:
+            print(f"warning: {' '.join(reason.split())}", file=sys.stderr)
+        if not self._quiet and self.count == MAX_SHOWN + 1:
+            print("warning: more are skipped", file=sys.stderr)
+
+
+def _open(source: RecordSource, writable: bool, quiet: bool) -> "RecordStore":
+    from tilewright.measure.records.jsonl import is_lines, open_records
+    from tilewright.measure.records.store import open_store
+
+    if writable and is_lines(source.path):
+        hint = "give a store; `tilewright records import` makes one of an export"
+        raise StoreError("is an export, which is not changed", where=f"records '{source.path}'", hint=hint)
+    skip = _Skipped(quiet)
+    if not writable and source.is_default and not source.path.exists():
+        return open_store(None, "read", skip)
+    return open_store(source.path, "write", skip) if writable else open_records(source.path, skip)
+
+
+def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.record import RecordKind
+
+    timed = f"r.kind <= {int(RecordKind.TIMING)}"
+    rows = store.query(
+        f"SELECT t.hash, t.target, count(*), sum(r.kind = 0), sum({timed}),"
+        f" min(CASE WHEN r.kind = {int(RecordKind.TIMING)} THEN r.rank END), max(r.created)"
+        " FROM records r JOIN tasks t ON t.id = r.task GROUP BY r.task ORDER BY max(r.created) DESC, t.hash"
+    )
+    texts = {(t.hash, t.target): t for t in store.tasks()}
+    data: list[dict[str, Any]] = [
+        {"kernel": h, "target": target, "records": count, "choices": choices, "timed": n, "best_ns": best,
+         "what": _summary(texts[h, target])}
+        for h, target, count, choices, n, best, _ in rows
+    ]  # fmt: skip
+    shown = [
+        (d["kernel"][:12], d["target"], str(d["records"]), str(d["timed"]), _time_text(d["best_ns"]),
+         "yes" if d["choices"] else "", d["what"])
+        for d in data
+    ]  # fmt: skip
+    text = table(("kernel", "target", "records", "timed", "fastest", "tuned", "what"), shown) if shown else "no records"
+    where = "memory" if store.path is None else str(store.path)
+    head = f"{where}: {pluralize(store.count(), 'record')}"
+    return Result({"records": where, "kernels": data}, f"{head}\n{text}", optional=False)
+
+
+def _summary(task: "TaskRow") -> str:
+    """The parameters of a kernel."""
+    import json
+
+    head = str(json.loads(task.document).get("func", "")).partition(":\n")[0]
+    text = head.removeprefix("func kernel")
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _time_text(nanoseconds: float | None) -> str:
+    if nanoseconds is None:
+        return ""
+    value = nanoseconds % 1e18
+    return f"{value / 1e6:.3f} ms" if value >= 1e5 else f"{value / 1e3:.2f} us"
+
+
+def _task_row(store: "RecordStore", digits: str) -> "TaskRow":
+    """The kernel whose hash begins with these digits.
+
+    Raises:
+        OptionError: there is none, or several.
+    """
+    rows = [t for t in store.tasks() if t.hash.startswith(digits)]
+    if len({t.hash for t in rows}) != 1:
+        what = f"there are {len({t.hash for t in rows})} kernels whose hash begins with {digits!r}"
+        raise OptionError(what, where="kernel", hint="`tilewright records list` shows them")
+    return rows[0]
+
+
+def _show(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.record_json import encode_fields
+    from tilewright.optimize import task_json
+
+    row = _task_row(store, options.names[0])
+    records = list(store.records(row.hash))
+    task = row.task()
+    lines = [f"kernel {row.hash}, {row.target}", str(task_json.encode(task)["func"])]
+    for record in sorted(records, key=lambda r: (r.kind, r.nanoseconds or 0))[:MAX_SHOWN]:
+        lines += ["", _line_of(record), *(f"    {step}" for trace in record.traces for step in trace)]
+    if len(records) > MAX_SHOWN:
+        lines.append(f"... {len(records) - MAX_SHOWN} more")
+    data = {"task": task_json.encode(task), "records": [encode_fields(r, row.hash) for r in records]}
+    return Result(data, "\n".join(lines), optional=False)
+
+
+def _line_of(record: "Record") -> str:
+    result = record.result
+    time = _time_text(record.nanoseconds)
+    what = f"{time} {record.kind.name.lower()}" if time else str(result)
+    settings = f" ({record.settings})" if record.settings else ""
+    return f"{what} by {record.optimizer or 'estimate'}{settings}, {record.machine}, {record.generator}"
+
+
+def _show_best(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.driver.build import make_build
+    from tilewright.machine import Target
+    from tilewright.measure.records.record_json import encode_fields
+
+    row = _task_row(store, options.names[0])
+    target = Target.parse(row.target)
+    build = make_build(replace(compile_options(options), target=target), target, False)
+    ranked = store.best(row.task(), build.machine_for(target), limit=MAX_SHOWN)
+    data = [{"proximity": x.proximity.name.lower(), **encode_fields(x.record, row.hash)} for x in ranked]
+    lines = [f"{x.proximity.name.lower().replace('_', ' ')}: {_line_of(x.record)}" for x in ranked]
+    return Result(data, "\n".join(lines) or "no program is known", optional=False)
+
+
+def _export_store(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.jsonl import lines_of_rows
+
+    skip = _Skipped(options.quiet)
+    rows = store.rows("t.hash = ?", (_task_row(store, options.kernel).hash,)) if options.kernel else store.rows()
+    return _write_export(options, lines_of_rows(rows, skip), None)
+
+
+def _write_export(options: argparse.Namespace, lines: Iterator[str], records: int | None) -> Result:
+    from tilewright.measure.records.jsonl import write_lines
+
+    if options.output is None:
+        sys.stdout.writelines(lines)
+        return Result(None if not options.json else {"output": None})
+    size = write_lines(Path(options.output), lines)
+    count = "" if records is None else f"{pluralize(records, 'record')}, "
+    return Result({"output": options.output, "bytes": size}, f"{options.output}: {count}{size_text(size)}")
+
+
+def _export_model(options: argparse.Namespace, source: RecordSource) -> Result:
+    """Compiles a model with the records, and writes those that it used."""
+    from tilewright.driver.compile import make_compilation
+    from tilewright.measure.records.jsonl import lines_of
+
+    used: list[Record] = []
+    resources = replace(build_options(options), records=replace(source, used=used), with_code=False)
+    compilation = with_progress(
+        options, lambda report: make_compilation(options.model, compile_options(options), report, resources=resources)
+    )
+    result = _write_export(options, lines_of(used), len(used))
+    data: dict[str, Any] = {"records": len(used), "kernels": len(compilation.kernels)}
+    return replace(result, data={**(result.data or {}), **data})
+
+
+def _import(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.jsonl import Imported, import_lines, is_lines, open_records
+    from tilewright.measure.records.maintain import merge
+
+    skip = _Skipped(options.quiet)
+    total = Imported(0, 0, 0)
+    for name in options.names:
+        if is_lines(name):
+            with open(name, "rb") as file:
+                result = import_lines(file, store, f"file '{name}'", skip)
+        else:
+            with open_records(name, skip) as other:
+                result = merge(other, store, skip)
+        total = Imported(total.added + result.added, total.known + result.known, total.skipped + result.skipped)
+    data = {"added": total.added, "known": total.known, "skipped": total.skipped, "records": store.count()}
+    skipped = f", {total.skipped} skipped" if total.skipped else ""
+    text = f"added {pluralize(total.added, 'record')}, {total.known} known{skipped}; {store.count()} in {store.path}"
+    return Result(data, text, optional=True)
+
+
+def _prune(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.maintain import KEEP, prune
+
+    removed = prune(store, KEEP if options.keep is None else options.keep)
+    data = {"removed": removed, "records": store.count()}
+    return Result(data, f"removed {pluralize(removed, 'record')}, {store.count()} left", optional=False)
+
+
+def _verify(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.maintain import verify_store
+
+    verification = with_progress(
+        options, lambda report: verify_store(store, lambda done, total: report("records", done, total))
+    )
+    data = {
+        "records": verification.records, "programs": verification.programs, "problems": list(verification.problems)
+    }  # fmt: skip
+    head = f"{pluralize(verification.records, 'record')}, {pluralize(verification.programs, 'program')} verified"
+    problems = [*verification.problems]
+    text = "\n".join([head, *problems]) if problems else f"{head}: all right"
+    return Result(data, text, VERIFICATION_FAILED if problems else 0, optional=False)

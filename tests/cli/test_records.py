@@ -1,0 +1,102 @@
+"""`tilewright records`: sets are listed, shared, merged, pruned and checked, and a model compiles from its own set."""
+
+import json
+import sqlite3
+
+import pytest
+from tests.cli.command import error_of, run
+from tests.measure.records.examples import all_kinds, record, small_task
+
+from tilewright.measure.records.store import open_store
+
+
+@pytest.fixture
+def store(tmp_path):
+    path = tmp_path / "records.db"
+    with open_store(path, "write") as own:
+        own.add([*all_kinds(), record(small_task(32), 3)])
+    return path
+
+
+def records(capsys, store, *arguments):
+    code, out, _ = run(capsys, "records", *arguments, "--records", store)
+    assert code == 0
+    return out
+
+
+def test_kernels_are_listed_and_shown(capsys, store):
+    kernel = small_task().hash
+    out = records(capsys, store, "list")
+    assert out.splitlines()[0] == f"{store}: 6 records"
+    assert kernel[:12] in out
+    listed = json.loads(records(capsys, store, "list", "--json"))["kernels"]
+    assert {(k["kernel"], k["records"], k["timed"]) for k in listed} == {(kernel, 5, 2), (small_task(32).hash, 1, 1)}
+    out = records(capsys, store, "show", kernel[:10])
+    assert "split('i0', 4" in out
+    assert "crash: signal 11" in out
+    assert len(json.loads(records(capsys, store, "show", kernel, "--json"))["records"]) == 5
+    out = records(capsys, store, "best", kernel, "--machine", "zen5")
+    assert out.splitlines()[0].startswith("other machine: 1.00 us choice by search, zen5")
+    assert json.loads(records(capsys, store, "best", kernel, "--json"))[0]["choice"] is True
+
+
+def test_sets_are_exported_imported_and_merged(capsys, store, tmp_path):
+    lines, other = tmp_path / "r.jsonl", tmp_path / "other.db"
+    assert records(capsys, store, "export", "-o", lines).startswith(str(lines))
+    assert records(capsys, store, "export") == lines.read_text()
+    assert records(capsys, store, "export", "--kernel", small_task(32).hash[:8]).count("\n") == 3
+    assert "added 6 records, 0 known; 6 in" in records(capsys, other, "import", lines)
+    assert "added 0 records, 12 known; 6 in" in records(capsys, other, "merge", store, lines)
+    assert records(capsys, lines, "list").splitlines()[0] == "memory: 6 records"
+    with lines.open("a") as file:
+        file.write("{}\n")
+    code, out, err = run(capsys, "records", "import", lines, "--records", other)
+    assert (code, "1 skipped" in out) == (0, True)
+    assert "line 10" in err
+
+
+def test_pruning_and_verification(capsys, store):
+    assert records(capsys, store, "verify") == "6 records, 4 programs verified: all right\n"
+    # what other versions constructed, their failures, and all but one timed program
+    assert records(capsys, store, "prune", "--keep", "1") == "removed 3 records, 3 left\n"
+    db = sqlite3.connect(store)
+    db.execute("UPDATE records SET body = x'00' WHERE id = 1")
+    db.commit()
+    db.close()
+    code, out, _ = run(capsys, "records", "verify", "--records", store)
+    assert code == 3
+    assert "damaged" in out
+
+
+def test_a_set_is_shipped_with_a_model(capsys, folder, store, tmp_path):
+    model, lines = folder / "mlp.onnx", tmp_path / "mlp.jsonl"
+    records(capsys, store, "export", "--model", model, "-o", lines)
+    outputs = []
+    for flags in (("--frozen", "--records", lines), ("--no-records",)):
+        outputs.append(tmp_path / f"{flags[0]}.tw")
+        code, out, _ = run(capsys, "compile", model, "-o", outputs[-1], "--json", *flags)
+        assert code == 0
+        assert (json.loads(out)["constructed_kernels"] == 0) is (flags[0] == "--frozen")
+    assert outputs[0].read_bytes() == outputs[1].read_bytes()
+    other = ("--shape", "batch:4", "-o", tmp_path / "other.tw", "--frozen", "--records", lines)
+    assert "there are no records of" in error_of(capsys, "compile", model, *other)
+
+
+def test_rejected(capsys, folder, store, tmp_path, monkeypatch):
+    for arguments, reason in (
+        (("show",), "expected one kernel's hash, got 0"),
+        (("show", "ffff"), "there are 0 kernels whose hash begins with 'ffff'"),
+        (("import",), "expected files, got none"),
+        (("list", "x"), "'x' has no effect on 'list'"),
+        (("list", "-o", "x"), "--output: it has no effect on 'list'"),
+        (("prune", "--keep", "-1"), "expected a number of at least 0"),
+        (("export", "--kernel", "a", "--model", "b"), "excludes --model"),
+        (("import", tmp_path / "none"), "can't be read"),
+    ):
+        assert reason in error_of(capsys, "records", *arguments, "--records", store)
+    assert "TILEWRIGHT_RECORDS turns them off" in error_of(capsys, "records", "list")
+    both = ("--records", store, "--no-records")
+    assert "--no-records: it excludes --records" in error_of(capsys, "compile", folder / "mlp.onnx", *both)
+    monkeypatch.setenv("TILEWRIGHT_RECORDS", "")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    assert run(capsys, "records", "list")[1] == "memory: 0 records\nno records\n"
