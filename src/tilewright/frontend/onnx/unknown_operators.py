@@ -11,6 +11,9 @@ _REGISTER_HINT = "register it with tilewright.register_operator"
 _MIN_SIMILARITY = 0.8
 """Similarity from which a name counts as a misspelling of another; 1 is equality."""
 
+_BLOCKED_LAYOUT_DOMAIN = "com.microsoft.nchwc"
+"""The domain of operators on layouts whose blocks are those of one processor."""
+
 _FUNCTION_HINT = "give the model a function of this name, or export it from standard operators"
 
 
@@ -23,6 +26,9 @@ def describe_unknown_operator(op_type: str, domain: str, version: int) -> tuple[
         version: of the operator set.
     """
     shown = domain or "ai.onnx"
+    if domain == _BLOCKED_LAYOUT_DOMAIN:
+        what = f"operator '{op_type}' works on a layout of the machine that ONNX Runtime's optimizer ran on"
+        return what, "save the model with ORT_ENABLE_EXTENDED, or give the original"
     onnx_names = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
     own_names = {name for other, name in (*OPERATORS, *PYTHON_OPERATORS) if other == domain}
     what = f"operator '{op_type}' does not exist in version {version} of '{shown}'"

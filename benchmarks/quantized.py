@@ -1,0 +1,167 @@
+"""Models quantized with ONNX Runtime's tools, next to ONNX Runtime: whether they are right, and what they cost.
+
+`python -m benchmarks.quantized [--only resnet50/qdq] [--seconds 3] [--write]` quantizes ResNet-50 and BERT-base of the
+zoo statically (QDQ and QOperator), BERT-base dynamically, and GPT-2 to 4 bits, below `build/quantized`; files that
+exist are used again. A row is right where the largest difference from ONNX Runtime's result is at most that between
+its results of the quantized and the float model. `--write` puts the table into `benchmarks/README.md`; rows of earlier
+runs stay.
+"""
+
+import argparse
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from onnxruntime.quantization.shape_inference import quant_pre_process
+
+import tilewright
+from benchmarks.common.environment import describe
+from benchmarks.common.report import RESULTS, markdown_table, section, write_section
+from benchmarks.zoo.model import build_model
+from benchmarks.zoo.models import MODELS
+from tilewright.measure.timing import time_calls
+from tilewright.runtime.manifest import FallbackStep, all_steps
+
+FOLDER = Path("build/quantized")
+HEADER = ["model", "way", "native", "difference", "quantization error", "right", "tilewright ms", "onnxruntime ms",
+          "ratio", "compile s"]  # fmt: skip
+CALIBRATION_BATCHES = 4
+Feeds = Mapping[str, Any]
+
+
+class _Batches(CalibrationDataReader):
+    """A few random batches for calibration."""
+
+    def __init__(self, batches: list[Feeds]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Feeds | None:
+        return next(self._batches, None)
+
+
+def _prepared(name: str) -> Path:
+    """The zoo's model with shapes inferred and functions folded, as ONNX Runtime's tools want it."""
+    target = FOLDER / f"{name}.onnx"
+    if not target.exists():
+        build_model(MODELS[name])
+        FOLDER.mkdir(parents=True, exist_ok=True)
+        quant_pre_process(str(MODELS[name].path), str(target), skip_symbolic_shape=True)
+    return target
+
+
+def _batches(name: str, count: int, seed: int = 0) -> list[Feeds]:
+    model = MODELS[name]
+    return [model.inputs(model.shapes[0], seed + k) for k in range(count)]
+
+
+def _static(name: str, form: QuantFormat, target: Path) -> None:
+    quantize_static(
+        _prepared(name), target, _Batches(_batches(name, CALIBRATION_BATCHES)), quant_format=form, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+
+
+def _dynamic(name: str, target: Path) -> None:
+    quantize_dynamic(_prepared(name), target, weight_type=QuantType.QInt8)
+
+
+def _four_bits(name: str, target: Path) -> None:
+    quantizer = MatMulNBitsQuantizer(onnx.load(_prepared(name)), block_size=32, is_symmetric=True)
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(target), use_external_data_format=False)
+
+
+WAYS: dict[str, tuple[str, Callable[[Path], None]]] = {
+    "resnet50/qdq": ("resnet50", lambda p: _static("resnet50", QuantFormat.QDQ, p)),
+    "resnet50/qoperator": ("resnet50", lambda p: _static("resnet50", QuantFormat.QOperator, p)),
+    "bert_base/qdq": ("bert_base", lambda p: _static("bert_base", QuantFormat.QDQ, p)),
+    "bert_base/qoperator": ("bert_base", lambda p: _static("bert_base", QuantFormat.QOperator, p)),
+    "bert_base/dynamic": ("bert_base", lambda p: _dynamic("bert_base", p)),
+    "gpt2/4bit": ("gpt2", lambda p: _four_bits("gpt2", p)),
+}
+"""Models and how each is quantized."""
+
+
+def _session(path: Path) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = 1, 4
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def _measure(way: str, seconds: float) -> dict[str, Any]:
+    """What becomes of one quantized model, on one thread."""
+    name, quantize = WAYS[way]
+    path = FOLDER / f"{way.replace('/', '_')}.onnx"
+    if not path.exists():
+        _prepared(name)
+        quantize(path)
+    (feeds,) = _batches(name, 1, seed=100)
+    session = _session(path)
+    expected = session.run(None, feeds)
+    in_float = _session(_prepared(name)).run(None, feeds)
+    begin = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        executable = tilewright.compile(path, threads=1, cache=False)
+    compiled = time.perf_counter() - begin
+    actual = executable.run(dict(feeds))
+    results = [actual[spec.name] for spec in executable.outputs]
+    difference = max(float(np.abs(a - e).max()) for a, e in zip(results, expected, strict=True))
+    bound = max(float(np.abs(e - f).max()) for e, f in zip(expected, in_float, strict=True))
+    fallbacks = sum(isinstance(step, FallbackStep) for step in all_steps(executable.manifest.steps))
+    times = _turns({"ours": lambda: executable.run(dict(feeds)), "theirs": lambda: session.run(None, feeds)}, seconds)
+    return {"difference": difference, "bound": bound, "fallbacks": fallbacks, "compile_s": compiled, **times}
+
+
+def _turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+    """Median milliseconds of calls that take turns."""
+    taken: dict[str, list[float]] = {name: [] for name in calls}
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or min(map(len, taken.values())) < 3:
+        for name, call in calls.items():
+            taken[name] += time_calls(call, 1)
+    return {name: 1e3 * float(np.median(values)) for name, values in taken.items()}
+
+
+def _rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
+    for way in filter(results.__contains__, WAYS):
+        row, (name, _, form) = results[way], way.partition("/")
+        right = row["difference"] <= row["bound"]
+        yield [
+            name, form, "yes" if not row["fallbacks"] else f"{row['fallbacks']} fallbacks", f"{row['difference']:.1e}",
+            f"{row['bound']:.1e}", "yes" if right else "no", f"{row['ours']:.1f}", f"{row['theirs']:.1f}",
+            f"{row['theirs'] / row['ours']:.2f}", f"{row['compile_s']:.0f}",
+        ]  # fmt: skip
+
+
+def main() -> None:
+    """Measures and prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=tuple(WAYS), help="one row")
+    parser.add_argument("--seconds", type=float, default=3, help="time per row")
+    parser.add_argument("--write", action="store_true", help="write the table into benchmarks/README.md")
+    options = parser.parse_args()
+    logging.getLogger().setLevel(logging.ERROR)
+    file = RESULTS / "quantized.json"
+    results: dict[str, Any] = json.loads(file.read_text())["models"] if file.exists() else {}
+    for way in [options.only] if options.only else WAYS:
+        results[way] = _measure(way, options.seconds)
+        print("\n".join(markdown_table(HEADER, list(_rows({way: results[way]}))).splitlines()[2:]), flush=True)
+        file.write_text(json.dumps({"models": results}, indent=1) + "\n")
+    if options.write:
+        circumstances = describe("python -m benchmarks.quantized --write") | {"threads": "1"}
+        summary = "Ratios above 1: Tilewright is faster."
+        write_section("quantized", section(circumstances, summary, markdown_table(HEADER, list(_rows(results)))))
+
+
+if __name__ == "__main__":
+    main()
