@@ -18,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
+import onnx.shape_inference
 import onnxruntime
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-from onnxruntime.quantization.shape_inference import quant_pre_process
 
 import tilewright
 from benchmarks.common.environment import describe
@@ -49,12 +50,13 @@ class _Batches(CalibrationDataReader):
 
 
 def _prepared(name: str) -> Path:
-    """The zoo's model with shapes inferred and functions folded, as ONNX Runtime's tools want it."""
+    """The zoo's model in one file, with shapes inferred and functions inlined, as ONNX Runtime's tools want it."""
     target = FOLDER / f"{name}.onnx"
     if not target.exists():
         build_model(MODELS[name])
         FOLDER.mkdir(parents=True, exist_ok=True)
-        quant_pre_process(str(MODELS[name].path), str(target), skip_symbolic_shape=True)
+        model = onnx.inliner.inline_local_functions(onnx.load(MODELS[name].path))
+        onnx.save(onnx.shape_inference.infer_shapes(model), target)
     return target
 
 

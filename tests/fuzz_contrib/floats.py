@@ -225,6 +225,18 @@ def _rotary_embedding(rng: Rng) -> Setting:
     return Setting(node("RotaryEmbedding", [x, positions, *tables], **attributes), (2, 3), literal=True)
 
 
+def _inverse(rng: Rng) -> Setting:
+    size, batch = int(rng.integers(1, 20)), sizes(rng, int(rng.integers(0, 3)), 3)
+    # far from singular, but with rows in another order, so that pivots have to be found
+    x = normal(rng, *batch, size, size, scale=0.3) + 3 * np.eye(size, dtype=np.float32)[rng.permutation(size)]
+    return Setting(node("Inverse", [x]), (), Tolerance(1e-3, 1e-4))
+
+
+def _unique(rng: Rng) -> Setting:
+    x = rng.integers(-3, 4, int(rng.integers(1, 30))).astype(np.float32)
+    return Setting(node("Unique", [x], outputs=3), (), EXACT)
+
+
 FLOATS: dict[str, Draw] = {
     **{name: _gelu(name) for name in ("Gelu", "QuickGelu", "BiasGelu", "FastGelu")},
     **{name: _fused_matmul(name) for name in ("FusedMatMul", "TransposeMatMul")},
@@ -233,6 +245,8 @@ FLOATS: dict[str, Draw] = {
     "FusedConv": _fused_conv,
     "ConvTransposeWithDynamicPads": _conv_transpose,
     "EmbedLayerNormalization": _embed_layer_normalization,
+    "Inverse": _inverse,
+    "Unique": _unique,
     "Pad": _pad,
     "Trilu": _trilu,
     "GatherND": _gather_nd,

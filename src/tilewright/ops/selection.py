@@ -120,8 +120,13 @@ def unique(d: Definition) -> tuple[OpValue, ...]:
     Further results: the position at which each occurs first, which of them each element is, and how often each occurs.
     NaN counts as equal to NaN and as larger than all numbers.
     """
-    x, is_sorted = d.input(0), d.attr_int("sorted", 1)
-    axis = d.axis(d.attr_int("axis", 0), x.rank) if "axis" in d.attributes else None
+    axis = d.axis(d.attr_int("axis", 0), d.input(0).rank) if "axis" in d.attributes else None
+    return unique_elements(d, axis, d.attr_int("sorted", 1))
+
+
+def unique_elements(d: Definition, axis: int | None, is_sorted: int) -> tuple[OpValue, ...]:
+    """The four results of Unique of input 0, along an axis or of the whole tensor."""
+    x = d.input(0)
     if axis is None:
         x = d.view(x, (reduce(mul, x.shape, const(1)),))
         axis = 0

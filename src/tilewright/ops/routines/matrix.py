@@ -1,0 +1,46 @@
+"""Routines on square matrices."""
+
+from tilewright.routine.routine import Elements, routine
+
+
+def magnitude(value: float) -> float:
+    """The absolute value."""
+    return max(value, -value)
+
+
+@routine()
+def invert_matrices(x: Elements, out: Elements, work: Elements, batches: int, size: int) -> int:
+    """The inverses of x[batches, size, size], by Gauss-Jordan elimination with the largest pivot of each column.
+
+    A singular matrix gives elements that are not finite. `work` holds one matrix.
+    """
+    for batch in range(batches):
+        base = batch * size * size
+        for k in range(size * size):
+            work[k] = x[base + k]
+            out[base + k] = 0
+        for k in range(size):
+            out[base + k * size + k] = 1
+        for column in range(size):
+            pivot = column
+            for row in range(column + 1, size):
+                if magnitude(work[row * size + column]) > magnitude(work[pivot * size + column]):
+                    pivot = row
+            for k in range(size):
+                value = work[pivot * size + k]
+                work[pivot * size + k] = work[column * size + k]
+                work[column * size + k] = value
+                value = out[base + pivot * size + k]
+                out[base + pivot * size + k] = out[base + column * size + k]
+                out[base + column * size + k] = value
+            divisor = work[column * size + column]
+            for k in range(size):
+                work[column * size + k] = work[column * size + k] / divisor
+                out[base + column * size + k] = out[base + column * size + k] / divisor
+            for row in range(size):
+                factor = work[row * size + column]
+                if row != column and factor != 0:
+                    for k in range(size):
+                        work[row * size + k] = work[row * size + k] - factor * work[column * size + k]
+                        out[base + row * size + k] = out[base + row * size + k] - factor * out[base + column * size + k]
+    return 0
