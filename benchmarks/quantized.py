@@ -43,41 +43,65 @@ class _Batches(CalibrationDataReader):
     """A few random batches for calibration."""
 
     def __init__(self, batches: list[Feeds]) -> None:
-        self._batches = iter(batches)
+        self._remaining = iter(batches)
 
     def get_next(self) -> Feeds | None:
-        return next(self._batches, None)
+        return next(self._remaining, None)
 
 
-def _prepared(name: str) -> Path:
+def _prepare_model(name: str) -> Path:
     """The zoo's model in one file, with shapes inferred and functions inlined, as ONNX Runtime's tools want it."""
     target = FOLDER / f"{name}.onnx"
     if not target.exists():
         build_model(MODELS[name])
         FOLDER.mkdir(parents=True, exist_ok=True)
         model = onnx.inliner.inline_local_functions(onnx.load(MODELS[name].path))
+        _split_gemms(model.graph)
         onnx.save(onnx.shape_inference.infer_shapes(model), target)
     return target
 
 
-def _batches(name: str, count: int, seed: int = 0) -> list[Feeds]:
+def _split_gemms(graph: onnx.GraphProto) -> None:
+    """Writes each Gemm with constant weights and no factors as a MatMul and an Add, as the 4-bit quantizer wants it."""
+    weights = {t.name: t for t in graph.initializer}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        is_plain = all(attributes.get(k, 1) == 1 for k in ("alpha", "beta")) and not attributes.get("transA", 0)
+        if node.op_type != "Gemm" or not is_plain or len(node.input) < 3 or node.input[1] not in weights:
+            nodes.append(node)
+            continue
+        name = node.input[1]
+        if attributes.get("transB", 0):
+            name = f"{node.output[0]}_weights"
+            transposed = np.ascontiguousarray(onnx.numpy_helper.to_array(weights[node.input[1]]).T)
+            graph.initializer.append(onnx.numpy_helper.from_array(transposed, name))
+        product = f"{node.output[0]}_product"
+        nodes.append(onnx.helper.make_node("MatMul", [node.input[0], name], [product], name=product))
+        nodes.append(onnx.helper.make_node("Add", [product, node.input[2]], list(node.output), name=node.name))
+    del graph.node[:]
+    graph.node.extend(nodes)
+
+
+def _draw_batches(name: str, count: int, seed: int = 0) -> list[Feeds]:
     model = MODELS[name]
     return [model.inputs(model.shapes[0], seed + k) for k in range(count)]
 
 
 def _static(name: str, form: QuantFormat, target: Path) -> None:
     quantize_static(
-        _prepared(name), target, _Batches(_batches(name, CALIBRATION_BATCHES)), quant_format=form, per_channel=True,
+        _prepare_model(name), target, _Batches(_draw_batches(name, CALIBRATION_BATCHES)), quant_format=form,
+        per_channel=True,
         activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
     )  # fmt: skip
 
 
 def _dynamic(name: str, target: Path) -> None:
-    quantize_dynamic(_prepared(name), target, weight_type=QuantType.QInt8)
+    quantize_dynamic(_prepare_model(name), target, weight_type=QuantType.QInt8)
 
 
 def _four_bits(name: str, target: Path) -> None:
-    quantizer = MatMulNBitsQuantizer(onnx.load(_prepared(name)), block_size=32, is_symmetric=True)
+    quantizer = MatMulNBitsQuantizer(onnx.load(_prepare_model(name)), block_size=32, is_symmetric=True)
     quantizer.process()
     quantizer.model.save_model_to_file(str(target), use_external_data_format=False)
 
@@ -104,12 +128,12 @@ def _measure(way: str, seconds: float) -> dict[str, Any]:
     name, quantize = WAYS[way]
     path = FOLDER / f"{way.replace('/', '_')}.onnx"
     if not path.exists():
-        _prepared(name)
+        _prepare_model(name)
         quantize(path)
-    (feeds,) = _batches(name, 1, seed=100)
+    (feeds,) = _draw_batches(name, 1, seed=100)
     session = _session(path)
     expected = session.run(None, feeds)
-    in_float = _session(_prepared(name)).run(None, feeds)
+    in_float = _session(_prepare_model(name)).run(None, feeds)
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,11 +144,13 @@ def _measure(way: str, seconds: float) -> dict[str, Any]:
     difference = max(float(np.abs(a - e).max()) for a, e in zip(results, expected, strict=True))
     bound = max(float(np.abs(e - f).max()) for e, f in zip(expected, in_float, strict=True))
     fallbacks = sum(isinstance(step, FallbackStep) for step in all_steps(executable.manifest.steps))
-    times = _turns({"ours": lambda: executable.run(dict(feeds)), "theirs": lambda: session.run(None, feeds)}, seconds)
+    times = _time_in_turns(
+        {"ours": lambda: executable.run(dict(feeds)), "theirs": lambda: session.run(None, feeds)}, seconds
+    )
     return {"difference": difference, "bound": bound, "fallbacks": fallbacks, "compile_s": compiled, **times}
 
 
-def _turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+def _time_in_turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
     """Median milliseconds of calls that take turns."""
     taken: dict[str, list[float]] = {name: [] for name in calls}
     end = time.perf_counter() + seconds
@@ -134,7 +160,7 @@ def _turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[st
     return {name: 1e3 * float(np.median(values)) for name, values in taken.items()}
 
 
-def _rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
+def _table_rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
     for way in filter(results.__contains__, WAYS):
         row, (name, _, form) = results[way], way.partition("/")
         right = row["difference"] <= row["bound"]
@@ -157,12 +183,12 @@ def main() -> None:
     results: dict[str, Any] = json.loads(file.read_text())["models"] if file.exists() else {}
     for way in [options.only] if options.only else WAYS:
         results[way] = _measure(way, options.seconds)
-        print("\n".join(markdown_table(HEADER, list(_rows({way: results[way]}))).splitlines()[2:]), flush=True)
+        print("\n".join(markdown_table(HEADER, list(_table_rows({way: results[way]}))).splitlines()[2:]), flush=True)
         file.write_text(json.dumps({"models": results}, indent=1) + "\n")
     if options.write:
         circumstances = describe("python -m benchmarks.quantized --write") | {"threads": "1"}
         summary = "Ratios above 1: Tilewright is faster."
-        write_section("quantized", section(circumstances, summary, markdown_table(HEADER, list(_rows(results)))))
+        write_section("quantized", section(circumstances, summary, markdown_table(HEADER, list(_table_rows(results)))))
 
 
 if __name__ == "__main__":

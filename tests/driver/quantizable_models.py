@@ -10,7 +10,7 @@ Array = np.ndarray
 Feeds = dict[str, Array]
 
 
-class _Graph:
+class _GraphBuilder:
     """Nodes and weights of a graph."""
 
     def __init__(self, seed: int) -> None:
@@ -43,7 +43,7 @@ class _Graph:
 
 def convolutional() -> onnx.ModelProto:
     """A residual network with a depthwise convolution, pools, Sigmoid, LeakyRelu, Concat and Softmax."""
-    g = _Graph(0)
+    g = _GraphBuilder(0)
 
     def conv(x: str, outputs: int, inputs: int, name: str, kernel: int = 3, group: int = 1) -> str:
         weights = [g.weight(f"{name}w", outputs, inputs // group, kernel, kernel), g.weight(f"{name}b", outputs)]
@@ -74,7 +74,7 @@ LENGTH, WIDTH, HEADS, WORDS = 8, 16, 2, 20
 
 def encoder() -> onnx.ModelProto:
     """A layer of a transformer with embeddings, a mask and Gelu, as torch exports it."""
-    g = _Graph(1)
+    g = _GraphBuilder(1)
     one = g.constant("one", np.float32(1))
     mask = g.node("Unsqueeze", ["mask", g.constant("axes", np.array([1, 2], np.int64))], "m1")
     mask = g.node("Sub", [one, g.node("Cast", [mask], "m2", to=TensorProto.FLOAT)], "m3")
@@ -103,12 +103,12 @@ def encoder() -> onnx.ModelProto:
     return g.model(inputs, helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", LENGTH, WIDTH]))
 
 
-def _linear(g: _Graph, x: str, depth: int, width: int, name: str) -> str:
+def _linear(g: _GraphBuilder, x: str, depth: int, width: int, name: str) -> str:
     product = g.node("MatMul", [x, g.weight(f"{name}w", depth, width)], f"{name}m")
     return g.node("Add", [g.weight(f"{name}b", width), product], f"{name}a")
 
 
-def _normalized(g: _Graph, x: str, name: str) -> str:
+def _normalized(g: _GraphBuilder, x: str, name: str) -> str:
     scale, bias = g.weight(f"{name}s", WIDTH), g.weight(f"{name}z", WIDTH)
     return g.node("LayerNormalization", [x, scale, bias], name, axis=-1, epsilon=1e-5)
 

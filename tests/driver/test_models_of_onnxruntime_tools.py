@@ -26,10 +26,10 @@ STEP = 1 / 256
 class _Batches(CalibrationDataReader):
     def __init__(self, feeds: Callable[[np.random.Generator], Feeds]) -> None:
         rng = np.random.default_rng(3)
-        self._batches: Iterator[Feeds] = iter([feeds(rng) for _ in range(4)])
+        self._remaining: Iterator[Feeds] = iter([feeds(rng) for _ in range(4)])
 
     def get_next(self) -> Feeds | None:
-        return next(self._batches, None)
+        return next(self._remaining, None)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def optimized(path: Path, level: onnxruntime.GraphOptimizationLevel) -> Path:
+def saved_by_optimizer(path: Path, level: onnxruntime.GraphOptimizationLevel) -> Path:
     """The model as ONNX Runtime's optimizer saves it."""
     target = path.with_name(f"{path.stem}_{level.name}.onnx")
     options = onnxruntime.SessionOptions()
@@ -79,7 +79,7 @@ def test_statically_quantized_network(folder: Path, form: QuantFormat, kind: Qua
     feeds = images(np.random.default_rng(7))
     check(path, feeds, 1.01 * STEP)
     if kind == QuantType.QUInt8:
-        faster = optimized(path, ALL)
+        faster = saved_by_optimizer(path, ALL)
         assert contrib_operators(faster) >= {"QLinearConv", "QLinearAdd", "NhwcMaxPool", "QGemm", "QLinearSoftmax"}
         check(faster, feeds, 1.01 * STEP)
 
@@ -99,7 +99,7 @@ def test_dynamically_quantized_encoder(folder: Path) -> None:
     quantize_dynamic(folder / "encoder.onnx", path, weight_type=QuantType.QInt8)
     feeds = sentences(np.random.default_rng(7))
     check(path, feeds, 0.02)
-    faster = optimized(path, EXTENDED)
+    faster = saved_by_optimizer(path, EXTENDED)
     assert contrib_operators(faster) >= {"DynamicQuantizeMatMul", "SkipLayerNormalization"}
     check(faster, feeds, 0.02)
 
@@ -115,7 +115,10 @@ def test_weights_of_four_bits(folder: Path, symmetric: bool) -> None:
 
 
 def test_optimized_models(folder: Path) -> None:
-    network, layer = optimized(folder / "convolutional.onnx", EXTENDED), optimized(folder / "encoder.onnx", ALL)
+    network, layer = (
+        saved_by_optimizer(folder / "convolutional.onnx", EXTENDED),
+        saved_by_optimizer(folder / "encoder.onnx", ALL),
+    )
     assert contrib_operators(network) >= {"FusedConv", "QuickGelu"}
     assert contrib_operators(layer) >= {"BiasGelu", "FusedMatMul", "SkipLayerNormalization"}
     check(network, images(np.random.default_rng(7)), 1e-5)

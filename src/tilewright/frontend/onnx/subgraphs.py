@@ -9,6 +9,7 @@ from tilewright.errors import Defect
 from tilewright.expr.dtype import dtype_of
 from tilewright.frontend.onnx.convert import convert_node, extract_constant, initializer_values, tensor_type
 from tilewright.frontend.onnx.element_types import ELEMENT_TYPE_NUMBERS
+from tilewright.frontend.onnx.expand_nodes import expand_node
 from tilewright.frontend.onnx.node_protos import captured_names, initializer_names
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.structure import check_structure, node_label, node_names
@@ -53,13 +54,14 @@ def convert_nodes(
     taken = {v for _, n in nodes for v in (*n.input, *n.output)}
     converted: list[Node] = []
     for name, node in nodes:
-        proto = node if standard_domain(node.domain) else upgrade_node(node, context.opsets[""], constants, taken)
         try:
-            result = convert_node(proto, name, dict(context.opsets))
+            for part_name, part in expand_node(name, node, constants, taken):
+                is_standard = not standard_domain(part.domain)
+                proto = upgrade_node(part, context.opsets[""], constants, taken) if is_standard else part
+                result = convert_node(proto, part_name, dict(context.opsets))
+                converted.append(replace(result, subgraphs=_convert_subgraphs(result, proto, context, problems)))
         except TensorDefectError as error:
             problems.append(error.problem)
-            continue
-        converted.append(replace(result, subgraphs=_convert_subgraphs(result, proto, context, problems)))
     return tuple(converted)
 
 

@@ -11,6 +11,7 @@ import onnx.shape_inference
 
 from tilewright.custom_operators import PYTHON_OPERATORS, load_operator_packages
 from tilewright.errors import Defect
+from tilewright.frontend.onnx.expand_nodes import EXPANDED
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.structure import node_label
 from tilewright.frontend.onnx.tensors import type_name
@@ -101,6 +102,8 @@ def _schema(
 def is_defined_here(domain: str, op_type: str) -> bool:
     """Whether the package, the user or an installed package defines an operator; the last are loaded on need."""
     key = domain, op_type
+    if key in EXPANDED:
+        return True
     if key not in OPERATORS and key not in PYTHON_OPERATORS:
         load_operator_packages()
     return key in OPERATORS or key in PYTHON_OPERATORS
