@@ -18,12 +18,13 @@ from tests.driver.tune.fakes import (
 from tests.optimize.computations import Program, product
 from tests.optimize.tasks import task_of
 
+from tilewright.driver.tune import pipeline
 from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan
 from tilewright.driver.tune.recorded_sources import RecordedSource
 from tilewright.driver.tune.reuse_order import ConsecutiveSearches, ReuseOrder, ReuseSchedule
-from tilewright.driver.tune.session import Session
+from tilewright.driver.tune.session import TRIAL_SECONDS, Session
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import Roller
 from tilewright.optimize.measurer import Candidate, Measurement, Timing
@@ -138,3 +139,24 @@ def test_a_second_search_learns_what_the_first_one_was_told() -> None:
     assert candidates == [program(1), program(2)]
     assert list(search.ask(9)) == [program(3), program(4)]
     assert list(search.ask(9)) == []
+
+
+def test_a_budget_of_time_is_shared_out_over_the_plan(plan: TuningPlan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Full searches of 200 programs each would take longer than all of it."""
+    trials: list[float] = []
+    monkeypatch.setattr(pipeline, "ReuseSchedule", lambda order, searches, count: trials.append(count) or _Unbound())
+    order = ReuseOrder.of(plan, bridges=BridgeChoice.NONE)
+    tools = instruments(FakeMeasurer(lambda number, sizes: 1.0, Clock()), MemoryStore())
+    for budget in (Budget(60.0), Budget(60.0, 7), Budget(None, 1000)):
+        pipeline._make_session(plan, order, tools, pipeline.TuneOptions(budget=budget), 0.0, None)
+    assert trials == [60.0 / TRIAL_SECONDS, 7, 1000]
+    assert all(n <= 120 for n in order.reuse.budgets(trials[0]))
+
+
+class _Unbound:
+    """A schedule that is never asked."""
+
+    start_search = next = None
+
+    def bind(self, kernels: object) -> None:
+        """Nothing to see."""

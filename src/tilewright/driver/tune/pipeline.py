@@ -23,7 +23,7 @@ from tilewright.driver.tune.record_store import TuningRecords
 from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
-from tilewright.driver.tune.session import EndReason, Session, SessionStatus
+from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Session, SessionStatus
 from tilewright.errors import OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
@@ -276,7 +276,9 @@ def _make_session(
     searches = _searches(plan.machine, tuning)
     if order is None:
         return Session(plan, instruments, searches, tuning.budget, time.monotonic, started, report)
-    schedule = ReuseSchedule(order, searches, tuning.budget.trials or inf)
+    budget = tuning.budget.with_default_time
+    in_time = inf if budget.seconds is None else budget.seconds / TRIAL_SECONDS
+    schedule = ReuseSchedule(order, searches, min(budget.trials or inf, in_time))
     session = Session(
         order.plan, instruments, schedule.start_search, tuning.budget, time.monotonic, started, report, schedule.next
     )
