@@ -21,7 +21,7 @@ EXPECTED = {
     ("Node", "test_conv_with_autopad_same"): "native",
     ("Node", "test_gemm_all_attributes"): "native",
     ("Node", "test_softmax_axis_1"): "native",
-    ("Node", "test_reduce_sum_keepdims_example"): "fallback",
+    ("Node", "test_reduce_sum_keepdims_example"): "native",
     ("Node", "test_layer_normalization_2d_axis1"): "native",
     ("Node", "test_mod_float_edge_cases_fmod_0_float16"): "native",
     ("Node", "test_mod_float_edge_cases_fmod_0_float32"): "native",
@@ -31,9 +31,9 @@ EXPECTED = {
     ("Node", "test_sce_mean"): "native",
     ("Node", "test_sce_NCd1d2d3d4d5_mean_weight"): "native",
     # defaults of a function's attributes
-    ("Node", "test_hannwindow"): "fallback",
-    ("Node", "test_hammingwindow_symmetric"): "fallback",
-    ("Node", "test_blackmanwindow"): "fallback",
+    ("Node", "test_hannwindow"): "native",
+    ("Node", "test_hammingwindow_symmetric"): "native",
+    ("Node", "test_blackmanwindow"): "native",
     # functions that the inliner can't take
     ("Node", "test_linear_attention_delta"): "fallback",
     ("Node", "test_causal_conv_with_state_with_past_state"): "fallback",
@@ -50,7 +50,7 @@ EXPECTED = {
     ("Node", "test_if_opt"): "fallback",
     ("Node", "test_loop16_seq_none"): "fallback",
     ("Node", "test_range_float_type_positive_delta_expanded"): "native",
-    ("Node", "test_scatter_with_axis"): "fallback",
+    ("Node", "test_scatter_with_axis"): "native",
     ("Node", "test_image_decoder_decode_png_rgb"): "fallback",
     # models without the standard operators
     ("Node", "test_ai_onnx_ml_binarizer"): "fallback",
