@@ -124,3 +124,10 @@ def test_costs_are_estimated_anew_once_the_sketch_of_a_kind_is_known() -> None:
 def test_a_plan_of_nothing_is_empty() -> None:
     assert plan_reuse([]) == ReusePlan((), 0.0)
     assert plan_reuse([]).budgets(10) == ()
+
+
+def test_a_small_budget_reaches_every_operator() -> None:
+    plan = plan_reuse(_of_set("BERT-Base"))
+    budgets = plan.budgets(40)
+    assert min(budgets) >= 40 * 0.4 / len(plan.steps) - 1
+    assert max(budgets) < 40 * 0.8

@@ -26,6 +26,10 @@ MIN_SHARE, MAX_SHARE = 0.5, 2.0
 """By which factor the budget of an operator may differ from its cost, because of its share of the model's time."""
 
 
+FLOOR_SHARE = 0.5
+"""The part of a small budget that steps share equally, as far as they cost so much; none of one that is enough."""
+
+
 class StepKind(StrEnum):
     """How an operator gets its program.
 
@@ -110,8 +114,9 @@ class ReusePlan:
         return tuple(tuple(tree) for tree in trees.values())
 
     def budgets(self, trials: float) -> tuple[int, ...]:
-        """How many programs each step may measure, of so many in all: by its cost, more where its weight is above the
-        mean; at most what the plan costs in all, and at least one each except recorded ones."""
+        """How many programs each step may measure, of so many in all, at most what the plan costs: a part in equal
+        shares, so that a small budget reaches every step, the rest by cost, more where the weight is above the mean;
+        at least one each except recorded ones."""
         costs = np.array([s.cost for s in self.steps])
         weights = np.array([max(s.weight, 0.0) for s in self.steps])
         mean = float(weights.mean()) if len(weights) else 0.0
@@ -120,7 +125,10 @@ class ReusePlan:
         total = float(shares.sum())
         if total == 0:
             return tuple(0 for _ in self.steps)
-        scaled = shares * (min(trials, float(costs.sum())) / total)
+        spent = min(trials, float(costs.sum()))
+        equal = FLOOR_SHARE * (1 - spent / float(costs.sum())) * spent
+        floors = np.minimum(costs, equal / max(1, int((costs > 0).sum())))
+        scaled = floors + shares * ((spent - float(floors.sum())) / total)
         pairs = zip(scaled, self.steps, strict=True)
         return tuple(0 if s.kind is StepKind.RECORDED else max(1, round(float(n))) for n, s in pairs)
 
