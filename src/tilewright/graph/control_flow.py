@@ -17,7 +17,8 @@ from tilewright.graph.conditional import known_condition, lower_conditional
 from tilewright.graph.data_dependent_shapes import MAX_DATA_DEPENDENT_SIZE, DataDependentSize, ResultType, Size
 from tilewright.graph.fallback import FallbackResults, result_buffers
 from tilewright.graph.ir import Node, Subgraph, TensorType
-from tilewright.graph.program import Body, ControlFlow, Loop, Program, step_outputs
+from tilewright.graph.program import Body, ControlFlow, Loop, Program, RuntimeStep, step_outputs
+from tilewright.graph.strip_mine_loop import DataTripCountError, is_strip_mined
 from tilewright.graph.subgraphs import ControlFlowContext, NotNativeError, lower_subgraph, own_symbols, read_buffers
 from tilewright.ops.definition import OpValue
 
@@ -35,6 +36,7 @@ def lower_control_flow(node: Node, context: ControlFlowContext) -> tuple[Control
     Raises:
         NotNativeError: only the evaluator can run it.
         ForcedConditionError: one branch of an If can't be taken.
+        DataTripCountError: native code could run chunks of a Loop.
     """
     if context.enclosing.depth > MAX_NATIVE_DEPTH:
         raise NotNativeError(f"is inside of {MAX_NATIVE_DEPTH} levels of control flow")
@@ -73,6 +75,9 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
     if is_counted:
         body = replace(body, program=replace(body.program, outputs=body.program.outputs[1:]))
     count = _iteration_count(trip_count) if is_counted and condition is None else None
+    counts_by_data = is_counted and trip_count is not None and condition is None and count is None
+    if counts_by_data and not (own or scans or is_strip_mined(node)) and _suits_native_code(subgraph, body.program):
+        raise DataTripCountError
     names = [o or f"{node.name}.{k}" for k, o in enumerate(node.outputs)]
     names = [*names, *(f"{node.name}.{k}" for k in range(len(names), len(carried)))]
     types = _loop_types(body.program, [names[k] for k in (*range(len(carried)), *scans)], len(carried), own, count)
@@ -87,6 +92,12 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
         initial=tuple(carried), body=body, is_counted=is_counted, count=count,
     )  # fmt: skip
     return step, results
+
+
+def _suits_native_code(subgraph: Subgraph, body: Program) -> bool:
+    """Whether a loop's body needs nothing from the runtime, and gets the number of the iteration as a scalar."""
+    has_number = not _scalar_type(subgraph, 0, int64).shape
+    return has_number and not any(isinstance(s, RuntimeStep) for s in body.steps)
 
 
 def _lower_loop_body(

@@ -22,6 +22,8 @@ from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
 from tilewright.graph.routines import SizeSymbols, make_step
 from tilewright.graph.solve_symbols import SolvedSize
+from tilewright.graph.strip_mine_loop import USED_OPERATORS as LOOP_OPERATORS
+from tilewright.graph.strip_mine_loop import DataTripCountError, strip_mined_loop
 from tilewright.graph.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
 from tilewright.ops.definition import Definition, KnownElements, OpValue
 from tilewright.ops.library import OPERATORS
@@ -171,6 +173,10 @@ class NodeLowering:
         except ForcedConditionError as error:
             self.forced_conditions.append(error.constraint)
             self._lower_branch(node, error.holds)
+            return True
+        except DataTripCountError:
+            sources = {op: self.graph.dialect.node_source(op) for op in LOOP_OPERATORS}
+            self._lower_expansion(*strip_mined_loop(node, sources))
             return True
         except NotNativeError as error:
             if isinstance(error, RankConflictError) and is_conditional(node):
