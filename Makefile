@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-quantized bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-quantized bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex bench-search clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -100,6 +100,9 @@ bench-paper-mcfuser: $(VENV)/stamp-bench ## the experiments of MCFuser's paper o
 
 bench-paper-vortex: $(VENV)/stamp-bench ## the experiments of Vortex' paper on this machine (an hour; stops and goes on)
 	$(PYTHON) -m benchmarks.paper_vortex $(PAPER_ARGS)
+
+bench-search: $(VENV)/stamp-bench ## measured searches of 24 operators against constructed programs and each other (hours; stops and goes on)
+	$(PYTHON) -m benchmarks.search $(SEARCH_ARGS)
 
 clean: ## remove what was built, but neither the models of the zoo nor the virtual environment
 	if [ -d build ]; then find build -mindepth 1 -maxdepth 1 ! -name zoo -exec rm -rf {} +; fi

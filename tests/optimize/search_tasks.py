@@ -5,12 +5,16 @@ from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 
-from tests.optimize.computations import image, normalised, product, relu, row_sums
+from tests.optimize.chains import Chain
+from tests.optimize.chains import task_of as chain_task
+from tests.optimize.computations import ROWS, M, image, normalised, product, relu, row_sums
 from tests.optimize.programs import Program, axes, buffer
 from tests.optimize.tasks import task_of
 
+import tilewright as tw
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Var, const
+from tilewright.graph.fusion import Fusion, FusionPattern
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
@@ -43,13 +47,29 @@ STAGES: dict[str, Sequence[Computation]] = {
     "transposed": (transposed(40, 24),),
 }
 
+RANGED: dict[str, Sequence[Computation]] = {
+    "ranged product": (product(M, 48, 40),),
+    "ranged rows": normalised(ROWS, 40),
+}
+"""Stages whose sizes are symbols."""
+
 
 @cache
 def search_task(kind: str) -> Task:
     """A task in canonical form; the second operand of products and convolutions is constant."""
-    program = Program([halved_rows(24, 16)] if kind == "none" else list(STAGES[kind]))
+    if kind == "chain":
+        return _chain_task()
+    stages = [halved_rows(24, 16)] if kind == "none" else [*{**STAGES, **RANGED}[kind]]
+    program = Program(stages, {M: 100} if kind == "ranged product" else {ROWS: 20} if kind in RANGED else {})
     inputs = [b.name for b in program.stages[0].inputs]
     return task_of(replace(program, constants=frozenset(inputs[1:]))).canonical()
+
+
+def _chain_task() -> Task:
+    """Attention of two heads: product, softmax, product."""
+    func = tw.create_schedule(Chain((2,), 40, (16, 48, 16), softmax=True).tensor()).func
+    task = replace(chain_task(func, "x86-64-v4"), fusion=Fusion(FusionPattern.CHAIN, 0, ()))
+    return task.canonical()
 
 
 def begin(

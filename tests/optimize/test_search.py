@@ -7,10 +7,21 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.optimize.search_tasks import MACHINE, STAGES, begin, failed, made_up_time, run_rounds, search_task, timed
+from tests.optimize.search_tasks import (
+    MACHINE,
+    RANGED,
+    STAGES,
+    begin,
+    failed,
+    made_up_time,
+    run_rounds,
+    search_task,
+    timed,
+)
 
 from tilewright.errors import OptionError, SearchWarning, VerifyError
 from tilewright.loops.ir import For, Func, LoopKind, walk
+from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.rule import Rule
@@ -276,3 +287,35 @@ def test_the_search_changes_constructed_programs() -> None:
     best = space.predicted_times(starts.programs)[0]
     assert times[0] == pytest.approx(best)
     assert best < min(space.predicted_times(space.random(200, np.random.default_rng(0))))
+
+
+@pytest.mark.parametrize("variant", ["search", "ansor", "evolution"])
+@pytest.mark.parametrize("kind", ["chain", *RANGED])
+def test_chains_and_ranges_are_searched(kind: str, variant: str) -> None:
+    task = search_task(kind)
+    search = begin(task, variant)
+    candidates = [m.candidate for m in run_rounds(search, 2, 6)]
+    funcs = [replay(task.func, c.trace) for c in candidates]
+    for func in funcs:
+        verify(func)
+    assert len({loops_digest(f) for f in funcs}) == len(funcs) > 4
+    assert all(search.describe(c) for c in candidates[1:]) or variant == "search"
+
+
+def test_the_search_of_a_chain_begins_with_its_constructed_tiling() -> None:
+    task = search_task("chain")
+    schedule = ChainOptimizer(machine=MACHINE).optimize(task)
+    space = ProgramSpace.of(task, MACHINE)
+    assert schedule is not None
+    assert space is not None
+    starts = constructed_starts(task, MACHINE, space)
+    assert starts.candidates == (Candidate(schedule.trace),)
+    assert len(starts.population) > 5
+    assert {p.parallel for p in starts.population} == {True}
+    assert trace_key(space.schedule(starts.programs[0]).trace) == trace_key(schedule.trace)
+    parents = space.random(40, np.random.default_rng(0))
+    children = space.mutate(parents, np.random.default_rng(1))
+    assert len(parents) == 40
+    assert sum(a != b for a, b in zip(parents, children, strict=True)) > 10
+    assert np.isfinite(space.features(children).rows).all()
+    assert np.isfinite(space.predicted_times(children)).all()

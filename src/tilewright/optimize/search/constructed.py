@@ -5,11 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.graph.fusion import FusionPattern
 from tilewright.machine.model import Machine
+from tilewright.optimize.chains.expression import ChainTiling
+from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.rule import Rule
+from tilewright.optimize.search.chain_programs import ChainPrograms
 from tilewright.optimize.search.program_space import ProgramId, ProgramSpace
 from tilewright.optimize.task import Task
 from tilewright.tile.program import TileProgram
@@ -44,6 +48,8 @@ def constructed_starts(task: Task, machine: Machine, space: ProgramSpace | None)
         machine: the machine that programs are for.
         space: the programs of the task; None where it has none.
     """
+    if task.fusion.pattern is FusionPattern.CHAIN:
+        return _chain_starts(task, machine, space)
     optimizer = Gensor(machine if task.threads is None else machine.with_cores(task.threads))
     result = optimizer.construct(task)
     scheduled = optimizer.schedule_programs(result, task)
@@ -56,6 +62,22 @@ def constructed_starts(task: Task, machine: Machine, space: ProgramSpace | None)
     ids = [_ids(p, space) for p in result.programs]
     programs = tuple(_ranked(i, space)[0] for i in ids if i)
     return ConstructedStarts(candidates, programs, _best_states(result, space))
+
+
+def _chain_starts(task: Task, machine: Machine, space: ProgramSpace | None) -> ConstructedStarts:
+    """The starts of a fused chain: the best tilings by the models, or the rule where it can't be tiled."""
+    optimizer = ChainOptimizer(machine=machine if task.threads is None else machine.with_cores(task.threads))
+    result = optimizer.construct(task)
+    scheduled = optimizer.schedule_programs(result, task)
+    schedule = Rule().optimize(task) if scheduled is None else scheduled.schedules[0]
+    candidates = () if schedule is None else (Candidate(schedule.trace),)
+    family = None if space is None else space.families[0]
+    if space is None or not isinstance(family, ChainPrograms):
+        return ConstructedStarts(candidates)
+    tilings = (x.tiling for x in result.programs[:MAX_RECORDED])
+    genes = (family.genes_of_tiling(t) for t in tilings if isinstance(t, ChainTiling))
+    programs = tuple(ProgramId(0, g, space.has_threads) for g in genes if g is not None)
+    return ConstructedStarts(candidates, programs[:1], programs)
 
 
 def _best_states(result: ConstructionResult, space: ProgramSpace) -> tuple[ProgramId, ...]:

@@ -2,7 +2,7 @@
 
 A program is a sketch, which says what loops there are, and annotations: tile sizes, how far loops are unrolled, where
 operands are copied to, and whether threads share the work. Scoring needs no loops: families (`tile_programs.py`,
-`rowwise_programs.py`) give arrays of sizes to the cost model.
+`rowwise_programs.py`, `chain_programs.py`) give arrays of sizes to the cost model.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.graph.fusion import FusionPattern
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.search.batching import evaluate_by_group, rows_by_group
+from tilewright.optimize.search.chain_programs import ChainPrograms
 from tilewright.optimize.search.family import Genes, ProgramFamily
 from tilewright.optimize.search.rowwise_programs import RowwisePrograms
 from tilewright.optimize.search.tile_programs import TilePrograms
@@ -60,7 +62,7 @@ class ProgramSpace:
 
     @staticmethod
     def of(task: Task, machine: Machine) -> "ProgramSpace | None":
-        """The programs of a kernel; None where it has none, as gathers and chains that can't be tiled.
+        """The programs of a kernel; None where it has none, as gathers, and chains that can't be tiled.
 
         Args:
             task: the kernel.
@@ -68,8 +70,9 @@ class ProgramSpace:
         """
         task = task.canonical()
         machine = machine if task.threads is None else machine.with_cores(task.threads)
-        families = (TilePrograms.of(task, machine), RowwisePrograms.of(task, machine))
-        present = tuple(f for f in families if f is not None)
+        is_fused_chain = task.fusion.pattern is FusionPattern.CHAIN
+        kinds = (ChainPrograms,) if is_fused_chain else (TilePrograms, RowwisePrograms)
+        present = tuple(f for f in (kind.of(task, machine) for kind in kinds) if f is not None)
         return ProgramSpace(task, machine, present) if present else None
 
     @property

@@ -1,0 +1,70 @@
+"""The benchmark of searches: its tables, and that what is measured is not measured again."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.paper_gensor.one_thread import one_thread_space
+from benchmarks.paper_gensor.store import ResultStore
+from benchmarks.populations import POPULATIONS
+
+from benchmarks import cost_model, search
+from tilewright.measure.build import encode_candidate
+from tilewright.measure.search_log import SearchLog
+from tilewright.optimize.measurer import Candidate
+
+ROWS = ("softmax_64x1000", "layernorm_128x768")
+
+
+def options(operators: tuple[str, ...], deadline: float = 1e300) -> search.Options:
+    return search.Options(operators, ("ansor", "random"), (2, 4), 4, deadline)
+
+
+def test_operators_are_of_all_kinds_and_exist() -> None:
+    kinds = {kind for kind, group in cost_model.KINDS.items() for name in group if name in search.OPERATORS}
+    assert len(set(search.OPERATORS)) == 24
+    assert kinds == set(cost_model.KINDS)
+
+
+def test_the_table_has_speeds_and_their_means(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "r.json")
+    for name, speeds in (("a", (0.5, 1.0, 0.25, 0.5)), ("b", (2.0, 1.0, 1.0, 2.0))):
+        columns = ("ansor 2", "ansor 4", "random 2", "random 4")
+        cells = {c: {"speed": s, "spread": 0.0, "ns": 1.0} for c, s in zip(columns, speeds, strict=True)}
+        store.put("search", f"{name} ansor,random 2,4", {"source": "x", "speeds": cells})
+    shown = search.search_table(store, options(("a", "b")))
+    assert "| a | 0.50 | 1.00 | 0.25 | 0.50 |" in shown
+    assert "| geometric mean | 1.000 | 1.000 | 0.500 | 1.000 |" in shown
+
+
+def test_the_fastest_after_some_trials_is_chosen_among_these_alone(tmp_path: Path) -> None:
+    space = one_thread_space(cost_model.largest_kernel_task(ROWS[0]))
+    log = SearchLog(tmp_path / "x.jsonl")
+    log.clear("code")
+    candidates = [Candidate(space.schedule(p).trace) for p in space.random(3, np.random.default_rng(0))]
+    for candidate, ns in zip(candidates, (5.0, 7.0, 3.0), strict=True):
+        log.append({"trace": encode_candidate(candidate), "ns": ns, "seconds": 0.0})
+    log.append({"trace": encode_candidate(candidates[0]), "ns": None, "failure": ["crash", "x"], "seconds": 0.0})
+    assert search._fastest_of_first(log, 2).trace == candidates[0].trace
+    assert search._fastest_of_first(log, 4).trace == candidates[2].trace
+
+
+def test_rank_correlations_of_operators_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ResultStore(tmp_path / "r.json")
+    for name in ROWS:
+        predicted = [t for t, _ in POPULATIONS["at random"](cost_model.largest_kernel_task(name), 4)]
+        # the analytical model has it right
+        result: dict[str, Any] = {"measured": [2.0 * t for t in predicted], "agreement": 0.9, "correlation": 1.0}
+        store.put("model", name, {"source": "x", "asked": 4, **result})
+    shown = search.model_table(store, options(ROWS))
+    header, _, *lines = shown.splitlines()
+    assert header == "| kind | kernels | measured twice | analytical | learned, prior | learned alone |"
+    assert len(lines) == 2
+    assert lines[0].startswith("| row chain | 2 | 0.90 | 1.00 | ")
+    prior = float(lines[0].split("|")[5])
+    assert prior > 0.5
+    monkeypatch.setattr(cost_model, "compare_times", lambda *_: pytest.fail("measured again"))
+    assert search._measure_programs(store, ROWS[0], options(ROWS))
+    assert not search._measure_programs(store, "gemm_m64_k64_n64", options(ROWS, time.monotonic() - 1.0))
