@@ -196,7 +196,8 @@ def test_keyword_arguments(file: Path) -> None:
         InferenceSession(file, provider=["CPUExecutionProvider"])
     assert str(error.value) == (
         "[option] argument 'provider': no such keyword argument; those that exist are shapes, target, "
-        "optimizer, machine, layouts, exact, winograd, fusion, variants, jobs, cache, progress, disabled_optimizers, "
+        "optimizer, machine, layouts, exact, winograd, fusion, variants, jobs, cache, records, frozen, progress, "
+        "disabled_optimizers, "
         "enable_fallback, read_config_from_model"
     )
 
