@@ -137,7 +137,7 @@ def _measure(way: str, seconds: float) -> dict[str, Any]:
     begin = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        executable = tilewright.compile(path, threads=1, cache=False)
+        executable = tilewright.compile(path, threads=1, cache=False, records=False)
     compiled = time.perf_counter() - begin
     actual = executable.run(dict(feeds))
     results = [actual[spec.name] for spec in executable.outputs]

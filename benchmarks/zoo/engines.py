@@ -34,8 +34,10 @@ def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) 
         warnings.simplefilter("always")
         start = time.perf_counter()
         ranges = dict(model.ranges) or None
-        # the seconds of a compilation from nothing
-        executable = tilewright.compile(model.path, shapes=ranges, threads=threads, optimizer=optimizer, cache=False)
+        # from nothing: no code and no records of earlier compilations
+        executable = tilewright.compile(
+            model.path, shapes=ranges, threads=threads, optimizer=optimizer, cache=False, records=False
+        )
         seconds = time.perf_counter() - start
     return CompiledModel(executable, seconds, tuple(str(entry.message) for entry in caught))
 
