@@ -281,6 +281,14 @@ def test_inspect_of_single_things(tmp_path, capsys):
     assert out[-1].endswith("in 1 array")
 
 
+def test_inspect_of_sizes_that_data_decide(tmp_path, capsys):
+    nodes = [models.helper.make_node("NonZero", ["x"], ["y"])]
+    y = models.helper.make_tensor_value_info("y", models.onnx.TensorProto.INT64, [1, "found"])
+    tilewright.compile(models.model(nodes, [models.value("x", [9])], [y], {})).save(tmp_path / "m.tw")
+    out = run(capsys, "inspect", tmp_path / "m.tw")[1].splitlines()
+    assert "step     sizes by data: 1 node" in out
+
+
 def test_doctor(capsys, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_NUM_THREADS", "3")
     code, out, _ = run(capsys, "doctor", "--json")

@@ -30,6 +30,7 @@ from tilewright.runtime.manifest import (
     LoopStep,
     ManifestStep,
     NativeStep,
+    SizesStep,
 )
 
 if TYPE_CHECKING:
@@ -261,6 +262,8 @@ def _engine_name(step: ManifestStep) -> str:
             return "native code"
         case FallbackStep():
             return "reference evaluator"
+        case SizesStep():
+            return "sizes by data"
         case IfStep():
             return "conditional"
         case LoopStep():
