@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.frontend.onnx_models import add_initializer, model
-from tests.graph.running import assert_same, program_of
+from tests.graph.running import assert_same, program_of, run_program
 
 from tilewright.graph.program import Loop, Program
 
@@ -75,6 +75,41 @@ def test_a_trip_count_limits_the_iterations():
     for rows in (1, 3, 6):
         program = assert_same(proto, {"x": normal(rows, 4)})
     assert dict(program.outputs)["ys"].shape[0] is not program.symbols[0]
+
+
+@pytest.mark.parametrize(
+    ("to", "bound", "first", "most"),
+    [(10, 2999, 0, 5000), (3, 100, 250, 400), (3, 5, -200, 400), (12, -5, 0, 50), (13, -5, 0, 50)],
+)
+def test_conversions_that_change_integers_keep_the_counter(to, bound, first, most):
+    """float16, int8, uint32 and uint64."""
+    compare = f"a = Cast<to={to}>(i2)  b = Cast<to={to}>(m)  go2 = Less(a, b)"
+    proto = counting(compare, bound, first)
+    add_initializer(proto, "most", np.array(most))
+    program = assert_same(proto, {"x": normal(4)})
+    (loop,) = loops(program)
+    assert not loop.is_counted
+
+
+@pytest.mark.parametrize(("most", "count"), [(-3, 0), (0, 0), (4, 4), (60, 10), ([3], 3)])
+def test_trip_counts_of_any_sign_and_rank(most, count):
+    proto = counting("go2 = Less(i2, m)", 10, 0)
+    add_initializer(proto, "most", np.array(most))
+    i_end, _ = run_program(program_of(proto), {"x": normal(4)})
+    assert i_end.shape == ()
+    assert i_end == count
+
+
+def counting(compare: str, bound: int, first: int):
+    """A loop that counts from `first`, with the trip count `most`; `compare` is its condition over `i2` and `m`."""
+    body = f"""i_end, y = Loop(most, , i0, x)
+            <body = b (int64 k, bool go, int32 i, float[4] h) => (bool go2, int32 i2, float[4] h2)
+            {{ i2 = Add(i, one)  h2 = Mul(h, half)  {compare} }}>"""
+    proto = model(body, inputs="float[4] x", outputs="int32 i_end, float[4] y")
+    for name, value in (("i0", first), ("one", 1), ("m", bound)):
+        add_initializer(proto, name, np.array(value, np.int32))
+    add_initializer(proto, "half", np.array(0.999, np.float32))
+    return proto
 
 
 def test_a_condition_of_data_keeps_the_counter():

@@ -75,7 +75,7 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
     if is_counted:
         body = replace(body, program=replace(body.program, outputs=body.program.outputs[1:]))
     count = _iteration_count(trip_count) if is_counted and condition is None else None
-    counts_by_data = is_counted and trip_count is not None and condition is None and count is None
+    counts_by_data = is_counted and trip_count is not None and not (trip_count.rank or condition or count is not None)
     if counts_by_data and not (own or scans or is_strip_mined(node)) and _suits_native_code(subgraph, body.program):
         raise DataTripCountError
     names = [o or f"{node.name}.{k}" for k, o in enumerate(node.outputs)]

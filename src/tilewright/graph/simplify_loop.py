@@ -19,11 +19,19 @@ from tilewright.graph.ir import Array, Node
 from tilewright.graph.recurrence import NodeList
 from tilewright.ops.definition import OpValue
 
-USED_OPERATORS = ("Identity", "Cast", "Add", "Sub", "Mul", "Div", "Max", "Min")
+USED_OPERATORS = ("Identity", "Cast", "Add", "Sub", "Mul", "Div", "Max", "Min", "Squeeze")
 """Operators of the generated nodes."""
 
 _ELEMENT_TYPES = {"int32": 6, "int64": 7}
 """ONNX's numbers of the types that a counter may have."""
+
+_EXACT_CASTS = frozenset({1, 6, 7, 11})
+"""Conversions (to float32, int32, int64, float64) that keep integers up to 2^24."""
+
+_INT32_MAX = (1 << 31) - 1
+
+_MOST_ITERATIONS = 1 << 62
+"""Bounds are cut off here, where nothing overflows."""
 
 _ENDLESS = (1 << 63) - 1
 
@@ -85,11 +93,22 @@ class _BodyReader:
         """The node that computes a value, behind identities; None for a parameter, a constant or a captured value."""
         return self._producers.get(self.behind(value))
 
-    def behind(self, value: str, through: frozenset[str] = frozenset({"Identity"})) -> str:
-        """The value of which another one is the result of such operators."""
-        while (node := self._producers.get(value)) is not None and node.op_type in through and not node.domain:
+    def behind(self, value: str) -> str:
+        """The value of which another one is the result of identities."""
+        while (node := self._producers.get(value)) is not None and node.op_type == "Identity" and not node.domain:
             value = node.inputs[0]
         return value
+
+    def without_casts(self, value: str) -> tuple[str, bool] | None:
+        """The value behind identities and conversions, and whether there are conversions; None where one of these may
+        change an integer below 2^24."""
+        has_casts = False
+        while (node := self._producers.get(value)) is not None and node.op_type in ("Identity", "Cast"):
+            if node.domain or (node.op_type == "Cast" and node.attributes.get("to") not in _EXACT_CASTS):
+                return None
+            has_casts |= node.op_type == "Cast"
+            value = node.inputs[0]
+        return value, has_casts
 
     def is_invariant(self, k: int) -> bool:
         """Whether no iteration changes a carried value."""
@@ -179,40 +198,49 @@ def _bounded_counter(
         return None
     if node.arguments[1] and known_condition(reader.operands[1]) is not True:
         return None
-    through = frozenset({"Identity", "Cast"})
-    left, right = (reader.behind(v, through) for v in compare.inputs[:: 1 if compare.op_type == "Less" else -1])
+    sides = [reader.without_casts(v) for v in compare.inputs[:: 1 if compare.op_type == "Less" else -1]]
+    if any(s is None for s in sides):
+        return None
+    (left, left_casts), (right, right_casts) = (s for s in sides if s is not None)
     bound = reader.outer(right)
     operand = None if bound is None else operand_of(bound)
     if bound is None or operand is None or operand.rank or operand.dtype.name not in _ELEMENT_TYPES:
         return None
-    if not _is_exact(operand) and any(reader.behind(v) not in (left, right) for v in compare.inputs):
-        return None
     for k in reader.carried:
-        counter = reader.counter(k)
-        if counter is not None and left == reader.behind(body.outputs[1 + k]) and node.arguments[2 + k]:
-            return counter, bound
+        counter, first = reader.counter(k), reader.operands[2 + k]
+        if counter is None or first is None or left != reader.behind(body.outputs[1 + k]):
+            continue
+        # the counter is compared up to the bound plus a step less one
+        is_small = _is_within(first, EXACT_FLOAT32) and _is_within(operand, EXACT_FLOAT32 + 1 - counter.step)
+        fits = counter.step == 1 or _is_within(operand, _INT32_MAX - counter.step)
+        is_plain = not left_casts and not right_casts and fits and _is_within(first, _INT32_MAX)
+        return (counter, bound) if is_small or is_plain else None
     return None
 
 
-def _is_exact(bound: OpValue) -> bool:
-    """Whether a comparison in float32 with a bound is that of the integers."""
-    elements = bound.known_elements
-    highest = None if elements is None else interval(cast(int64, elements[0]))[1]
-    return highest is not None and highest <= EXACT_FLOAT32
+def _is_within(value: OpValue, limit: int) -> bool:
+    """Whether an integer is known to be from -limit to limit."""
+    elements = value.known_elements
+    low, high = (None, None) if elements is None else interval(cast(int64, elements[0]))
+    return low is not None and high is not None and -limit <= low and high <= limit
 
 
 def _trip_count(work: NodeList, node: Node, bound: tuple[_Counter, str], given: OpValue | None) -> str:
     """The number of iterations, an int64: one, and others while the counter is below the bound."""
     counter, limit = bound
     first = work.add("Cast", node.arguments[2 + counter.position], to=_ELEMENT_TYPES["int64"])
-    trips = work.add("Sub", work.add("Cast", limit, to=_ELEMENT_TYPES["int64"]), first)
+    end = work.add("Max", work.add("Cast", limit, to=_ELEMENT_TYPES["int64"]), first)
+    end = work.add("Min", end, work.constant(np.array(_MOST_ITERATIONS, np.int64)))
+    trips = work.add("Sub", end, first)
     if counter.step > 1:
         rounded = work.add("Add", trips, work.constant(np.array(counter.step - 1, np.int64)))
         trips = work.add("Div", rounded, work.constant(np.array(counter.step, np.int64)))
     trips = work.add("Max", trips, work.constant(np.array(1, np.int64)))
     elements = None if given is None else given.known_elements
-    is_endless = elements is not None and getattr(elements[0], "value", None) == _ENDLESS
-    return trips if given is None or is_endless else work.add("Min", trips, node.arguments[0])
+    if given is None or (elements is not None and getattr(elements[0], "value", None) == _ENDLESS):
+        return trips
+    most = node.arguments[0] if not given.rank else work.add("Squeeze", node.arguments[0], work.ints(0))
+    return work.add("Max", work.add("Min", trips, most), work.constant(np.array(0, np.int64)))
 
 
 def _add_result(after: NodeList, node: Node, k: int, value: str) -> None:
