@@ -8,7 +8,9 @@ runs compiled models registers functions without the compiler.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from tilewright.errors import DefinitionError
 
@@ -26,7 +28,7 @@ class PythonOperator:
 
     Attributes:
         function: takes an array per input, None for an omitted one, and the attributes by name; gives an array, or a
-            tuple of one per output.
+            tuple of one per output. The arrays are read-only: others read them too.
         result_types: types of the results; None where the model declares them.
     """
 
@@ -65,10 +67,10 @@ def load_operator_packages() -> None:
 
 def evaluator_classes() -> list[type]:
     """The operators as classes of ONNX's reference evaluator."""
-    return [_evaluator_class(domain, name, op.function) for (domain, name), op in PYTHON_OPERATORS.items()]
+    return [_evaluator_class(domain, name, op) for (domain, name), op in PYTHON_OPERATORS.items()]
 
 
-def _evaluator_class(domain: str, name: str, function: Callable[..., Any]) -> type:
+def _evaluator_class(domain: str, name: str, operator: PythonOperator) -> type:
     from onnx.helper import get_attribute_value  # only models with such operators need it
     from onnx.reference.op_run import OpRun
 
@@ -76,10 +78,33 @@ def _evaluator_class(domain: str, name: str, function: Callable[..., Any]) -> ty
         node = self.onnx_node
         attributes = {a.name: get_attribute_value(a) for a in node.attribute}
         texts = {k: v.decode() if isinstance(v, bytes) else v for k, v in attributes.items()}
-        results = function(*inputs, **texts)
+        results = operator.function(*map(_read_only, inputs), **texts)
         outputs = tuple(results) if isinstance(results, tuple | list) else (results,)
-        if len(outputs) < len(node.output):
-            raise ValueError(f"the function of {domain}::{name} gave {len(outputs)} results, not {len(node.output)}")
-        return outputs[: len(node.output)]
+        count = len(node.output)
+        if len(outputs) != count and not count < len(outputs) == _num_declared(operator, inputs, texts):
+            raise ValueError(f"the function of {domain}::{name} gave {len(outputs)} results, not {count}")
+        return tuple(map(_writable, outputs[:count]))
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})
+
+
+def _num_declared(operator: PythonOperator, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> int | None:
+    """The number of results that `result_types` declares; a node may omit the last ones. None without it."""
+    if operator.result_types is None:
+        return None
+    types = [None if x is None else (str(np.asarray(x).dtype), np.shape(x)) for x in inputs]
+    return len(operator.result_types(types, attributes))
+
+
+def _read_only(value: Any) -> Any:
+    """A view of an array that refuses writes; anything else as it is."""
+    if not isinstance(value, np.ndarray):
+        return value
+    view = cast(Any, value).view()
+    view.flags.writeable = False
+    return view
+
+
+def _writable(value: Any) -> Any:
+    """A copy of an array that is read-only, as views of inputs are; anything else as it is."""
+    return cast(Any, value).copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value

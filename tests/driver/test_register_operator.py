@@ -158,6 +158,7 @@ def test_faults_of_functions_name_the_node() -> None:
     ("arguments", "keywords", "message"),
     [
         (("", "Relu"), {"fallback": len}, "argument 'domain': expected a nonempty text"),
+        (("ai.onnx", "Relu"), {"fallback": len}, "'ai.onnx::Relu': standard operators can't be replaced"),
         ((DOMAIN, 3), {"fallback": len}, "argument 'name': expected a nonempty text, got 3"),
         ((DOMAIN, "Own"), {}, "operator 'com.example::Own': expected a definition or a function, got neither"),
         ((DOMAIN, "Own", "relu"), {}, "argument 'definition': expected a function, got str"),

@@ -160,6 +160,17 @@ def test_a_one_hot_depth_that_is_a_vector() -> None:
     )
 
 
+def test_a_negative_size_of_reshape_other_than_minus_one_is_refused_on_the_evaluator() -> None:
+    exe = compiled(made("y = Reshape(x, s)", "float[n] x, int64[k] s"))
+    x = normal(12)
+    for shape in ([-1, 6], [3, -1, 2], [0, 1]):
+        expected = x.reshape(12, 1) if shape[0] == 0 else x.reshape(shape)
+        np.testing.assert_array_equal(exe.run({"x": x, "s": np.array(shape)})["y"], expected)
+    for shape in ([-2, 6], [-3], [-1, -1]):
+        with pytest.raises(EvaluatorError, match=r"n0 \(Reshape\): failed"):
+            exe.run({"x": x, "s": np.array(shape)})
+
+
 def test_sizes_that_are_multiples_are_compared() -> None:
     exe = compiled(made("e = Concat <axis = 0> (x, x)  f = Concat <axis = 0> (w, w, w)  y = Add(e, f)",
                         "float[n] x, float[m] w"))  # fmt: skip

@@ -85,6 +85,7 @@ def _average_pool(rng: Rng) -> Setting:
     x = whole(rng, dtype, *((batch, *spatial, channels) if is_last else (batch, channels, *spatial)))
     attributes = window_attributes(rng, 2, kernel, dilated=False)
     attributes |= {"kernel_shape": list(kernel), "channels_last": int(is_last), "count_include_pad": int(is_true(rng))}
+    attributes["ceil_mode"] = int(is_true(rng))
     inputs = [x, *_parameters(rng, dtype), *_parameters(rng, dtype)]
     return Setting(node("QLinearAveragePool", inputs, **attributes), _constants(rng, 1, 2, 3, 4), steps=1)
 

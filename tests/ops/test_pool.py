@@ -252,3 +252,15 @@ def test_ceil_mode_relaxes_the_constraint_on_symbolic_sizes():
         d, _ = define(NodeCase("MaxPool", x, narrow | {"ceil_mode": ceil}), sizes={(0, 2): Symbol("n", 1, 99)})
         least[ceil] = [str(condition) for condition, _ in d.constraints]
     assert least == {0: ["7 <= n"], 1: ["7 < n + 4"]}
+
+
+@pytest.mark.parametrize("counts_padding", [0, 1])
+def test_quantized_mean_of_incomplete_windows(counts_padding):
+    """The last window of 8 columns ends beyond the padding; ONNX Runtime divides by the whole kernel there."""
+    x = RNG.integers(0, 256, (2, 3, 9, 8)).astype(np.uint8)
+    parameters = [np.float32(1), np.uint8(7), np.float32(2.25), np.uint8(3)]  # no mean lies between two steps
+    attributes = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1], "ceil_mode": 1}
+    attributes["count_include_pad"] = counts_padding
+    inputs = [x, *map(np.asarray, parameters)]
+    case = NodeCase("QLinearAveragePool", inputs, attributes, opset=17, domain="com.microsoft")
+    check(case, constants=(1, 2, 3, 4), reference="ort")

@@ -28,8 +28,8 @@ def register_operator(
         domain: of the operator set that the model imports.
         name: of the operator.
         definition: emits computations through a `Definition` and returns the result, or a tuple of them.
-        fallback: takes a NumPy array per input (None for an omitted one) and the attributes by name; returns an array,
-            or a tuple of one per output.
+        fallback: takes a read-only NumPy array per input (None for an omitted one) and the attributes by name; returns
+            an array, or a tuple of one per output.
         result_types: of the function, where the model does not declare the types of its results: takes (type name,
             shape) of every input, and the attributes; returns (type name, shape) of every result. A size of a shape is
             a number, an expression of the inputs' sizes, or None where only the call tells it.
@@ -43,6 +43,9 @@ def register_operator(
         if not isinstance(given, str) or not given:  # pyright: ignore[reportUnnecessaryIsInstance]
             hint = "a domain of your own, such as 'com.example'; standard operators can't be replaced"
             raise OptionError(f"expected a nonempty text, got {given!r}", where=f"argument '{argument}'", hint=hint)
+    if domain == "ai.onnx":
+        hint = "choose a domain of your own, such as 'com.example'"
+        raise OptionError("standard operators can't be replaced", where=where, hint=hint)
     if definition is None and fallback is None:
         hint = "give a definition, or a Python function as `fallback`"
         raise OptionError("expected a definition or a function, got neither", where=where, hint=hint)

@@ -3,7 +3,8 @@
 An optional value is its element, or None without one; the evaluator's own Optional makes a list of it, which no other
 operator accepts, and its results may not be None. Scan outputs of a Loop are stacked along a new dimension; the
 evaluator concatenates matrices, makes columns of scalars, and nothing of zero iterations. A Loop without a condition
-always continues; in the evaluator it never does. OneHot's depth may be a vector of one element.
+always continues; in the evaluator it never does. OneHot's depth may be a vector of one element. A size of Reshape is
+-1 or more; NumPy infers any negative one.
 """
 
 from typing import Any
@@ -15,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops.op_loop import Loop as _Loop
 from onnx.reference.ops.op_one_hot import OneHot as _OneHot
+from onnx.reference.ops.op_reshape import Reshape_14 as _Reshape
 
 from tilewright.custom_operators import evaluator_classes
 
@@ -25,7 +27,7 @@ def reference_evaluator(model: onnx.ModelProto) -> ReferenceEvaluator:
     Raises:
         Exception: of several types, where the evaluator has no implementation of an operator.
     """
-    return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop, OneHot, *evaluator_classes()])
+    return ReferenceEvaluator(model, new_ops=[Optional, Identity, Loop, OneHot, Reshape, *evaluator_classes()])
 
 
 class _OptionalResults:
@@ -60,6 +62,17 @@ class OneHot(_OneHot):
 
     def _run(self, indices: Any, depth: Any, values: Any, axis: int | None = None) -> tuple[Any, ...]:
         return super()._run(indices, np.asarray(depth).reshape(()), values, axis=axis)
+
+
+class Reshape(_Reshape):
+    """The elements in another shape, whose sizes are -1 (one of them, inferred) or more."""
+
+    op_domain = ""
+
+    def _run(self, data: Any, shape: Any, allowzero: int | None = None) -> tuple[Any, ...]:
+        if np.any(np.asarray(shape) < -1):
+            raise ValueError(f"shape: expected sizes of -1 or more, got {shape}")
+        return super()._run(data, shape, allowzero=allowzero)
 
 
 class Loop(_OptionalResults, _Loop):

@@ -26,8 +26,8 @@ def nhwc_max_pool(d: Definition) -> OpValue:
 @operator("QLinearAveragePool", domain=CONTRIB)
 def qlinear_average_pool(d: Definition) -> OpValue:
     """The mean of every window of a quantized tensor, quantized again: inputs X, its scale and zero point, those of the
-    result. The mean is over the elements inside of the input, or (count_include_pad) inside of its padding too, where
-    elements are 0."""
+    result. The mean is over the elements inside of the input, or (count_include_pad) over the whole kernel as in ONNX
+    Runtime, also where an incomplete last window (ceil_mode) ends beyond the padding; elements outside are 0."""
     x, is_last = d.input(0), bool(d.attr_int("channels_last", 0))
     window = pool_window(d, x, is_last)
     source, result = quantization_of(d, 1, 2, x.dtype, "x"), quantization_of(d, 3, 4, x.dtype, "y")
@@ -37,10 +37,13 @@ def qlinear_average_pool(d: Definition) -> OpValue:
         return cast(int32, v) - source.zero
 
     total = reduce_windows(d, padded, window, centred, Reducer.SUM, is_last)
-    count_padding = bool(d.attr_int("count_include_pad", 0))
+    counts_all = bool(d.attr_int("count_include_pad", 0))
 
     def mean(*i: Expr) -> Expr:
-        count = counted_taps(window, i[1:-1] if is_last else i[2:], float32, count_padding)
+        if counts_all:
+            count = cast(float32, num_elements(window.kernel))
+        else:
+            count = counted_taps(window, i[1:-1] if is_last else i[2:], float32, count_padding=False)
         return result.quantize(cast(float32, total[i]) * source.scale / count)
 
     return d.compute(total.shape, mean)
