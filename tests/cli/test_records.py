@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 from tests.cli.command import error_of, run
-from tests.measure.records.examples import all_kinds, record, small_task
+from tests.measure.records.examples import all_kinds, record, small_task, timing
 
 from tilewright.measure.records.store import open_store
 
@@ -38,6 +38,22 @@ def test_kernels_are_listed_and_shown(capsys, store):
     out = records(capsys, store, "best", kernel, "--machine", "zen5")
     assert out.splitlines()[0].startswith("other machine: 1.00 us choice by search, zen5")
     assert json.loads(records(capsys, store, "best", kernel, "--json"))[0]["choice"] is True
+
+
+def test_kernels_with_a_program_that_won_are_marked_as_tuned(capsys, tmp_path):
+    path, won = tmp_path / "choices.db", timing(900.0, incumbent=1000.0)
+    with open_store(path, "write") as own:
+        own.add([
+            record(small_task(16), is_choice=True),
+            record(small_task(32), is_choice=True, result=won),
+            record(small_task(48), is_choice=True, result=won),
+            record(small_task(48), is_choice=True, created=1.8e9),
+            record(small_task(64), is_choice=True),
+            record(small_task(64), is_choice=True, result=won, created=1.8e9),
+        ])  # fmt: skip
+    listed = json.loads(records(capsys, path, "list", "--json"))["kernels"]
+    assert {k["kernel"] for k in listed if k["tuned"]} == {small_task(32).hash, small_task(64).hash}
+    assert sum(" yes " in line for line in records(capsys, path, "list").splitlines()) == 2
 
 
 def test_sets_are_exported_imported_and_merged(capsys, store, tmp_path):

@@ -54,6 +54,40 @@ def test_the_result_as_text_and_page(capsys, place, times):
     assert (place / "r.html").read_text().startswith("<!DOCTYPE html>")
 
 
+def test_a_page_that_cannot_be_written_is_refused_before_the_tuning(capsys, place, times):
+    for page, message in ((place / "none" / "r.html", "there is no folder"), (place, "is a folder")):
+        assert message in error_of(capsys, "tune", place / "m.onnx", "--trials", "1", "--report", page)
+    assert times.nanoseconds == {}
+
+
+def test_the_result_is_printed_where_the_page_cannot_be_written(capsys, place, times):
+    folder = place / "pages"
+    folder.mkdir()
+    measure = times.measure
+
+    def measure_after_the_folder_is_gone(task, candidates, incumbent=None):
+        if folder.exists():
+            folder.rmdir()
+        return measure(task, candidates, incumbent)
+
+    times.measure = measure_after_the_folder_is_gone
+    code, out, err = tune(capsys, place, "--trials", "4", "--report", folder / "r.html")
+    assert code == 1
+    assert "after 4 trials" in out
+    assert "cannot be written: No such file or directory" in err
+
+
+def test_a_store_that_cannot_be_used_is_refused_before_the_compilation(capsys, place, monkeypatch):
+    def compilation(*arguments, **options):
+        raise AssertionError("it compiles before it opens the store")
+
+    monkeypatch.setattr(pipeline, "make_compilation", compilation)
+    (place / "notes.txt").write_text("no store " * 100)
+    message = error_of(capsys, "tune", place / "m.onnx", "--records", place / "notes.txt")
+    assert "records" in message
+    assert "notes.txt" in message
+
+
 def test_the_result_as_json_and_quietly(capsys, place, times):
     code, out, err = tune(capsys, place, "--trials", "6", "--json", "-q")
     data = json.loads(out)
@@ -88,6 +122,7 @@ def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
         (("--sizes", "batch"), "--sizes: expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got 'batch'"),
         (("--sizes", "batch=3"), "--sizes: the model has no dynamic dimension 'batch'; leave the option out"),
         (("--seed", "-1"), "--seed: expected a number of at least 0, got -1"),
+        (("--frozen",), "--frozen: a tuning writes what it measures"),
         (("--target", "aarch64"), "target: this machine can't run code for aarch64; tune on such a machine"),
     ],
 )

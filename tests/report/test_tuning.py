@@ -81,6 +81,8 @@ def test_what_did_not_happen_has_a_reason() -> None:
     text = "\n".join(report.summary(tuned_result(session=nothing, comparison=(), note="it was not compared")))
     assert "it was not compared" in text
     assert "too small for a trial: the untuned compilation took 2.5 s of 60 s; a first trial needs about" in text
+    for end in set(EndReason) - {EndReason.TIME}:
+        assert tuned_result(session=replace(nothing, end=end)).advice == ""
     reverted = "\n".join(report.summary(tuned_result(1.1, is_reverted=True)))
     assert "all kernels stay as they were" in reverted
     interrupted = replace(tuned_result().session, end=EndReason.INTERRUPTED)

@@ -154,20 +154,38 @@ def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
         " FROM records r JOIN tasks t ON t.id = r.task GROUP BY r.task ORDER BY max(r.created) DESC, t.hash"
     )
     texts = {(t.hash, t.target): t for t in store.tasks()}
+    tuned = _tuned_kernels(store)
     data: list[dict[str, Any]] = [
         {"kernel": h, "target": target, "records": count, "choices": choices, "timed": n, "best_ns": best,
-         "what": _summary(texts[h, target])}
+         "tuned": (h, target) in tuned, "what": _summary(texts[h, target])}
         for h, target, count, choices, n, best, _ in rows
     ]  # fmt: skip
     shown = [
         (d["kernel"][:12], d["target"], str(d["records"]), str(d["timed"]), _time_text(d["best_ns"]),
-         "yes" if d["choices"] else "", d["what"])
+         "yes" if d["tuned"] else "", d["what"])
         for d in data
     ]  # fmt: skip
     text = table(("kernel", "target", "records", "timed", "fastest", "tuned", "what"), shown) if shown else "no records"
     where = "memory" if store.path is None else str(store.path)
     head = f"{where}: {pluralize(store.count(), 'record')}"
     return Result({"records": where, "kernels": data}, f"{head}\n{text}", optional=False)
+
+
+def _tuned_kernels(store: "RecordStore") -> set[tuple[str, str]]:
+    """Hash and target of the kernels whose newest choice on some machine is a program that won a measurement.
+
+    A tuning also records as its choice that the constructed program stays; that one was timed without an incumbent.
+    """
+    from tilewright.measure.records.record import RecordKind
+    from tilewright.optimize.measurer import Timing
+
+    newest: dict[tuple[str, str, str], Record] = {}
+    for record in store.records(kinds=(RecordKind.CHOICE,)):
+        key = (record.task.hash, record.task.target.name, record.machine)
+        if key not in newest or record.created >= newest[key].created:
+            newest[key] = record
+    timings = {key: r.result for key, r in newest.items()}
+    return {(h, target) for (h, target, _), t in timings.items() if isinstance(t, Timing) and t.incumbent}
 
 
 def _summary(task: "TaskRow") -> str:

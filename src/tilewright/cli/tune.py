@@ -7,6 +7,7 @@ command goes on where it ended. A kernel whose measured programs do not win outs
 """
 
 import argparse
+import os
 import shutil
 import sys
 import time
@@ -38,8 +39,8 @@ VARIANTS = ("search", "ansor", "evolution", "random")
 _INTERVAL = 5.0
 """Seconds between lines on a standard error that is no terminal."""
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+INTERRUPTED, USER_ERROR = 130, 1
+"""The exit codes after Ctrl-C, and where the page could not be written."""
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -85,6 +86,11 @@ def execute(options: argparse.Namespace) -> Result:
     from tilewright.report import tuning as report
 
     reject_compiled(options.file, "is compiled already, so its kernels are fixed")
+    if options.frozen:
+        what = "a tuning writes what it measures, and with --frozen nothing is written"
+        raise OptionError(what, where="--frozen", hint="leave it out, and give it to `compile` afterwards")
+    if options.report is not None:
+        _check_writable(options.report)
     tuning, resources = _tune_options(options), build_options(options)
     if options.dry_run:
         plan = with_progress(
@@ -107,12 +113,32 @@ def execute(options: argparse.Namespace) -> Result:
 
     result = with_progress(options, work)
     line.end()
-    if options.report is not None:
-        write_text(options.report, report.html(result), "--report", options.quiet)
     kernels = report.rows(report.by_gain(result))
     text = "\n".join([*report.summary(result), "", table(report.HEADER, kernels)])
     status = INTERRUPTED if result.session.end is EndReason.INTERRUPTED else 0
+    if options.report is not None:
+        try:
+            write_text(options.report, report.html(result), "--report", options.quiet)
+        except OptionError as error:
+            # the folder has gone, or the disk is full: what the tuning took its time for is printed all the same
+            print(f"tilewright tune: {error}", file=sys.stderr)
+            status = status or USER_ERROR
     return Result(report.data(result), text, status, optional=False)
+
+
+def _check_writable(report: Path) -> None:
+    """Checks that the page can be written, before a tuning spends its time.
+
+    Raises:
+        OptionError: it can't.
+    """
+    where = f"--report {report}"
+    if report.is_dir():
+        raise OptionError("is a folder", where=where, hint="give a file in it, such as tuning.html")
+    if not report.parent.is_dir():
+        raise OptionError(f"there is no folder {report.parent}", where=where, hint="make it, or give another file")
+    if not os.access(report if report.exists() else report.parent, os.W_OK):
+        raise OptionError("cannot be written", where=where, hint="give a file that this user may write")
 
 
 def _tune_options(options: argparse.Namespace) -> "TuneOptions":

@@ -120,7 +120,7 @@ def test_a_small_model_is_tuned_on_this_machine(tmp_path: Path) -> None:
     assert second.session.trials == 2
     with open_store(store) as records:
         programs = [(r.task.hash, r.trace) for r in records.records(kinds=[RecordKind.TIMING, RecordKind.FAILURE])]
-    assert len(set(programs)) >= 5
+    assert len(set(programs)) >= 5 - first.session.disturbed  # those are timed again
 
 
 def test_a_budget_too_small_for_a_trial_says_what_it_takes(tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
 from tilewright.driver.tune.session import ROUND_TRIALS, EndReason, Session, SessionStatus
 from tilewright.errors import MeasureError
-from tilewright.optimize.measurer import Measurement
+from tilewright.optimize.measurer import Candidate, Measurement, Timing
+from tilewright.optimize.task import Task
 from tilewright.tile.shape_samples import value_of
 
 
@@ -171,6 +172,33 @@ def test_resuming_repeats_nothing_and_goes_on_from_the_best() -> None:
     assert second.trials == 30
     assert second.kernels[0].after == pytest.approx(51.0)
     assert second.timeline[0].speedup >= first.timeline[-1].speedup * 0.999
+
+
+def test_what_was_timed_on_a_busy_machine_is_timed_again() -> None:
+    busy = SessionBench(programs=16)
+    measure = busy.measurer.measure
+
+    def busy_measure(task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None) -> Any:
+        results = measure(task, candidates, incumbent)
+        is_busy = [number_of(m.candidate) % 2 == 0 for m in results]
+        return [replace(m, result=replace(cast(Timing, m.result), is_disturbed=b))
+                for m, b in zip(results, is_busy, strict=True)]  # fmt: skip
+
+    busy.measurer.measure = busy_measure  # pyright: ignore[reportAttributeAccessIssue]
+    assert busy.session(Budget(trials=1000)).run().disturbed == 8
+    calm = SessionBench(programs=16, store=busy.store)
+    assert calm.session(Budget(trials=1000)).run().trials == 8
+    (rows,) = calm.store.measured.values()
+    assert {number_of(r.candidate) for r in rows if r.result.is_disturbed} == set(range(0, 16, 2))  # pyright: ignore
+
+
+def test_the_time_is_asked_between_the_points_of_a_baseline() -> None:
+    kernel = planned("matmul_of_symbolic_rows", sizes=range(1, 41))
+    bench = SessionBench(times=lambda number, sizes: 100.0)
+    budget = Budget(seconds=10.0)
+    result = bench.session(budget, kernel).run()
+    assert (result.end, result.trials) == (EndReason.TIME, 0)
+    assert bench.clock() <= 10.0 - budget.end_seconds + 1.0
 
 
 def test_a_choice_that_has_become_slower_is_dropped_when_resuming() -> None:

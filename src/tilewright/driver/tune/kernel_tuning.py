@@ -5,7 +5,7 @@ longer blocks; only if it then wins outside the noise it becomes the best progra
 not the luckiest measurement that counts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tilewright.driver.tune.choose_variants import choose_programs
@@ -105,11 +105,17 @@ class KernelTuning:
         rounds = max(1, len(best) - 1)
         return TaskProgress(k.calls, best, k.operations, k.group, self.seconds / rounds, self.is_finished)
 
-    def start(self) -> None:
-        """Measures the constructed programs, looks up what was chosen before, and starts the search."""
+    def start(self, is_late: Callable[[], bool]) -> None:
+        """Measures the constructed programs, looks up what was chosen before, and starts the search.
+
+        Args:
+            is_late: whether the time is up. It is asked between points; then the baseline stays empty.
+        """
         kernel, store = self.kernel, self._instruments.store
         times: list[float] = []
         for point, program in zip(kernel.points, self._base_programs, strict=True):
+            if is_late():
+                return
             (measured,) = self._instruments.confirmer.measure(point.task, [program])
             store.add(kernel, point, [measured])
             if isinstance(measured.result, Failure):
@@ -278,13 +284,18 @@ class KernelTuning:
             self.best.append(self._mean_time())
 
     def _join_history(self, history: Sequence[StoredMeasurement]) -> list[Measurement]:
-        """What was measured before of candidates, as one measurement each."""
+        """What was measured before of candidates, as one measurement each.
+
+        What was timed while the machine was too busy is left out, so that the search asks for it again; only the
+        constructed programs stay, which are timed in every session anyway.
+        """
         points = self.kernel.points
         index = {tuple(sorted(p.sizes.items())): k for k, p in enumerate(points)}
         results: dict[Candidate, list[Timing | Failure | None]] = {}
         for m in history:
             k = index.get(tuple(sorted(m.sizes.items())))
-            if k is not None:
+            is_unreliable = isinstance(m.result, Timing) and m.result.is_disturbed
+            if k is not None and (not is_unreliable or m.candidate in self.kernel.programs):
                 results.setdefault(m.candidate, [None] * len(points))[k] = m.result
         shares = [p.weight for p in points]
         return [joint_measurement(c, r, self.baseline, shares) for c, r in results.items()]

@@ -253,15 +253,19 @@ def tune_with_options(
 def _store_of(tuning: TuneOptions, resources: BuildResources) -> RecordSource:
     """The store that a tuning writes, and that compilations then read.
 
+    It is opened once, so that a wrong path is noticed before the compilation, which takes long.
+
     Raises:
         OptionError: there is none.
+        StoreError: it can't be written.
     """
-    if tuning.records is not None:
-        return RecordSource(Path(tuning.records))
-    if resources.records is None:
+    source = resources.records if tuning.records is None else RecordSource(Path(tuning.records))
+    if source is None:
         what = "a tuning keeps what it measures, so it needs a store"
         raise OptionError(what, where="records", hint="name one, or unset TILEWRIGHT_RECORDS")
-    return replace(resources.records, frozen=False)
+    source = replace(source, frozen=False)
+    open_store(source.path, "write").close()
+    return source
 
 
 def _make_session(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.compare_model import ModelComparison
 from tilewright.driver.tune.plan import TuningPlan
-from tilewright.driver.tune.session import SessionResult
+from tilewright.driver.tune.session import EndReason, SessionResult
 from tilewright.optimize.reuse.plan import ReusePlan
 
 
@@ -51,9 +51,10 @@ class TuningResult:
 
     @property
     def advice(self) -> str:
-        """What a budget that was too small could do, and what it takes; empty where there were trials."""
-        if self.session.trials or self.budget.seconds is None:
+        """What a budget that was too small could do, and what it takes; empty where there were trials, or where it
+        ended for another reason than the time."""
+        if self.session.trials or self.budget.seconds is None or self.session.end is not EndReason.TIME:
             return ""
-        least = self.compile_seconds + self.session.trial_estimate + self.budget.end_seconds
+        least = self.seconds + self.session.trial_estimate + self.budget.end_seconds
         spent = f"the untuned compilation took {self.compile_seconds:.1f} s of {self.budget.seconds:g} s"
         return f"the budget was too small for a trial: {spent}; a first trial needs about {least:.0f} s in all"

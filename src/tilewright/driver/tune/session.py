@@ -264,8 +264,8 @@ class Session:
         """A round of a kernel; one that cannot be measured gets no further one."""
         try:
             if not kernel.baseline and not kernel.refusal:
-                kernel.start()
-            if not kernel.is_finished:
+                kernel.start(self._is_late)
+            if kernel.baseline and not kernel.is_finished and not self._is_late():
                 kernel.round(count)
             self._errors = 0
         except MeasureError as error:
@@ -297,6 +297,11 @@ class Session:
         if self._budget.seconds is None:
             return None
         return self._budget.seconds - self._budget.end_seconds - (self._clock() - self._started)
+
+    def _is_late(self) -> bool:
+        """Whether the time of rounds is up."""
+        left = self._seconds_left()
+        return left is not None and left <= 0
 
     def _tell(self, kernel: KernelTuning | None) -> None:
         status = self._status(kernel)
