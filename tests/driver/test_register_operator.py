@@ -142,6 +142,15 @@ def test_faults_of_definitions_name_the_operator(definition: module.OperatorFunc
         tilewright.compile(model("Own"))
 
 
+@pytest.mark.parametrize("result", [["n", 5], [4, 5]])
+def test_a_definition_that_reads_out_of_bounds_is_blamed(result: list[int | str]) -> None:
+    tilewright.register_operator(
+        DOMAIN, "Own", lambda d: d.compute(d.input(0).shape, lambda i, j: d.input(0)[i + 1, j])
+    )
+    with pytest.raises(DefinitionError, match=r"node own \(Own\): the registered definition .* is not proved <"):
+        tilewright.compile(model("Own", result=result))
+
+
 def test_faults_of_functions_name_the_node() -> None:
     def types(inputs: object, attributes: object) -> list[tuple[str, object]]:
         raise KeyError("absent")

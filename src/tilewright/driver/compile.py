@@ -19,6 +19,7 @@ from tilewright.driver.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.driver.steps import StepPlanner, all_symbols
+from tilewright.driver.unsafe_definitions import definitions_checked_on_failure
 from tilewright.driver.variant_specs import variant_specs
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
@@ -189,7 +190,7 @@ def make_compilation(
     check_tensor_sizes(lowered)
     report("model", 3, 4)
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    with KernelBuilds(build, target, resources) as builds:
+    with definitions_checked_on_failure(graph, lowered), KernelBuilds(build, target, resources) as builds:
         if laid_out is None:
             canonical = canonicalize_attention(lowered)
             chosen, evaluations = _choose_alternatives(canonical, build, _task_context(canonical, target), builds)

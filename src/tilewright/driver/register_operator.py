@@ -64,6 +64,11 @@ def register_operator(
         PYTHON_OPERATORS[key] = PythonOperator(fallback, result_types)
 
 
+def is_registered_definition(domain: str, name: str) -> bool:
+    """Whether a user registered the operator by a definition."""
+    return (domain, name) in _registered
+
+
 def _import_definitions() -> None:
     """Imports the package's own definitions, so that none is replaced unnoticed."""
     import tilewright.ops.library  # noqa: F401 # pyright: ignore[reportUnusedImport]
