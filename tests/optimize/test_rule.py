@@ -167,6 +167,6 @@ def test_schedules_are_deterministic() -> None:
 def test_optimizer_registry() -> None:
     assert optimizer_named(DEFAULT).name == "gensor"
     assert optimizer_named(FALLBACK).name == "rule"
-    message = r"^\[option\] optimizer: there is no optimizer 'magic'; use one of rule, roller, gensor$"
+    message = r"^\[option\] optimizer: there is no optimizer 'magic'; use one of rule, roller, gensor, vortex, "
     with pytest.raises(OptionError, match=message):
         optimizer_named("magic")
