@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sqlite3
 import stat
 import warnings
 from dataclasses import replace
@@ -22,7 +23,7 @@ from tilewright.driver.record_source import RecordSource, record_source, user_st
 from tilewright.errors import OptionError, RecordWarning, StoreError
 from tilewright.measure.records.jsonl import lines_of_rows, write_lines
 from tilewright.measure.records.record import Record, RecordKind, machine_key
-from tilewright.measure.records.store import open_store
+from tilewright.measure.records.store import RecordStore, open_store
 from tilewright.optimize.interface import optimizer_named
 from tilewright.optimize.measurer import Timing
 from tilewright.runtime import Executable
@@ -247,12 +248,58 @@ def test_a_damaged_store_of_the_user_does_not_stop_a_compilation(path, unrecorde
     path.write_bytes(b"damaged" * 1000)
     path.chmod(0o600)
     path.parent.chmod(0o700)
-    with pytest.warns(RecordWarning, match=r"compiled without records: .*damaged"):
+    with pytest.warns(RecordWarning, match=r"compiled without records: .*is no store"):
         compilation = compiled(RecordSource(path, is_default=True))
     assert content(compilation) == content(unrecorded)
     assert path.read_bytes() == b"damaged" * 1000
-    with pytest.raises(StoreError, match="damaged"):
+    with pytest.raises(StoreError, match=r"is no store of records; check the path"):
         compiled(path)
+
+
+def overwritten_pages(path):
+    """Every page of a file after the first, which has the schema, but for those of tasks and texts."""
+    data = bytearray(path.read_bytes())
+    for start in range(4096, len(data), 4096):
+        data[start : start + 8] = b"\xff" * 8
+    path.write_bytes(data)
+
+
+def unreadable_texts(path):
+    db = sqlite3.connect(path)
+    db.execute("UPDATE texts SET text = CAST(x'ff' || CAST(text AS BLOB) AS TEXT)")
+    db.commit()
+    db.close()
+
+
+def test_damage_within_the_users_store_does_not_stop_a_compilation(filled, unrecorded):
+    filled.parent.chmod(0o700)
+    overwritten_pages(filled)
+    with pytest.warns(RecordWarning, match=r"compiled without records: .*damaged") as warned:
+        compilation = compiled(RecordSource(filled, is_default=True))
+    assert len(warned) == 1
+    assert content(compilation) == content(unrecorded)
+    for source in (filled, RecordSource(filled, is_default=True, frozen=True)):
+        with pytest.raises(StoreError, match="damaged"):
+            compiled(source)
+
+
+def test_texts_of_the_users_store_that_are_no_utf8_do_not_stop_a_compilation(filled, unrecorded):
+    filled.parent.chmod(0o700)
+    unreadable_texts(filled)
+    assert content(compiled(RecordSource(filled, is_default=True))) == content(unrecorded)
+
+
+def test_a_store_that_gets_damaged_during_a_compilation_does_not_stop_it(path, unrecorded, monkeypatch):
+    """Look-ups answer, and what is kept can't be written."""
+
+    def broken(self, records):
+        raise sqlite3.DatabaseError("disk image is malformed")
+
+    path.parent.chmod(0o700)
+    monkeypatch.setattr(RecordStore, "add", broken)
+    with pytest.warns(RecordWarning, match="records are not kept"):
+        compilation = compiled(RecordSource(path, is_default=True))
+    assert content(compilation) == content(unrecorded)
 
 
 def test_a_store_that_others_may_write_is_not_the_users(path):

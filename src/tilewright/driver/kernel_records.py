@@ -8,11 +8,13 @@ the code is the same byte for byte. What does not fit is skipped with its reason
 
 import contextlib
 import os
+import sqlite3
 import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from tilewright.codegen.generator_version import generator_version
 from tilewright.cost.tree import tree_times
@@ -31,6 +33,8 @@ from tilewright.measure.records.store import RecordStore, open_store
 from tilewright.optimize.constructions import Estimate
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Trace
+
+_T = TypeVar("_T")
 
 MAX_RATIO = 1.1
 """Ratio of the estimates of a recorded and of the constructed program up to which the recorded one is not judged
@@ -78,6 +82,7 @@ class KernelRecords:
         self.is_frozen = source.frozen
         self._description, self._key, self._settings = machine, machine_key(machine), settings
         self._where = f"records '{source.path}'"
+        self._must_serve = source.frozen or not source.is_default
         self._records = self._open(source)
         self._pending: list[Record] = []
         self._used_records = source.used
@@ -90,15 +95,17 @@ class KernelRecords:
     def candidates(self, task: Task) -> list[RankedRecord]:
         """Programs of a task that may be taken, those to be preferred first: measured ones; with frozen records those
         that were constructed as well, whatever for."""
-        if self._records is None:
-            return []
-        measured = list(islice(self._records.ranked(task, self._key), MAX_CANDIDATES))
-        if measured or not self.is_frozen:
-            return measured
-        own = self._records.constructed(task, self._key, self._settings)
-        if own is not None:
-            return [RankedRecord(own, Proximity.EXACT)]
-        return list(islice(self._records.ranked(task, self._key, kinds=[RecordKind.CONSTRUCTION]), 1))
+
+        def look_up(store: RecordStore) -> list[RankedRecord]:
+            measured = list(islice(store.ranked(task, self._key), MAX_CANDIDATES))
+            if measured or not self.is_frozen:
+                return measured
+            own = store.constructed(task, self._key, self._settings)
+            if own is not None:
+                return [RankedRecord(own, Proximity.EXACT)]
+            return list(islice(store.ranked(task, self._key, kinds=[RecordKind.CONSTRUCTION]), 1))
+
+        return self._answer(look_up, [])
 
     def choose(
         self, candidates: Sequence[RankedRecord], constructed: Estimate | None, label: str
@@ -171,17 +178,20 @@ class KernelRecords:
 
     def constructed(self, task: Task) -> RecordedProgram | None:
         """The program that an earlier compilation constructed for a task; None where there is none."""
-        record = None if self._records is None else self._records.constructed(task, self._key, self._settings)
+        record = self._answer(lambda store: store.constructed(task, self._key, self._settings), None)
         return None if record is None else program_of(self._note(record))
 
     def estimate(self, task: Task) -> Estimate | None:
         """What an earlier compilation estimated for a task; None where nothing is known."""
-        if self._records is None:
-            return None
-        record = self._records.constructed(task, self._key, self._settings, RecordKind.ESTIMATE)
-        if record is None and self.is_frozen:
-            others = self._records.ranked(task, self._key, kinds=[RecordKind.ESTIMATE])
-            record = next((x.record for x in others), None)
+
+        def look_up(store: RecordStore) -> Record | None:
+            record = store.constructed(task, self._key, self._settings, RecordKind.ESTIMATE)
+            if record is None and self.is_frozen:
+                others = store.ranked(task, self._key, kinds=[RecordKind.ESTIMATE])
+                record = next((x.record for x in others), None)
+            return record
+
+        record = self._answer(look_up, None)
         if record is None or not isinstance(record.result, Estimate):
             return Estimate((), "there is no record of it") if self.is_frozen else None
         self._note(record)
@@ -201,10 +211,10 @@ class KernelRecords:
             self._pending.append(self._note(record))
 
     def _keeps(self, task: Task, kind: RecordKind) -> bool:
-        store = self._records
-        if store is None or not store.is_writable or self.is_frozen:
-            return False
-        return not store.has_constructed(task, self._key, self._settings, kind)
+        def lacks(store: RecordStore) -> bool:
+            return store.is_writable and not store.has_constructed(task, self._key, self._settings, kind)
+
+        return not self.is_frozen and self._answer(lacks, False)
 
     def _record(self, task: Task, traces: tuple[Trace, ...], result: Estimate, optimizer: str) -> Record:
         return Record(
@@ -226,21 +236,54 @@ class KernelRecords:
         store = self._records
         if store is None:
             return
-        with contextlib.suppress(StoreError, RecordError):
+        try:
             if self._pending:
                 store.add(self._pending)
                 if store.path is not None and store.path.stat().st_size > PRUNE_BYTES:
                     prune(store)
-        store.close()
+        except (StoreError, RecordError, sqlite3.Error, OSError) as error:
+            warnings.warn(f"records are not kept: {error}", RecordWarning, stacklevel=2)
+        self._drop(store)
+
+    def _drop(self, store: RecordStore) -> None:
         self._records = None
+        with contextlib.suppress(sqlite3.Error):
+            store.close()
+
+    def _answer(self, use: Callable[[RecordStore], _T], otherwise: _T) -> _T:
+        """What the store answers.
+
+        Args:
+            use: asks it.
+            otherwise: the answer where there is no store. A damaged one that nobody named counts as none from then
+                on, with a warning: it must not stop a compilation that would succeed without it.
+
+        Raises:
+            StoreError: a store that the user named can't be used.
+        """
+        store = self._records
+        if store is None:
+            return otherwise
+        try:
+            return use(store)
+        except (StoreError, sqlite3.Error) as error:
+            if self._must_serve:
+                raise
+            self._drop(store)
+            self._note_failure(error)
+            return otherwise
+
+    def _note_failure(self, error: Exception) -> None:
+        self.skip(f"compiled without records: {error}")
+        warnings.warn(f"compiled without records: {error}", RecordWarning, stacklevel=2)
 
     def _open(self, source: RecordSource) -> RecordStore | None:
         try:
             return _open_source(source, self.skip)
         except TilewrightError as error:
-            if not source.is_default or source.frozen:
+            if self._must_serve:
                 raise
-            warnings.warn(f"compiled without records: {error}", RecordWarning, stacklevel=2)
+            self._note_failure(error)
             return None
 
 

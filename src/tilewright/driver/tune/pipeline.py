@@ -24,11 +24,12 @@ from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
 from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Session, SessionStatus
-from tilewright.errors import OptionError, TargetError, TilewrightError
+from tilewright.errors import OptionError, StoreError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
+from tilewright.measure.records.jsonl import is_lines
 from tilewright.measure.records.store import open_store
 from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.search.interface import SearchVariant
@@ -257,12 +258,15 @@ def _store_of(tuning: TuneOptions, resources: BuildResources) -> RecordSource:
 
     Raises:
         OptionError: there is none.
-        StoreError: it can't be written.
+        StoreError: it is an export, or can't be written.
     """
     source = resources.records if tuning.records is None else RecordSource(Path(tuning.records))
     if source is None:
         what = "a tuning keeps what it measures, so it needs a store"
         raise OptionError(what, where="records", hint="name one, or unset TILEWRIGHT_RECORDS")
+    if is_lines(source.path):
+        hint = f"import it into a store: tilewright records import {source.path} --records STORE"
+        raise StoreError("is an export, which is not changed", where=f"records '{source.path}'", hint=hint)
     source = replace(source, frozen=False)
     open_store(source.path, "write").close()
     return source
