@@ -84,6 +84,32 @@ def test_pruning_and_verification(capsys, store):
     assert "damaged" in out
 
 
+@pytest.mark.parametrize("value", ["'abc'", "9e999"])
+def test_records_that_can_not_be_read_are_listed_and_verified(capsys, store, value):
+    db = sqlite3.connect(store)
+    db.execute(f"UPDATE records SET rank = {value} WHERE id = 2")
+    db.execute("UPDATE tasks SET hash = x'00ff', document = x'ff' WHERE id = 2")
+    db.commit()
+    db.close()
+    listed = json.loads(records(capsys, store, "list", "--json"))["kernels"]
+    assert [(k["kernel"], k["records"]) for k in listed] == [(small_task().hash, 4)]
+    assert "6 records, 2 of which can't be read" in records(capsys, store, "list")
+    code, out, _ = run(capsys, "records", "verify", "--records", store)
+    assert code == 3
+    assert "rank: expected a finite number" in out
+    assert "hash: expected a text" in out
+
+
+def test_files_of_another_kind_are_named(capsys, folder, store, tmp_path):
+    model, lines = folder / "mlp.onnx", tmp_path / "r.jsonl"
+    before = model.read_bytes()
+    assert "is no store of records" in error_of(capsys, "compile", model, "--records", model)
+    assert model.read_bytes() == before
+    records(capsys, store, "export", "-o", lines)
+    reason = error_of(capsys, "tune", model, "--trials", "1", "--records", lines)
+    assert f"is an export, which is not changed; import it into a store: tilewright records import {lines}" in reason
+
+
 def test_a_set_is_shipped_with_a_model(capsys, folder, store, tmp_path):
     model, lines = folder / "mlp.onnx", tmp_path / "mlp.jsonl"
     records(capsys, store, "export", "--model", model, "-o", lines)

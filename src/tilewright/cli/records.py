@@ -35,8 +35,9 @@ from tilewright.driver.record_source import RecordSource, record_source
 from tilewright.errors import OptionError, StoreError, pluralize
 
 if TYPE_CHECKING:
+    from tilewright.measure.records.columns import TaskRow
     from tilewright.measure.records.record import Record
-    from tilewright.measure.records.store import RecordStore, TaskRow
+    from tilewright.measure.records.store import RecordStore
 
 ACTIONS = ("list", "show", "best", "export", "import", "merge", "prune", "verify")
 _NEEDS_HASH, _NEEDS_FILES = ("show", "best"), ("import", "merge")
@@ -145,13 +146,15 @@ def _open(source: RecordSource, writable: bool, quiet: bool) -> "RecordStore":
 
 
 def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
+    from tilewright.measure.records.columns import IS_LISTED
     from tilewright.measure.records.record import RecordKind
 
     timed = f"r.kind <= {int(RecordKind.TIMING)}"
     rows = store.query(
         f"SELECT t.hash, t.target, count(*), sum(r.kind = 0), sum({timed}),"
         f" min(CASE WHEN r.kind = {int(RecordKind.TIMING)} THEN r.rank END), max(r.created)"
-        " FROM records r JOIN tasks t ON t.id = r.task GROUP BY r.task ORDER BY max(r.created) DESC, t.hash"
+        f" FROM records r JOIN tasks t ON t.id = r.task WHERE {IS_LISTED} GROUP BY r.task"
+        " ORDER BY max(r.created) DESC, t.hash"
     )
     texts = {(t.hash, t.target): t for t in store.tasks()}
     tuned = _tuned_kernels(store)
@@ -159,6 +162,7 @@ def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
         {"kernel": h, "target": target, "records": count, "choices": choices, "timed": n, "best_ns": best,
          "tuned": (h, target) in tuned, "what": _summary(texts[h, target])}
         for h, target, count, choices, n, best, _ in rows
+        if (h, target) in texts
     ]  # fmt: skip
     shown = [
         (d["kernel"][:12], d["target"], str(d["records"]), str(d["timed"]), _time_text(d["best_ns"]),
@@ -168,6 +172,8 @@ def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
     text = table(("kernel", "target", "records", "timed", "fastest", "tuned", "what"), shown) if shown else "no records"
     where = "memory" if store.path is None else str(store.path)
     head = f"{where}: {pluralize(store.count(), 'record')}"
+    if lost := store.count() - sum(d["records"] for d in data):
+        head += f", {lost} of which can't be read (`tilewright records verify` says why)"
     return Result({"records": where, "kernels": data}, f"{head}\n{text}", optional=False)
 
 
@@ -192,7 +198,11 @@ def _summary(task: "TaskRow") -> str:
     """The parameters of a kernel."""
     import json
 
-    head = str(json.loads(task.document).get("func", "")).partition(":\n")[0]
+    try:
+        document = json.loads(task.document)
+    except (ValueError, RecursionError):
+        return "(its text is damaged)"
+    head = str(document.get("func", "") if isinstance(document, dict) else "").partition(":\n")[0]
     text = head.removeprefix("func kernel")
     return text if len(text) <= 100 else f"{text[:97]}..."
 

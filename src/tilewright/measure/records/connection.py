@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from tilewright.errors import StoreError
+from tilewright.measure.records.columns import decode_text
 from tilewright.measure.records.file_system import is_network, is_read_only
 from tilewright.measure.records.record_json import MAX_BYTES
 
@@ -41,7 +42,11 @@ CREATE INDEX by_task ON records (task, kind, rank);
 """
 """`texts` holds machines, their types, generators, optimizers and settings, which many records share."""
 
-_NAMES = {"tasks", "texts", "records", "exact", "by_type", "by_task"}
+_NAMES = {
+    ("tasks", "table"), ("texts", "table"), ("records", "table"),
+    ("exact", "index"), ("by_type", "index"), ("by_task", "index"),
+}  # fmt: skip
+"""Names in the schema with their types."""
 
 
 def connect(path: Path, writable: bool) -> sqlite3.Connection:
@@ -111,7 +116,9 @@ def _open(path: Path, writable: bool) -> sqlite3.Connection:
 
 def _open_mode(path: Path, mode: str) -> sqlite3.Connection:
     uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
-    return sqlite3.connect(uri, LOCK_SECONDS, uri=True, isolation_level=None, check_same_thread=False)
+    db = sqlite3.connect(uri, LOCK_SECONDS, uri=True, isolation_level=None, check_same_thread=False)
+    db.text_factory = decode_text
+    return db
 
 
 def _is_empty(db: sqlite3.Connection) -> bool:
@@ -143,8 +150,9 @@ def _check_schema(db: sqlite3.Connection, path: Path) -> None:
         raise StoreError(
             what, where=where, hint="update tilewright, or export the records with the version that wrote it"
         )
-    rows = db.execute("SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'").fetchall()
-    if {name for _, name in rows} != _NAMES or {kind for kind, _ in rows} != {"table", "index"}:
+    rows = db.execute("SELECT name, type FROM sqlite_master").fetchall()
+    # those that SQLite makes itself are tables and indexes
+    if {(n, t) for n, t in rows if not (n.startswith("sqlite_") and t in ("table", "index"))} != _NAMES:
         raise StoreError("its tables are not those of a store", where=where, hint=_DAMAGED)
 
 
@@ -208,7 +216,9 @@ def typed_errors(path: Path) -> Generator[None]:
             what, hint = "the disk is full", "free some space; `tilewright records prune` makes the store smaller"
         elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             what, hint = f"other processes have kept it locked for {LOCK_SECONDS:.0f} s", "try again when they are done"
-        elif name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")):
+        elif name.startswith("SQLITE_NOTADB"):
+            what, hint = "is no store of records", "check the path; a store that became damaged is moved away"
+        elif name.startswith(("SQLITE_CORRUPT", "SQLITE_ERROR")):
             what, hint = f"it is damaged or no store of records: {error}", _DAMAGED
         elif name.startswith("SQLITE_IOERR"):
             what, hint = f"it can't be read or written: {error}", "check the disk and its free space"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilewright.errors import Defect, RecordError, StoreError, TaskError
+from tilewright.measure.records.columns import TaskRow
 from tilewright.measure.records.record import Record
 from tilewright.measure.records.record_json import (
     MAX_BYTES,
@@ -25,7 +26,7 @@ from tilewright.measure.records.record_json import (
     loads_record,
     read_row,
 )
-from tilewright.measure.records.store import BATCH, RecordStore, Skip, TaskRow, open_store
+from tilewright.measure.records.store import BATCH, RecordStore, Skip, open_store
 from tilewright.optimize import task_json
 from tilewright.runtime.atomic_write import replace_file
 
@@ -57,15 +58,29 @@ def lines_of(records: Iterable[Record]) -> Iterator[str]:
 
 def lines_of_rows(rows: Iterable[tuple[TaskRow, RecordRow]], skip: Skip) -> Iterator[str]:
     """Rows of a store as lines, the header first; those that are damaged are skipped."""
+    damaged: dict[TaskRow, TaskError | None] = {}
 
     def fields() -> Iterator[tuple[TaskRow, dict[str, Any]]]:
         for task, row in rows:
             try:
+                if task not in damaged:
+                    damaged[task] = _damage(task)
+                if (defect := damaged[task]) is not None:
+                    raise defect
                 yield task, fields_of_row(row, _id(task))
-            except RecordError as error:
+            except (RecordError, TaskError) as error:
                 skip(f"a record of kernel {task.hash[:12]} is skipped: {error}")
 
     return _lines(fields())
+
+
+def _damage(task: TaskRow) -> TaskError | None:
+    """Why the text of a task is none; None where it is one."""
+    try:
+        task.task()
+    except TaskError as error:
+        return error
+    return None
 
 
 def _id(task: TaskRow) -> str:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import RecordError, ScheduleError, TaskError, VerifyError
+from tilewright.measure.records.columns import TaskRow
 from tilewright.measure.records.jsonl import Imported
 from tilewright.measure.records.record import Record, RecordKind
 from tilewright.measure.records.record_json import RecordRow, checked_row, decode_row
 from tilewright.measure.records.replay import replay_checked
-from tilewright.measure.records.store import BATCH, RecordStore, Skip, TaskRow
+from tilewright.measure.records.store import BATCH, RecordStore, Skip
 
 KEEP = 16
 """Timed programs that are kept of a kernel on a type of machine, the fastest."""
@@ -24,7 +25,8 @@ def merge(source: RecordStore, store: RecordStore, skip: Skip = lambda reason: N
     added = count = skipped = 0
     pending: list[tuple[TaskRow, RecordRow]] = []
     checked: dict[TaskRow, TaskRow | TaskError] = {}
-    for task, row in source.rows():
+    unread: list[str] = []
+    for task, row in source.rows(skip=unread.append):
         try:
             own = checked.get(task) or checked.setdefault(task, _checked_task(task))
             if isinstance(own, TaskError):
@@ -39,7 +41,9 @@ def merge(source: RecordStore, store: RecordStore, skip: Skip = lambda reason: N
             added += store.add_rows(pending)
             pending.clear()
     added += store.add_rows(pending)
-    return Imported(added, count - added, skipped)
+    for reason in unread:
+        skip(reason)
+    return Imported(added, count - added, skipped + len(unread))
 
 
 def _checked_task(row: TaskRow) -> TaskRow | TaskError:
@@ -110,7 +114,8 @@ def verify_store(store: RecordStore, progress: Callable[[int, int], object] = la
     problems = [f"{store.where}: {text}" for (text,) in store.query("PRAGMA integrity_check") if text != "ok"]
     total, records, programs = store.count(), 0, 0
     tasks: dict[TaskRow, str] = {}
-    for task, row in store.rows():
+    unread: list[str] = []
+    for task, row in store.rows(skip=unread.append):
         progress(records, total)
         records += 1
         try:
@@ -124,8 +129,9 @@ def verify_store(store: RecordStore, progress: Callable[[int, int], object] = la
             tasks[task] = str(error)
         except (RecordError, ScheduleError, VerifyError) as error:
             problems.append(f"record {records}, of kernel {task.hash[:12]} by {row.optimizer}: {error}")
-    if records < total:
-        problems.append(f"{store.where}: {total - records} of {total} records can't be read")
+    problems += unread
+    if lost := total - records - len(unread):
+        problems.append(f"{store.where}: {lost} of {total} records name texts or kernels that are missing")
     return Verification(records, programs, tuple(problems))
 
 

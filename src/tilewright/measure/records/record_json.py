@@ -175,8 +175,9 @@ def read_row(data: object, body: bytes | None = None) -> RecordRow:
             report(abbreviate(name), f"there is no such field; there are {', '.join(FIELDS)}")
         raise RecordError(problems)
     for name in _IDENTITY:
-        if not isinstance(fields[name], str) or len(fields[name]) > MAX_TEXT:
-            report(name, f"expected a text of at most {MAX_TEXT} characters, got {abbreviate(fields[name])}")
+        text = fields[name]
+        if not isinstance(text, str) or len(text) > MAX_TEXT or not is_encodable(text):
+            report(name, f"expected a text of at most {MAX_TEXT} characters, got {abbreviate(text)}")
     programs = fields["programs"]
     _check_programs(programs, report)
     _check_scalars(fields, report)
@@ -197,11 +198,34 @@ def read_row(data: object, body: bytes | None = None) -> RecordRow:
     if len(body) > MAX_BYTES:
         report("", f"it exceeds {MAX_BYTES} bytes")
         raise RecordError(problems)
+    if not _has_characters(body):
+        report("", "a text has a lone surrogate, which is no character")
+        raise RecordError(problems)
     machine, generator, optimizer, settings = (fields[n] for n in _IDENTITY)
     created = float(fields["created"])
     order, content = _rank_among_kind(kind, value, created), sha256(body).digest()
     packed = zlib.compress(body, 1)
     return RecordRow(machine, generator, optimizer, settings, kind, order, created, packed, content)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text consists of characters: a lone surrogate is none, and can't be written as UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _has_characters(body: bytes) -> bool:
+    """Whether all texts in JSON text consist of characters."""
+    try:
+        body.decode()
+        if b"\\ud" in body or b"\\uD" in body:
+            json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeError:
+        return False
+    return True
 
 
 def _rank_among_kind(kind: RecordKind, result: Result, created: float) -> float:

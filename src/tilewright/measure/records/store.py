@@ -8,15 +8,15 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 from tilewright.codegen.generator_version import generator_version
-from tilewright.errors import Defect, RecordError, StoreError, TaskError
+from tilewright.errors import RecordError, StoreError, TaskError
 from tilewright.machine.model import Machine
+from tilewright.measure.records.columns import ROW_COLUMNS, TASK_COLUMNS, TaskRow, row_of_columns, task_of_columns
 from tilewright.measure.records.connection import connect, in_memory, transaction, typed_errors
 from tilewright.measure.records.record import (
     Proximity,
@@ -27,7 +27,6 @@ from tilewright.measure.records.record import (
     machine_type,
 )
 from tilewright.measure.records.record_json import RecordRow, decode_row, row_of
-from tilewright.optimize import task_json
 from tilewright.optimize.task import Task
 
 Skip = Callable[[str], object]
@@ -38,36 +37,10 @@ _MEMORY = Path(":memory:")
 BATCH = 1000
 """Records per transaction of many."""
 
-_COLUMNS = "m.text, g.text, o.text, s.text, r.kind, r.rank, r.created, r.body"
 _FROM = (
     "records r JOIN texts m ON m.id = r.machine JOIN texts g ON g.id = r.generator"
     " JOIN texts o ON o.id = r.optimizer JOIN texts s ON s.id = r.settings"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class TaskRow:
-    """A kernel that a store has records of: its hash, its target, and its text as `task_json` writes it."""
-
-    hash: str
-    target: str
-    document: str
-
-    @classmethod
-    def of(cls, task: Task) -> "TaskRow":
-        """The row of a task."""
-        return cls(task.hash, task.target.name, task_json.dumps(task))
-
-    def task(self) -> Task:
-        """The task.
-
-        Raises:
-            TaskError: the text is none of this hash.
-        """
-        task = task_json.loads(self.document, f"task {self.hash[:12]}")
-        if (task.hash, task.target.name) != (self.hash, self.target):
-            raise TaskError([Defect("task", "", "its text is that of another one")], where=f"task {self.hash[:12]}")
-        return task
 
 
 class RecordStore:
@@ -157,7 +130,13 @@ class RecordStore:
 
     def tasks(self) -> list[TaskRow]:
         """The kernels that it has records of."""
-        return [TaskRow(*row) for row in self.query("SELECT hash, target, document FROM tasks ORDER BY id")]
+        tasks: list[TaskRow] = []
+        for columns in self.query(f"SELECT {TASK_COLUMNS} FROM tasks ORDER BY id"):
+            try:
+                tasks.append(task_of_columns(columns))
+            except TaskError as error:
+                self._skip(f"a kernel is skipped: {error}")
+        return tasks
 
     def records(
         self,
@@ -186,23 +165,34 @@ class RecordStore:
     def __iter__(self) -> Iterator[Record]:
         return self.records()
 
-    def rows(self, where: str = "TRUE", values: Sequence[object] = ()) -> Iterator[tuple[TaskRow, RecordRow]]:
-        """Rows with their tasks, in the order in which they were added, read in parts."""
+    def rows(
+        self, where: str = "TRUE", values: Sequence[object] = (), skip: Skip | None = None
+    ) -> Iterator[tuple[TaskRow, RecordRow]]:
+        """Rows with their tasks, in the order in which they were added, read in parts.
+
+        Args:
+            where, values: a condition of SQL.
+            skip: called with the reason for every row that is skipped, by default that of the store.
+        """
+        skip = skip or self._skip
         tasks: dict[int, TaskRow] = {}
         last = 0
         while True:
             found = self.query(
-                f"SELECT r.id, r.task, {_COLUMNS} FROM {_FROM} JOIN tasks t ON t.id = r.task"
+                f"SELECT r.id, r.task, {ROW_COLUMNS} FROM {_FROM} JOIN tasks t ON t.id = r.task"
                 f" WHERE r.id > ? AND {where} ORDER BY r.id LIMIT ?",
                 (last, *values, BATCH),
             )
             for row_id, task_id, *columns in found:
                 last = row_id
-                if task_id not in tasks:
-                    (task,) = self.query("SELECT hash, target, document FROM tasks WHERE id = ?", (task_id,))
-                    tasks[task_id] = TaskRow(*task)
-                row = _row_of_columns(columns)
-                if row is not None:
+                try:
+                    if task_id not in tasks:
+                        (task,) = self.query(f"SELECT {TASK_COLUMNS} FROM tasks WHERE id = ?", (task_id,))
+                        tasks[task_id] = task_of_columns(task)
+                    row = row_of_columns(columns)
+                except (RecordError, TaskError) as error:
+                    skip(f"record {row_id} is skipped: {error}")
+                else:
                     yield tasks[task_id], row
             if len(found) < BATCH:
                 return
@@ -261,10 +251,10 @@ class RecordStore:
         """Rows by rank; more and more at a time, as most look-ups need one."""
         offset, count = 0, 1
         while True:
-            sql = f"SELECT {_COLUMNS} FROM {_FROM} WHERE {where} ORDER BY r.rank LIMIT ? OFFSET ?"
+            sql = f"SELECT {ROW_COLUMNS} FROM {_FROM} WHERE {where} ORDER BY r.rank LIMIT ? OFFSET ?"
             found = self.query(sql, (*values, count, offset))
             for columns in found:
-                row = _row_of_columns(columns)
+                row = self._row(columns)
                 if row is not None:
                     yield row
             if len(found) < count:
@@ -283,8 +273,8 @@ class RecordStore:
             settings: as of the record.
             kind: a program, or an estimate alone.
         """
-        for columns in self._query_constructed(_COLUMNS, _FROM, task, machine, settings, kind):
-            row = _row_of_columns(columns)
+        for columns in self._query_constructed(ROW_COLUMNS, _FROM, task, machine, settings, kind):
+            row = self._row(columns)
             return None if row is None else self._decode(row, lambda: task, task.hash)
         return None
 
@@ -327,6 +317,13 @@ class RecordStore:
             self._tasks[key] = row.task()
         return self._tasks[key]
 
+    def _row(self, columns: Sequence[Any]) -> RecordRow | None:
+        try:
+            return row_of_columns(columns)
+        except RecordError as error:
+            self._skip(f"a record is skipped: {error}")
+            return None
+
     def _decode(self, row: RecordRow, task: Callable[[], Task], name: str) -> Record | None:
         try:
             return decode_row(row, task())
@@ -352,15 +349,6 @@ def _measured_kinds(task: Task) -> tuple[RecordKind, ...]:
 
 def _kinds_clause(kinds: Sequence[RecordKind]) -> str:
     return f"r.kind IN ({', '.join(str(int(k)) for k in kinds)})"
-
-
-def _row_of_columns(columns: Sequence[Any]) -> RecordRow | None:
-    """The row of a query's columns; None where their types are not those of a store."""
-    machine, generator, optimizer, settings, kind, rank, created, body = columns
-    texts = (machine, generator, optimizer, settings)
-    if not all(isinstance(t, str) for t in texts) or not isinstance(body, bytes) or kind not in tuple(RecordKind):
-        return None
-    return RecordRow(machine, generator, optimizer, settings, RecordKind(kind), float(rank), float(created), body)
 
 
 def open_store(
