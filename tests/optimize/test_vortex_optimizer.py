@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 import numpy as np
-import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 from tests.optimize.programs import Program, axes, buffer, check, conv, gemm
 from tests.optimize.tasks import task_of
+from tests.optimize.vortex_checks import dense_model
 
 import tilewright
 from tilewright.expr.computation import Computation, Reducer
@@ -104,20 +104,6 @@ def test_programs_compute_what_their_kernel_means(program: Program, name: str) -
     assert isinstance(optimizer, Vortex)
     assert optimizer.name == name
     check(program, "x86-64-v4", optimizer.for_machine(MACHINE), any_kind=True)
-
-
-def dense_model(columns: int, terms: int) -> onnx.ModelProto:
-    """Y = relu(X W), rows of X any number."""
-    rng = np.random.default_rng(columns)
-    weights = numpy_helper.from_array(rng.standard_normal((terms, columns)).astype(np.float32), "w")
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["p"], name="product"), helper.make_node("Relu", ["p"], ["y"])],
-        "dense",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", terms])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])],
-        [weights],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def test_a_compiled_model_is_right_at_every_number_of_rows() -> None:

@@ -1,8 +1,10 @@
-"""What every candidate of a machine's library must be, and an optimizer that takes one of them."""
+"""What every candidate of a machine's library must be, an optimizer that takes one of them, and a model of any rows."""
 
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
 
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.lower_programs import lower_first_legal
@@ -58,3 +60,17 @@ def window_use(candidates: Library, element_bytes: int) -> np.ndarray:
     """Bytes of every cache buffer: a panel of each operand and the results."""
     rows, columns, terms = candidates.cache_buffers.T
     return (rows * terms + terms * columns + rows * columns) * element_bytes
+
+
+def dense_model(columns: int, terms: int) -> onnx.ModelProto:
+    """Y = relu(X W), rows of X any number."""
+    rng = np.random.default_rng(columns)
+    weights = numpy_helper.from_array(rng.standard_normal((terms, columns)).astype(np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["p"], name="product"), helper.make_node("Relu", ["p"], ["y"])],
+        "dense",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", terms])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", columns])],
+        [weights],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)

@@ -5,7 +5,7 @@ blocks become programs of several stages (`rowwise_programs.py`). Where a kernel
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -147,21 +147,21 @@ ScoredStates = tuple[Sketch, Sizes, Numbers]
 """States of a sketch with their nanoseconds."""
 
 
-def rank_programs(candidates: list[ScoredStates], problem: Problem, count: int) -> list[RankedProgram]:
+def rank_programs(candidates: Sequence[ScoredStates], problem: Problem, count: int) -> list[tuple[float, TileProgram]]:
     """The best programs among states of several sketches with their nanoseconds, best first."""
     programs: list[tuple[float, TileProgram]] = []
     for sketch, sizes, nanoseconds in candidates:
         for k in np.argsort(nanoseconds, kind="stable")[:count]:
             programs.append((float(nanoseconds[k]), TileProgram.of(problem, sketch, sizes[k])))
     # searches from several states often end in the same one
-    distinct: dict[tuple[Sketch, tuple[tuple[int, ...], ...]], RankedProgram] = {}
+    distinct: dict[tuple[Sketch, tuple[tuple[int, ...], ...]], tuple[float, TileProgram]] = {}
     for time, program in sorted(programs, key=lambda p: p[0]):
         distinct.setdefault((program.sketch, program.sizes), (time, program))
     return list(distinct.values())[:count]
 
 
 def construction_of(
-    ranked: list[RankedProgram],
+    ranked: Sequence[RankedProgram],
     task: Task,
     machine: Machine,
     paths: tuple[GrowthPath, ...],
@@ -218,7 +218,8 @@ class ProgramConstructor(ABC):
         if variants is not None:
             schedules = lower_all(variants.programs, task, self.machine or machine_for(task.target))
             if schedules is not None:
-                pairs = zip(variants.programs, variants.estimates, strict=True)
+                # a selector that compares sizes instead of times has no estimates
+                pairs = zip(variants.programs, variants.estimates, strict=True) if variants.estimates else ()
                 return ScheduledPrograms(
                     schedules, variants.selector, tuple(ProgramEstimate(str(p), time) for p, time in pairs)
                 )

@@ -6,21 +6,22 @@ that the cost model, instead of a tuner, finds best at each sample, so that only
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
+from tilewright.cost.analytical import geomean_over_samples
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.operations import select
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, ProgramConstructor
+from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, ProgramConstructor, rank_programs
 from tilewright.optimize.construct.time_model import CostModel
-from tilewright.optimize.construct.variants import ProgramVariants
+from tilewright.optimize.construct.variants import ProgramVariants, States
 from tilewright.optimize.task import Task
 from tilewright.optimize.vortex.candidates import is_contraction
 from tilewright.optimize.vortex.optimizer import Vortex
-from tilewright.tile.problem import Problem, problems_at
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import TileProgram
 
 Shape = Mapping[Var, int]
@@ -38,36 +39,34 @@ class DietCode(ProgramConstructor):
 
     def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
         """The best program at every sample; of kernels without samples, and others than contractions, as `gensor`."""
-        if task.samples is None or not problem.samples or not is_contraction(problem):
+        is_sampled = task.samples is not None and problem.samples and is_contraction(problem)
+        states = Vortex(machine).states(problem, task, machine) if is_sampled else []
+        if task.samples is None or not states:
             return Gensor(machine).explore(problem, task, machine)
-        shapes = task.samples.shapes
-        at_shapes = [p for p in problems_at(task.func, task.constants, shapes) if p is not None]
-        best = _best_programs(replace(problem, samples=tuple(at_shapes)), task, machine)
-        programs = tuple(dict.fromkeys(p for p, _ in best))
-        times = tuple(min(t for p, t in best if p == program) for program in programs)
-        if len(programs) < 2 or len(at_shapes) < len(shapes):
-            return ConstructionResult(programs[:1], times[:1], ())
-        choices = tuple(programs.index(p) for p, _ in best)
-        ones = (1.0,) * len(shapes)
+        shapes, model = task.samples.shapes, CostModel(machine)
+        best = _best_programs(problem, states, model)
+        distinct = list(dict.fromkeys(best))
+        # [sample, program]
+        times = np.concatenate([model.sample_times(problem, p.sketch, p.array[None]) for p in distinct], axis=1)
+        means = geomean_over_samples(times, machine.cost)
+        order = np.argsort(means, kind="stable")
+        programs, nanoseconds = tuple(distinct[k] for k in order), tuple(float(means[k]) for k in order)
+        if len(programs) < 2 or len(best) < len(shapes):
+            return ConstructionResult(programs[:1], nanoseconds[:1], ())
+        choices = tuple(map(programs.index, best))
+        single = tuple(map(float, times[:, order[0]] / times.min(axis=1)))
         tree = decision_tree(shapes, choices)
-        return ConstructionResult(
-            programs, times, (), variants=ProgramVariants(programs, tree, shapes, choices, ones, ones)
-        )
+        variants = ProgramVariants(programs, tree, shapes, choices, (1.0,) * len(shapes), single)
+        return ConstructionResult(programs, nanoseconds, (), variants=variants)
 
 
-def _best_programs(problem: Problem, task: Task, machine: Machine) -> list[tuple[TileProgram, float]]:
-    """The best program of the library at every sample, with its nanoseconds."""
-    model, best = CostModel(machine), list[tuple[TileProgram, float]]()
-    for sketch, sizes in Vortex(machine).states(problem, task, machine):
-        times = model.sample_times(problem, sketch, sizes)
-        for k, row in enumerate(times):
-            first = int(row.argmin())
-            found = TileProgram.of(problem, sketch, sizes[first]), float(row[first])
-            if k == len(best):
-                best.append(found)
-            elif found[1] < best[k][1]:
-                best[k] = found
-    return best
+def _best_programs(problem: Problem, states: Sequence[States], model: CostModel) -> list[TileProgram]:
+    """The best program of the library at every sample of a problem."""
+    scored = [(sketch, sizes, model.sample_times(problem, sketch, sizes)) for sketch, sizes in states]
+    return [
+        rank_programs([(sketch, sizes, times[k]) for sketch, sizes, times in scored], problem, 1)[0][1]
+        for k in range(len(problem.samples))
+    ]
 
 
 def decision_tree(shapes: Sequence[Shape], labels: Sequence[int]) -> Expr:
@@ -81,25 +80,20 @@ def decision_tree(shapes: Sequence[Shape], labels: Sequence[int]) -> Expr:
     """
     if len(set(labels)) == 1:
         return const(labels[0])
-    best: tuple[float, Var, int] | None = None
-    for v in shapes[0]:
-        values = sorted({s[v] for s in shapes})
-        for low, high in pairwise(values):
-            threshold = (low + high + 1) // 2
-            sides = [[x for s, x in zip(shapes, labels, strict=True) if (s[v] < threshold) is x_low]
-                     for x_low in (True, False)]  # fmt: skip
-            impurity = sum(len(side) * _gini(side) for side in sides)
-            if best is None or impurity < best[0]:
-                best = impurity, v, threshold
-    if best is None:
+    splits = [(v, (low + high + 1) // 2) for v in shapes[0] for low, high in pairwise(sorted({s[v] for s in shapes}))]
+    if not splits:
         return const(labels[0])
-    _, v, threshold = best
-    parts = [
-        [(s, x) for s, x in zip(shapes, labels, strict=True) if (s[v] < threshold) is is_low]
-        for is_low in (True, False)
-    ]
-    low_tree, high_tree = (decision_tree([s for s, _ in part], [x for _, x in part]) for part in parts)
-    return select(v < threshold, low_tree, high_tree)
+
+    def sides(split: tuple[Var, int]) -> tuple[list[int], list[int]]:
+        """The samples below a threshold, and the others."""
+        v, threshold = split
+        every = range(len(shapes))
+        return [k for k in every if shapes[k][v] < threshold], [k for k in every if shapes[k][v] >= threshold]
+
+    best = min(splits, key=lambda x: sum(len(side) * _gini([labels[k] for k in side]) for side in sides(x)))
+    below, above = (decision_tree([shapes[k] for k in side], [labels[k] for k in side]) for side in sides(best))
+    v, threshold = best
+    return select(v < threshold, below, above)
 
 
 def _gini(labels: Sequence[int]) -> float:

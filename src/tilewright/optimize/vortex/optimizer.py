@@ -35,11 +35,16 @@ from tilewright.optimize.vortex.library import Library, library
 from tilewright.optimize.vortex.register_tiles import RegisterTileTimes
 from tilewright.optimize.vortex.static_levels import fix_cache_buffer, fix_register_tile
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import TileProgram
 
 
 class Levels(StrEnum):
-    """Which levels of the library the choice is free on."""
+    """Which levels of the library have several candidates.
+
+    Attributes:
+        ALL: every level.
+        STATIC1: all but the register tile.
+        STATIC2: all but the register tile and its cache buffer.
+    """
 
     ALL = "all"
     STATIC1 = "static1"
@@ -47,7 +52,13 @@ class Levels(StrEnum):
 
 
 class Estimates(StrEnum):
-    """What judges the candidates: the hybrid analyser, the same without measurements, or the project's cost model."""
+    """What judges the candidates.
+
+    Attributes:
+        HYBRID: the hybrid analyser.
+        ANALYTICAL: the same without measurements.
+        COST_MODEL: the project's cost model.
+    """
 
     HYBRID = "hybrid"
     ANALYTICAL = "analytical"
@@ -60,7 +71,7 @@ class Vortex(ProgramConstructor):
 
     Attributes:
         max_variants: the largest number of programs of a kernel whose sizes are symbols.
-        levels: which levels of the library the choice is free on.
+        levels: which levels of the library have several candidates.
         estimates: what judges the candidates.
     """
 
@@ -76,16 +87,10 @@ class Vortex(ProgramConstructor):
             return Gensor(machine, max_variants=self.max_variants).explore(problem, task, machine)
         model = self.time_model(machine)
         scored = [_score_states(x, problem, model) for x in states]
-        ranked = rank_programs(scored, problem, MAX_LOWERING_TRIES)
-        programs = tuple(p for _, p in ranked)
-        times = tuple(
-            float(mean_time(problem, p.sketch, p.array[None], machine)[0])
-            for p in programs
-            if isinstance(p, TileProgram)
-        )
-        single, variants = programs[0], None
-        if isinstance(single, TileProgram):
-            variants = choose_variants(single, states, task, model, self.max_variants, worst_regret)
+        programs = tuple(p for _, p in rank_programs(scored, problem, MAX_LOWERING_TRIES))
+        # estimates of all optimizers are the cost model's, so that alternatives of a model can be compared
+        times = tuple(float(mean_time(problem, p.sketch, p.array[None], machine)[0]) for p in programs)
+        variants = choose_variants(programs[0], states, task, model, self.max_variants, worst_regret)
         return ConstructionResult(programs, times, (), variants=variants)
 
     def states(self, problem: Problem, task: Task, machine: Machine) -> list[States]:
