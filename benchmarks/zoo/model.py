@@ -69,3 +69,12 @@ def build_model(model: Model, *, rebuild: bool = False) -> bool:
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return True
+
+
+def size_sets(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
+    """Return a function that turns tuples of sizes into size sets with these names."""
+
+    def sets(*rows: tuple[int, ...]) -> tuple[Mapping[str, int], ...]:
+        return tuple(dict(zip(names, row, strict=True)) for row in rows)
+
+    return sets

