@@ -77,6 +77,28 @@ def test_conditions_inside_each_other(rows, columns):
     assert_same_as_onnxruntime(compiled_natively(proto), proto, {"x": x})
 
 
+SECOND = """s2 = Shape(z)  n2 = Gather(s2, zero)  c2 = Equal(n2, one)
+            p = If (c2) <then_branch = t2 () => (float[M] r2) { r2 = Squeeze(z, axis) },
+                         else_branch = e2 () => (float[K, M] r2) { r2 = Identity(z) }>"""
+
+
+@pytest.mark.parametrize("rows", [(1, 1), (1, 3), (3, 1), (3, 3)])
+def test_two_conditionals_with_one_tail(rows):
+    tail = f"{SECOND}  a = Add(p, q)  y = ReduceMax<keepdims=0>(a)"
+    proto = squeezing(tail, "float y", "float[N, M] x, float[K, M] z")
+    feeds = {name: RNG.normal(size=(n, 5)).astype(np.float32) for name, n in zip("xz", rows, strict=True)}
+    assert_same_as_onnxruntime(compiled_natively(proto), proto, feeds)
+
+
+def test_two_conditionals_whose_tail_has_no_native_form():
+    proto = untyped(squeezing(f"{SECOND}  y = Add(p, q)", "float[N, M] y", "float[N, M] x, float[K, M] z"))
+    with pytest.warns(FallbackWarning, match="with 1 and 2 axes"):
+        executable = tilewright.compile(proto, optimizer="rule")
+    for n, k in ((1, 1), (1, 3), (3, 3)):
+        feeds = {"x": RNG.normal(size=(n, 5)).astype(np.float32), "z": RNG.normal(size=(k, 5)).astype(np.float32)}
+        assert_same_as_onnxruntime(executable, proto, feeds)
+
+
 def test_a_branch_that_no_sizes_suit_is_a_constraint():
     # a transposition of one axis needs the squeezed x
     proto = squeezing("t = Transpose<perm=[0]>(q)  y = MatMul(t, w)", "float[4] y", "float[N, 6] x")

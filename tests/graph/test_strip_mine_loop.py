@@ -61,3 +61,20 @@ def test_loops_that_need_the_runtime_stay_whole():
     program = assert_same(proto, {"n": np.array(3), "x": RNG.normal(size=(2, 4)).astype(np.float32)})
     (loop,) = [s for p in (program, *nested_programs(program)) for s in p.steps if isinstance(s, Loop)]
     assert loop.trip_count is not None
+
+
+@pytest.mark.parametrize("depth", [3, 4, 5])
+def test_the_deepest_level_of_native_control_flow(depth, monkeypatch):
+    """A loop over chunks is one level more, which the levels that get native code have to have room for."""
+    monkeypatch.setattr(strip_mine_loop, "CHUNK", 2)
+    loop = ADDING.replace("y = Loop", "v0 = Loop")
+    body = loop
+    for k in range(1, depth):
+        inner = body.replace("\n", " ")
+        body = f"""v{k} = If (c) <then_branch = t{k} () => (float[N, 4] v{k - 1}) {{ {inner} }},
+                   else_branch = e{k} () => (float[N, 4] w{k}) {{ w{k} = Neg(x) }}>"""
+    proto = model(f"{body}  y = Abs(v{depth - 1})", inputs="bool c, int64 n, float[N, 4] x", outputs="float[N, 4] y")
+    add_initializer(proto, "w", np.full(4, 0.999, np.float32))
+    x = RNG.normal(size=(2, 4)).astype(np.float32)
+    for truth in (True, False):
+        assert_same(proto, {"c": np.array(truth), "n": np.array(7), "x": x})

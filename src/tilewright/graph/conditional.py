@@ -5,7 +5,7 @@ branch is a constraint on the model's sizes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.errors import Defect
 from tilewright.expr.algebra.bounds import interval
@@ -33,17 +33,17 @@ class RankConflictError(NotNativeError):
     """A conditional whose branches compute a value of different rank."""
 
 
-class ForcedConditionError(Exception):
-    """A conditional with a branch that no sizes suit: its condition, an expression over sizes, decides which are valid.
+@dataclass(frozen=True, slots=True)
+class ForcedCondition:
+    """A conditional with a branch that no sizes suit: its condition, an expression over sizes, tells the valid sizes.
 
     Attributes:
         holds: the only value that the condition may have.
         constraint: that it has this value.
     """
 
-    def __init__(self, holds: bool, constraint: Constraint) -> None:
-        super().__init__(constraint.message)
-        self.holds, self.constraint = holds, constraint
+    holds: bool
+    constraint: Constraint
 
 
 EXACT_FLOAT32 = 1 << 24
@@ -79,9 +79,13 @@ def _integer_in_float(e: Expr) -> Expr | None:
     if not isinstance(e, Cast) or e.dtype is not float32 or e.a.dtype not in (int32, int64):
         return None
     integer = cast(int64, e.a)
+    return integer if is_within(integer, EXACT_FLOAT32) else None
+
+
+def is_within(integer: Expr, limit: int) -> bool:
+    """Whether an int64 expression is known to be from -limit to limit."""
     low, high = interval(integer)
-    is_exact = low is not None and high is not None and low >= -EXACT_FLOAT32 and high <= EXACT_FLOAT32
-    return integer if is_exact else None
+    return low is not None and high is not None and -limit <= low and high <= limit
 
 
 def _condition_element(condition: OpValue | None) -> Expr | None:
@@ -99,12 +103,14 @@ def _assuming(context: ControlFlowContext, condition: OpValue, holds: bool) -> C
     return replace(context, enclosing=enclosing)
 
 
-def lower_conditional(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, FallbackResults] | Defect:
-    """The step of an If with its results, or what is wrong with it.
+def lower_conditional(
+    node: Node, context: ControlFlowContext
+) -> tuple[ControlFlow, FallbackResults] | ForcedCondition | Defect:
+    """The step of an If with its results; what its condition has to be, where one branch can't be taken; or what is
+    wrong with it.
 
     Raises:
         NotNativeError: only the evaluator can run it; RankConflictError where ranks of a result differ.
-        ForcedConditionError: one branch can't be taken.
     """
     condition = context.values.operands.get(node.inputs[0])
     if condition is None or condition.dtype is not boolean:
@@ -116,6 +122,8 @@ def lower_conditional(node: Node, context: ControlFlowContext) -> tuple[ControlF
     kept = [k for k, o in enumerate(node.outputs) if o in context.used]
     branches = [replace(b, outputs=tuple(b.outputs[k] for k in kept)) for b in branches]
     bodies = _lower_branches(node, branches, condition, context)
+    if isinstance(bodies, ForcedCondition):
+        return bodies
     types: dict[str, ResultType] = {}
     for position, k in enumerate(kept):
         first, second = (b.program.outputs[position][1] for b in bodies)
@@ -155,8 +163,9 @@ def _shared_constraints(then_branch: Body, else_branch: Body) -> list[Constraint
 
 def _lower_branches(
     node: Node, branches: Sequence[Subgraph], condition: OpValue, context: ControlFlowContext
-) -> list[Body]:
-    """The bodies of the branches of a condition that holds, and of one that does not."""
+) -> list[Body] | ForcedCondition:
+    """The bodies of the branches of a condition that holds, and of one that does not; the condition that has to hold
+    where no sizes suit one of them."""
     bodies: list[Body] = []
     invalid: dict[bool, InvalidSubgraphError] = {}
     for branch, holds in zip(branches, (True, False), strict=True):
@@ -169,7 +178,7 @@ def _lower_branches(
     (refused, error), element = next(iter(invalid.items())), _condition_element(condition)
     if len(invalid) == 2 or element is None:
         raise error
-    where = f"{error.problem.where}: {error.problem.what}"
-    raise ForcedConditionError(not refused, Constraint(~element if refused else element, where))
+    message = f"{error.problem.where}: {error.problem.what}"
+    return ForcedCondition(not refused, Constraint(~element if refused else element, message))
 
 

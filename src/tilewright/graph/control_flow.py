@@ -13,12 +13,11 @@ from tilewright.expr.computation import View
 from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import Buffer, Const, Expr, Symbol, Var, const
 from tilewright.expr.traversal import free_vars
-from tilewright.graph.conditional import known_condition, lower_conditional
+from tilewright.graph.conditional import ForcedCondition, known_condition, lower_conditional
 from tilewright.graph.data_dependent_shapes import MAX_DATA_DEPENDENT_SIZE, DataDependentSize, ResultType, Size
 from tilewright.graph.fallback import FallbackResults, result_buffers
 from tilewright.graph.ir import Node, Subgraph, TensorType
-from tilewright.graph.program import Body, ControlFlow, Loop, Program, RuntimeStep, step_outputs
-from tilewright.graph.strip_mine_loop import DataTripCountError, is_strip_mined
+from tilewright.graph.program import Body, ControlFlow, Loop, Program, step_outputs
 from tilewright.graph.subgraphs import ControlFlowContext, NotNativeError, lower_subgraph, own_symbols, read_buffers
 from tilewright.ops.definition import OpValue
 
@@ -30,13 +29,13 @@ _ENDLESS = (1 << 63) - 1
 """A trip count with which exporters say that there is none."""
 
 
-def lower_control_flow(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, FallbackResults] | Defect:
-    """The step of an If or a Loop with its results, or what is wrong with it.
+def lower_control_flow(
+    node: Node, context: ControlFlowContext
+) -> tuple[ControlFlow, FallbackResults] | ForcedCondition | Defect:
+    """The step of an If or a Loop with its results; what the condition of an If has to be; or what is wrong with it.
 
     Raises:
         NotNativeError: only the evaluator can run it.
-        ForcedConditionError: one branch of an If can't be taken.
-        DataTripCountError: native code could run chunks of a Loop.
     """
     if context.enclosing.depth > MAX_NATIVE_DEPTH:
         raise NotNativeError(f"is inside of {MAX_NATIVE_DEPTH} levels of control flow")
@@ -68,16 +67,13 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
             what = f"its body computes '{name}' as {result.dtype}, carried value {k} is {b.dtype}"
             return Defect("type", f"node {node.label}", what)
     trip_count, condition = arguments[0], arguments[1] if len(arguments) > 1 else None
-    if _is_endless(trip_count):
+    if is_endless(trip_count):
         trip_count = None
     condition = None if known_condition(condition) is True else condition
     is_counted = _keeps_condition(body.program)
     if is_counted:
         body = replace(body, program=replace(body.program, outputs=body.program.outputs[1:]))
     count = _iteration_count(trip_count) if is_counted and condition is None else None
-    counts_by_data = is_counted and trip_count is not None and not (trip_count.rank or condition or count is not None)
-    if counts_by_data and not (own or scans or is_strip_mined(node)) and _suits_native_code(subgraph, body.program):
-        raise DataTripCountError
     names = [o or f"{node.name}.{k}" for k, o in enumerate(node.outputs)]
     names = [*names, *(f"{node.name}.{k}" for k in range(len(names), len(carried)))]
     types = _loop_types(body.program, [names[k] for k in (*range(len(carried)), *scans)], len(carried), own, count)
@@ -92,12 +88,6 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
         initial=tuple(carried), body=body, is_counted=is_counted, count=count,
     )  # fmt: skip
     return step, results
-
-
-def _suits_native_code(subgraph: Subgraph, body: Program) -> bool:
-    """Whether a loop's body needs nothing from the runtime, and gets the number of the iteration as a scalar."""
-    has_number = not _scalar_type(subgraph, 0, int64).shape
-    return has_number and not any(isinstance(s, RuntimeStep) for s in body.steps)
 
 
 def _lower_loop_body(
@@ -138,7 +128,8 @@ def _scalar_type(subgraph: Subgraph, position: int, dtype: DType) -> TensorType:
     return TensorType(dtype, (const(1),) * rank)
 
 
-def _is_endless(trip_count: OpValue | None) -> bool:
+def is_endless(trip_count: OpValue | None) -> bool:
+    """Whether a trip count is the one with which exporters say that there is none."""
     elements = None if trip_count is None else trip_count.known_elements
     return elements is not None and isinstance(elements[0], Const) and int(elements[0].value) == _ENDLESS
 

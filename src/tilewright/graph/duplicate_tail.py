@@ -17,6 +17,10 @@ MAX_COPIED_NODES = 20_000
 """Nodes in a tail, beyond which it isn't copied."""
 
 
+_MARK = "copied_tail"
+"""Attribute of the conditionals that this module writes."""
+
+
 def duplicate_tail(graph: Graph, name: str) -> Graph | None:
     """The graph with the nodes that depend on a conditional in both of its branches.
 
@@ -24,12 +28,15 @@ def duplicate_tail(graph: Graph, name: str) -> Graph | None:
 
     Args:
         graph: a graph.
-        name: a conditional (`inline_branches.is_conditional`) of it.
+        name: of a conditional (`inline_branches.is_conditional`).
 
     Returns:
-        None where nothing depends on the conditional, or too much.
+        None where the conditional is no node of the graph, as one inside of a branch that is about to be inlined, and
+        where nothing or too much depends on it.
     """
-    position = next(k for k, n in enumerate(graph.nodes) if n.name == name)
+    position = next((k for k, n in enumerate(graph.nodes) if n.name == name), None)
+    if position is None:
+        return None
     node = graph.nodes[position]
     tail = _dependents(graph.nodes[position + 1 :], node.outputs)
     if not tail or len(tail) > MAX_COPIED_NODES:
@@ -44,7 +51,13 @@ def duplicate_tail(graph: Graph, name: str) -> Graph | None:
     }
     captures = tuple(dict.fromkeys(v for b in branches.values() for v in _outer_values(b, graph.value_names)))
     longer = replace(
-        node, inputs=(node.inputs[0], *captures), captures=captures, outputs=outputs, subgraphs=branches, source=b""
+        node,
+        inputs=(node.inputs[0], *captures),
+        captures=captures,
+        outputs=outputs,
+        subgraphs=branches,
+        attributes={_MARK: 1},
+        source=b"",
     )
     kept = [n for n in graph.nodes if n is not node and n.name not in in_tail]
     return graph.with_nodes((*kept, longer))
@@ -52,7 +65,7 @@ def duplicate_tail(graph: Graph, name: str) -> Graph | None:
 
 def has_copied_tail(node: Node) -> bool:
     """Whether a node is a conditional that `duplicate_tail` wrote, which the dialect's evaluator can't run."""
-    return node.op_type == "If" and not node.source and bool(node.captures)
+    return _MARK in node.attributes
 
 
 def _dependents(nodes: Iterable[Node], values: Iterable[str]) -> list[Node]:

@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 
 from tilewright.errors import Defect
 from tilewright.graph.ir import Array, Node
+from tilewright.graph.node_list import NodeSource
 from tilewright.graph.program import Constraint
 from tilewright.graph.recurrence import GATES, recurrent_nodes
-from tilewright.graph.recurrence import USED_OPERATORS as RECURRENT_OPERATORS
 from tilewright.graph.scan import ScanAsLoop, scan_as_loop, scan_output_nodes
-from tilewright.graph.simplify_loop import USED_OPERATORS as LOOP_OPERATORS
 from tilewright.graph.simplify_loop import simplify_loop
 from tilewright.ops.definition import OpValue
 
@@ -18,8 +17,6 @@ OperandOf = Callable[[str], OpValue | None]
 
 Nodes = tuple[Sequence[Node], Mapping[str, Array]]
 """Nodes in topological order with the constants that they read."""
-
-_SCAN_OPERATORS = ("Shape", "Gather", "Sub", "Slice", "Transpose")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +41,7 @@ class Expansion:
 
 
 def expand_node(
-    node: Node, operand_of: OperandOf, constants: Mapping[str, Array], node_source: Callable[[str], bytes]
+    node: Node, operand_of: OperandOf, constants: Mapping[str, Array], node_source: NodeSource
 ) -> Expansion | Defect | None:
     """The nodes that stand for a node; None where it stands for itself, a defect where it is not valid.
 
@@ -54,35 +51,31 @@ def expand_node(
         constants: of the graph, by value name.
         node_source: the serialized node of an operator.
     """
-
-    def sources(operators: Iterable[str]) -> dict[str, bytes]:
-        return {op: node_source(op) for op in operators}
-
     if node.domain:
         return None
     if node.op_type in GATES:
         operands = [operand_of(v) if v else None for v in node.arguments]
-        expanded = recurrent_nodes(node, operands, sources(RECURRENT_OPERATORS))
+        expanded = recurrent_nodes(node, operands, node_source)
         return expanded if expanded is None or isinstance(expanded, Defect) else Expansion(*expanded)
     if node.op_type == "Scan" and node.subgraphs:
-        scan = scan_as_loop(node, sources(_SCAN_OPERATORS))
+        scan = scan_as_loop(node, node_source)
         if scan is None:
             return Defect("arity", f"node {node.label}", "its inputs and outputs do not fit those of its body")
-        return _scan_expansion(node, scan, sources(_SCAN_OPERATORS))
+        return _scan_expansion(node, scan, node_source)
     if node.op_type == "Loop" and node.subgraphs:
-        loop = simplify_loop(node, operand_of, constants.get, sources(LOOP_OPERATORS))
+        loop = simplify_loop(node, operand_of, constants.get, node_source)
         if loop is not None:
             after = loop.after
             return Expansion(loop.before, loop.constants, (), loop.loop, after=lambda _: ((after, {}),))
     return None
 
 
-def _scan_expansion(node: Node, scan: ScanAsLoop, sources: Mapping[str, bytes]) -> Expansion:
+def _scan_expansion(node: Node, scan: ScanAsLoop, node_source: NodeSource) -> Expansion:
     def after(operand_of: OperandOf) -> Iterable[Nodes]:
         for stacked, output, axis, is_reversed in scan.stacked:
             operand = operand_of(stacked)
             if operand is not None:
-                yield scan_output_nodes(node, stacked, output, (operand.rank, axis, is_reversed), sources)
+                yield scan_output_nodes(node, stacked, output, (operand.rank, axis, is_reversed), node_source)
 
     renamed = {stacked: output for stacked, output, _, _ in scan.stacked}
     return Expansion(scan.before, scan.constants, (), scan.loop, renamed, after)

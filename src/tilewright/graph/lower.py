@@ -30,7 +30,7 @@ from tilewright.graph.program import (
     step_outputs,
 )
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
-from tilewright.graph.subgraphs import Enclosing
+from tilewright.graph.subgraphs import Enclosing, NotNativeError
 
 _MAX_LISTED = 8
 """Values with wrong declared shapes that one warning names."""
@@ -67,21 +67,22 @@ def _lower(graph: Graph, enclosing: Enclosing) -> tuple[Program, Sequence[str]]:
     tails = _Tails()
     while True:
         lowering = NodeLowering(graph, solved, assumed_equal, enclosing, _lower_body).run()
+        # a conditional may have no native step only because of another one whose results differ in rank
+        longer = tails.with_next(graph, lowering)
+        if longer is not None:
+            graph = longer
+            continue
+        if lowering.known_conditions and not lowering.problems:
+            forced += lowering.forced_conditions
+            conditions = lowering.known_conditions
+            graph = simplify_graph(inline_branches(graph, lambda node: conditions.get(node.name)))  # noqa: B023 - called here
+            continue
         shorter = tails.without_refused(lowering)
         if shorter is not None:
             graph = shorter
             continue
         if lowering.problems:
             raise ModelError(lowering.problems)
-        if lowering.known_conditions:
-            forced += lowering.forced_conditions
-            conditions = lowering.known_conditions
-            graph = simplify_graph(inline_branches(graph, lambda node: conditions.get(node.name)))  # noqa: B023 - called here
-            continue
-        longer = tails.with_next(graph, lowering)
-        if longer is not None:
-            graph = longer
-            continue
         solution = solve_symbols(graph, (*forced, *lowering.constraints), lowering.data_symbols)
         # Solved sizes stay constraints, so they are solved again.
         new = {n: s for n, s in solution.data_sizes.items() if n not in solved or s.size is not solved[n].size}
@@ -104,11 +105,19 @@ class _Tails:
         self._refused: set[str] = set()
 
     def without_refused(self, lowering: NodeLowering) -> Graph | None:
-        """The graph before a tail was copied into a conditional that has no native step; None where all have one."""
-        for name in lowering.refused_tails:
-            self._refused.add(name)
-            return self._before[name]
-        return None
+        """The graph before a tail was copied into a conditional that has no native step; None where all have one.
+
+        Raises:
+            NotNativeError: the conditional is part of a tail that was copied in the graph around.
+        """
+        if not lowering.refused_tails:
+            return None
+        name, reason = lowering.refused_tails[0]
+        if name not in self._before:
+            # a copy of a conditional of the graph around, which has to do without
+            raise NotNativeError(reason)
+        self._refused.add(name)
+        return self._before[name]
 
     def with_next(self, graph: Graph, lowering: NodeLowering) -> Graph | None:
         """The graph with one more tail copied; None where no conditional needs it."""

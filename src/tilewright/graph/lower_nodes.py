@@ -6,9 +6,9 @@ from dataclasses import replace
 from tilewright.errors import Defect, InternalError, TilewrightError, UnsupportedError
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
-from tilewright.graph.conditional import ForcedConditionError, RankConflictError, known_condition
+from tilewright.graph.conditional import ForcedCondition, RankConflictError, known_condition
 from tilewright.graph.constant_values import as_constant_array, fold_stage, literal_elements, substitute_constants
-from tilewright.graph.control_flow import lower_control_flow
+from tilewright.graph.control_flow import MAX_NATIVE_DEPTH, lower_control_flow
 from tilewright.graph.declared_types import declared_mismatch
 from tilewright.graph.duplicate_tail import has_copied_tail
 from tilewright.graph.equal_sizes import assumed_replacements, replace_sizes, required_equal_sizes
@@ -22,8 +22,7 @@ from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
 from tilewright.graph.routines import SizeSymbols, make_step
 from tilewright.graph.solve_symbols import SolvedSize
-from tilewright.graph.strip_mine_loop import USED_OPERATORS as LOOP_OPERATORS
-from tilewright.graph.strip_mine_loop import DataTripCountError, strip_mined_loop
+from tilewright.graph.strip_mine_loop import strip_mined_loop, suits_strip_mining
 from tilewright.graph.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
 from tilewright.ops.definition import Definition, KnownElements, OpValue
 from tilewright.ops.library import OPERATORS
@@ -48,7 +47,7 @@ class NodeLowering:
         known_conditions: values of conditions that follow from constants and ranges of symbols, by conditional.
         forced_conditions: of the conditionals with a branch that no sizes suit.
         rank_conflicts: conditionals whose branches compute values of different rank, which the evaluator runs.
-        refused_tails: conditionals with duplicated tails (`duplicate_tail.py`) that have no native step.
+        refused_tails: conditionals with copied tails (`duplicate_tail.py`) that have no native step, with the reasons.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class NodeLowering:
         self.known_conditions: dict[str, bool] = {}
         self.forced_conditions: list[Constraint] = []
         self.rank_conflicts: list[str] = []
-        self.refused_tails: list[str] = []
+        self.refused_tails: list[tuple[str, str]] = []
         self._solved = solved or {}
         self._enclosing, self._lower_body = enclosing, lower_body
         self._assumed_equal = assumed_equal
@@ -170,19 +169,11 @@ class NodeLowering:
         context = ControlFlowContext(outside, enclosing, lower_body, self._namer.make_name, self._used_values)
         try:
             lowered = lower_control_flow(node, context)
-        except ForcedConditionError as error:
-            self.forced_conditions.append(error.constraint)
-            self._lower_branch(node, error.holds)
-            return True
-        except DataTripCountError:
-            sources = {op: self.graph.dialect.node_source(op) for op in LOOP_OPERATORS}
-            self._lower_expansion(*strip_mined_loop(node, sources))
-            return True
         except NotNativeError as error:
             if isinstance(error, RankConflictError) and is_conditional(node):
                 self.rank_conflicts.append(node.name)
             if has_copied_tail(node):
-                self.refused_tails.append(node.name)
+                self.refused_tails.append((node.name, str(error)))
                 self._recover_values(node.outputs)
             else:
                 self._lower_to_fallback(original or node, str(error))
@@ -190,7 +181,15 @@ class NodeLowering:
         if isinstance(lowered, Defect):
             self._fail_values((original or node).outputs, lowered)
             return False
+        if isinstance(lowered, ForcedCondition):
+            self.forced_conditions.append(lowered.constraint)
+            self._lower_branch(node, lowered.holds)
+            return True
         step, results = lowered
+        # the loop over chunks is one level of control flow more
+        if suits_strip_mining(step) and enclosing.depth < MAX_NATIVE_DEPTH:
+            self._lower_expansion(*strip_mined_loop(node, self.graph.dialect.node_source))
+            return True
         self._set_runtime_results(node, results)
         self._add_runtime_step(step, results)
         return True

@@ -5,7 +5,7 @@ last step to the first; a step beyond the length of a sequence leaves its state 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -14,17 +14,12 @@ from tilewright.errors import Defect
 from tilewright.expr.dtype import opaque
 from tilewright.expr.nodes import Const
 from tilewright.graph.ir import Array, Node, Subgraph
+from tilewright.graph.node_list import OPSET, NodeList, NodeSource
 from tilewright.graph.program import Constraint
 from tilewright.ops.definition import OpValue
 
 GATES: Mapping[str, int] = {"RNN": 1, "GRU": 3, "LSTM": 4}
 """Recurrent operators with the number of their gates."""
-
-USED_OPERATORS = (
-    "Shape", "Gather", "Transpose", "MatMul", "Add", "Sub", "Mul", "Slice", "Expand", "Concat", "Unsqueeze", "Clip",
-    "Less", "Where", "Cast", "Tanh", "Sigmoid", "Relu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Elu",
-    "Softsign", "Softplus",
-)  # fmt: skip
 
 _DEFAULT_ACTIVATIONS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _PARAMETERS: Mapping[str, Mapping[str, float]] = {
@@ -33,7 +28,6 @@ _PARAMETERS: Mapping[str, Mapping[str, float]] = {
 }  # fmt: skip
 """Activations with the defaults of their parameters."""
 
-_OPSET = 14
 _DIRECTIONS = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
 
 
@@ -43,57 +37,6 @@ class Activation:
 
     op_type: str
     attributes: Mapping[str, float]
-
-
-@dataclass(slots=True)
-class NodeList:
-    """Nodes under names that belong to one node alone, with the constants that they read.
-
-    Attributes:
-        owner: the node for which they stand.
-        sources: serialized nodes by operator.
-        prefix: of the names.
-        nodes: in topological order.
-        constants: by value name.
-    """
-
-    owner: Node
-    sources: Mapping[str, bytes]
-    prefix: str
-    nodes: list[Node] = field(default_factory=list[Node])
-    constants: dict[str, Array] = field(default_factory=dict[str, Array])
-
-    def name(self, what: str) -> str:
-        """A new name."""
-        return f"{self.owner.name}/{self.prefix}{what}{len(self.nodes)}.{len(self.constants)}"
-
-    def constant(self, value: Array) -> str:
-        """The name of a constant."""
-        name = self.name("constant")
-        self.constants[name] = value
-        return name
-
-    def ints(self, *values: int) -> str:
-        """The name of a vector of integers."""
-        return self.constant(np.array(values, np.int64))
-
-    def add(self, op_type: str, *inputs: str, output: str = "", **attributes: float | tuple[int, ...]) -> str:
-        """Adds a node; returns the name of its result."""
-        return self.add_with(op_type, inputs, attributes, output)
-
-    def add_with(
-        self, op_type: str, inputs: tuple[str, ...], attributes: Mapping[str, float | tuple[int, ...]], output: str = ""
-    ) -> str:
-        """Adds a node with attributes that are data; returns the name of its result."""
-        result = output or self.name(op_type)
-        name = f"{self.owner.name}/{self.prefix}{op_type}{len(self.nodes)}"
-        source = self.sources.get(op_type, b"")
-        self.nodes.append(Node(name, op_type, "", _OPSET, inputs, (result,), dict(attributes), source))
-        return result
-
-    def slice(self, value: str, start: int, stop: int, axis: int) -> str:
-        """The part of a value between two positions of an axis."""
-        return self.add("Slice", value, self.ints(start), self.ints(stop), self.ints(axis))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +63,7 @@ class _Cell:
 
 
 def recurrent_nodes(
-    node: Node, operands: Sequence[OpValue | None], sources: Mapping[str, bytes]
+    node: Node, operands: Sequence[OpValue | None], node_source: NodeSource
 ) -> tuple[tuple[Node, ...], Mapping[str, Array], tuple[Constraint, ...]] | Defect | None:
     """The nodes that stand for a recurrent node, their constants, and conditions on its operands' sizes; None where it
     has no such form; a defect where its operands' ranks are wrong.
@@ -128,7 +71,7 @@ def recurrent_nodes(
     Args:
         node: an LSTM, GRU or RNN.
         operands: its arguments; None for one that is omitted or no tensor.
-        sources: serialized nodes by operator (`USED_OPERATORS`).
+        node_source: the serialized node of an operator.
     """
     given = [*operands, *[None] * (8 - len(operands))]
     reverse = _DIRECTIONS.get(str(node.attributes.get("direction", "forward")))
@@ -145,7 +88,7 @@ def recurrent_nodes(
     names = [*node.arguments, *[""] * (8 - len(node.arguments))]
     if cells is None or any(name and operand is None for name, operand in zip(names, given, strict=True)):
         return None
-    work = NodeList(node, sources, "")
+    work = NodeList(node, node_source, "")
     layout = bool(node.attributes.get("layout", 0))
     if layout:
         names[0] = work.add("Transpose", names[0], perm=(1, 0, 2))
@@ -236,7 +179,7 @@ def _add_direction(work: NodeList, names: Sequence[str], cell: _Cell, place: tup
     outputs = [work.name(f"result{k}of{index}.") for k in range(len(states) + 1)]
     inputs_of_loop = (trips, "", *states, *captured.values())
     loop = Node(
-        f"{work.owner.name}/loop{index}", "Loop", "", _OPSET, inputs_of_loop, tuple(outputs), {},
+        f"{work.owner.name}/loop{index}", "Loop", "", OPSET, inputs_of_loop, tuple(outputs), {},
         captures=tuple(captured), subgraphs={"body": body},
     )  # fmt: skip
     work.nodes.append(loop)
@@ -249,7 +192,7 @@ def _add_direction(work: NodeList, names: Sequence[str], cell: _Cell, place: tup
 
 def _body(work: NodeList, cell: _Cell, index: int, is_reverse: bool, captured: Mapping[str, str]) -> Subgraph:
     """The loop's body: one step; it reads captured values by the keys of `captured`."""
-    inner = NodeList(work.owner, work.sources, f"step{index}/")
+    inner = NodeList(work.owner, work.node_source, f"step{index}/")
     step, h, c = "step", "h", "c"
     if is_reverse:
         step = inner.add("Sub", inner.add("Sub", "trips", inner.constant(np.array(1, np.int64))), "step")

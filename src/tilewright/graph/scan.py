@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.graph.ir import Array, Node, Subgraph
+from tilewright.graph.node_list import NodeSource
 
 _MODERN_OPSET = 13
 """Version of the generated nodes."""
@@ -29,12 +30,12 @@ class ScanAsLoop:
     constants: Mapping[str, Array]
 
 
-def scan_as_loop(node: Node, source: Mapping[str, bytes]) -> ScanAsLoop | None:
+def scan_as_loop(node: Node, node_source: NodeSource) -> ScanAsLoop | None:
     """The nodes for a Scan; None where its numbers of inputs and outputs do not fit its body.
 
     Args:
         node: the Scan.
-        source: serialized nodes of the operators that it needs, by operator.
+        node_source: the serialized node of an operator.
     """
     body, arguments = node.subgraphs["body"], node.arguments
     count = node.attributes.get("num_scan_inputs")
@@ -44,7 +45,7 @@ def scan_as_loop(node: Node, source: Mapping[str, bytes]) -> ScanAsLoop | None:
     outputs = len(body.outputs) - len(states)
     if outputs < 0 or len(node.outputs) > len(body.outputs):
         return None
-    builder = _Builder(node, source)
+    builder = _Builder(node, node_source)
     axes = _list(node, "scan_input_axes", count)
     shape, length, trips, axis = (builder.name(x) for x in ("shape", "length", "trips", "axis"))
     constants = {axis: np.array(axes[0], np.int64)}
@@ -73,7 +74,7 @@ def scan_as_loop(node: Node, source: Mapping[str, bytes]) -> ScanAsLoop | None:
 
 
 def scan_output_nodes(
-    node: Node, stacked: str, output: str, place: tuple[int, int, bool], source: Mapping[str, bytes]
+    node: Node, stacked: str, output: str, place: tuple[int, int, bool], node_source: NodeSource
 ) -> tuple[tuple[Node, ...], Mapping[str, Array]]:
     """The nodes that bring a stacked output into its place, with their constants.
 
@@ -82,9 +83,9 @@ def scan_output_nodes(
         stacked: name of the value with the iterations first.
         output: name of the result.
         place: rank of the value, axis of the iterations in the result, and whether they are reversed.
-        source: serialized nodes by operator.
+        node_source: the serialized node of an operator.
     """
-    builder, (rank, axis, is_reversed) = _Builder(node, source), place
+    builder, (rank, axis, is_reversed) = _Builder(node, node_source), place
     order = list(range(1, rank))
     order.insert(axis % rank, 0)
     if not is_reversed:
@@ -137,7 +138,7 @@ class _Builder:
     """Makes nodes and names for a Scan."""
 
     scan: Node
-    source: Mapping[str, bytes]
+    node_source: NodeSource
 
     def name(self, what: str) -> str:
         """A name that belongs to the node alone."""
@@ -147,7 +148,7 @@ class _Builder:
         """A standard node."""
         return Node(
             f"{self.scan.name}/{op_type}:{output}", op_type, "", _MODERN_OPSET, tuple(inputs), (output,), attributes,
-            self.source.get(op_type, b""),
+            self.node_source(op_type),
         )  # fmt: skip
 
 

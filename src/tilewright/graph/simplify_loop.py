@@ -11,16 +11,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.dtype import DType, int64
 from tilewright.expr.operations import cast
-from tilewright.graph.conditional import EXACT_FLOAT32, known_condition
+from tilewright.graph.conditional import EXACT_FLOAT32, is_within, known_condition
+from tilewright.graph.control_flow import is_endless
 from tilewright.graph.ir import Array, Node
-from tilewright.graph.recurrence import NodeList
+from tilewright.graph.node_list import NodeList, NodeSource
 from tilewright.ops.definition import OpValue
-
-USED_OPERATORS = ("Identity", "Cast", "Add", "Sub", "Mul", "Div", "Max", "Min", "Squeeze")
-"""Operators of the generated nodes."""
 
 _ELEMENT_TYPES = {"int32": 6, "int64": 7}
 """ONNX's numbers of the types that a counter may have."""
@@ -32,8 +29,6 @@ _INT32_MAX = (1 << 31) - 1
 
 _MOST_ITERATIONS = 1 << 62
 """Bounds are cut off here, where nothing overflows."""
-
-_ENDLESS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +144,7 @@ def simplify_loop(
     node: Node,
     operand_of: Callable[[str], OpValue | None],
     constant_of: Callable[[str], Array | None],
-    sources: Mapping[str, bytes],
+    node_source: NodeSource,
 ) -> SimplifiedLoop | None:
     """The nodes that stand for a Loop; None where there is nothing to simplify.
 
@@ -157,7 +152,7 @@ def simplify_loop(
         node: a Loop whose body fits it.
         operand_of: the operand of a value of the graph around.
         constant_of: the array of a constant of the graph around.
-        sources: serialized nodes by operator (`USED_OPERATORS`).
+        node_source: the serialized node of an operator.
     """
     operands = [operand_of(v) if v else None for v in node.arguments]
     body = node.subgraphs["body"]
@@ -168,12 +163,12 @@ def simplify_loop(
     bound = _bounded_counter(reader, operand_of)
     if not invariant and bound is None:
         return None
-    work = NodeList(node, sources, "")
+    work = NodeList(node, node_source, "")
     trips = None if bound is None else _trip_count(work, node, bound, operands[0])
     before = tuple(work.nodes)
-    inner = NodeList(node, sources, "body/")
+    inner = NodeList(node, node_source, "body/")
     removed = set(invariant)
-    after = NodeList(node, sources, "after/")
+    after = NodeList(node, node_source, "after/")
     for k in invariant:
         _add_result(after, node, k, node.arguments[2 + k])
     if bound is not None and trips is not None:
@@ -211,18 +206,18 @@ def _bounded_counter(
         if counter is None or first is None or left != reader.behind(body.outputs[1 + k]):
             continue
         # the counter is compared up to the bound plus a step less one
-        is_small = _is_within(first, EXACT_FLOAT32) and _is_within(operand, EXACT_FLOAT32 + 1 - counter.step)
-        fits = counter.step == 1 or _is_within(operand, _INT32_MAX - counter.step)
-        is_plain = not left_casts and not right_casts and fits and _is_within(first, _INT32_MAX)
+        most = EXACT_FLOAT32 + 1 - counter.step
+        is_small = _is_known_within(first, EXACT_FLOAT32) and _is_known_within(operand, most)
+        fits = counter.step == 1 or _is_known_within(operand, _INT32_MAX - counter.step)
+        is_plain = not left_casts and not right_casts and fits and _is_known_within(first, _INT32_MAX)
         return (counter, bound) if is_small or is_plain else None
     return None
 
 
-def _is_within(value: OpValue, limit: int) -> bool:
+def _is_known_within(value: OpValue, limit: int) -> bool:
     """Whether an integer is known to be from -limit to limit."""
     elements = value.known_elements
-    low, high = (None, None) if elements is None else interval(cast(int64, elements[0]))
-    return low is not None and high is not None and -limit <= low and high <= limit
+    return elements is not None and is_within(cast(int64, elements[0]), limit)
 
 
 def _trip_count(work: NodeList, node: Node, bound: tuple[_Counter, str], given: OpValue | None) -> str:
@@ -236,8 +231,7 @@ def _trip_count(work: NodeList, node: Node, bound: tuple[_Counter, str], given: 
         rounded = work.add("Add", trips, work.constant(np.array(counter.step - 1, np.int64)))
         trips = work.add("Div", rounded, work.constant(np.array(counter.step, np.int64)))
     trips = work.add("Max", trips, work.constant(np.array(1, np.int64)))
-    elements = None if given is None else given.known_elements
-    if given is None or (elements is not None and getattr(elements[0], "value", None) == _ENDLESS):
+    if given is None or is_endless(given):
         return trips
     most = node.arguments[0] if not given.rank else work.add("Squeeze", node.arguments[0], work.ints(0))
     return work.add("Max", work.add("Min", trips, most), work.constant(np.array(0, np.int64)))
@@ -253,7 +247,7 @@ def _add_counter(inner: NodeList, after: NodeList, node: Node, counter: _Counter
     body, k = node.subgraphs["body"], counter.position
     to = _ELEMENT_TYPES[counter.dtype.name]
     for work, count, first, output in (
-        (inner, body.inputs[0], f"{body.inputs[2 + k]}.first", body.inputs[2 + k]),
+        (inner, body.inputs[0], _first_value(node, k), body.inputs[2 + k]),
         (after, trips, node.arguments[2 + k], node.outputs[k] if k < len(node.outputs) else ""),
     ):
         if not output:
@@ -265,6 +259,11 @@ def _add_counter(inner: NodeList, after: NodeList, node: Node, counter: _Counter
         work.add("Add", value, first, output=output)
 
 
+def _first_value(node: Node, k: int) -> str:
+    """The name inside a body of the first value of a carried value."""
+    return f"{node.name}/body/first{k}"
+
+
 def _simpler_loop(node: Node, removed: set[int], inner: NodeList, trips: str | None) -> Node:
     """The Loop without some of its carried values."""
     body = node.subgraphs["body"]
@@ -274,7 +273,7 @@ def _simpler_loop(node: Node, removed: set[int], inner: NodeList, trips: str | N
     for k in sorted(removed):
         name = body.inputs[2 + k]
         is_counter = any(name in n.outputs for n in inner.nodes)
-        captured[f"{name}.first" if is_counter else name] = node.arguments[2 + k]
+        captured[_first_value(node, k) if is_counter else name] = node.arguments[2 + k]
     condition = body.inputs[1] if trips is not None else body.outputs[0]
     outputs = (condition, *(body.outputs[1 + k] for k in kept), *body.outputs[1 + carried :])
     subgraph = replace(

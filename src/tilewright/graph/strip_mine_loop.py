@@ -11,35 +11,43 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.graph.ir import Array, Node, Subgraph
-from tilewright.graph.recurrence import NodeList
+from tilewright.graph.node_list import NodeList, NodeSource
+from tilewright.graph.program import ControlFlow, Loop, RuntimeStep
 
 CHUNK = 4096
 """Iterations of native code without an interruption."""
-
-USED_OPERATORS = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Range", "Shape", "Gather", "Loop")
-"""Operators of the generated nodes."""
 
 _MARK = "strip_mined"
 """Attribute of the loops that this module writes."""
 
 
-class DataTripCountError(Exception):
-    """A loop that native code could run if its number of iterations were known before: it is to be strip-mined."""
+def suits_strip_mining(step: ControlFlow) -> bool:
+    """Whether native code could run a loop if its number of iterations were known before.
+
+    Its condition always holds, it stacks no results, its values keep their sizes, and its body needs nothing from the
+    runtime.
+    """
+    if not isinstance(step, Loop) or _MARK in step.nodes[0].attributes:
+        return False
+    counts_by_data = step.trip_count is not None and step.count is None and step.is_counted and step.condition is None
+    numbers = (step.trip_count, step.body.program.inputs[0])
+    return (
+        counts_by_data
+        and all(b is not None and not b.rank for b in numbers)
+        and len(step.outputs) == len(step.initial)
+        and not step.body.own_symbols
+        and not any(isinstance(s, RuntimeStep) for s in step.body.program.steps)
+    )
 
 
-def is_strip_mined(node: Node) -> bool:
-    """Whether a Loop is one of the two that stand for another one."""
-    return _MARK in node.attributes
-
-
-def strip_mined_loop(node: Node, sources: Mapping[str, bytes]) -> tuple[Sequence[Node], Mapping[str, Array]]:
+def strip_mined_loop(node: Node, node_source: NodeSource) -> tuple[Sequence[Node], Mapping[str, Array]]:
     """The nodes that stand for a counted Loop without stacked results, and their constants.
 
     Args:
         node: a Loop with a trip count and carried values, whose condition always holds.
-        sources: serialized nodes by operator (`USED_OPERATORS`).
+        node_source: the serialized node of an operator.
     """
-    outer = NodeList(node, sources, "chunks/")
+    outer = NodeList(node, node_source, "chunks/")
     trips = outer.add("Max", node.arguments[0], outer.constant(np.array(0, np.int64)))
     rounded = outer.add("Add", trips, outer.constant(np.array(CHUNK - 1, np.int64)))
     chunks = outer.add("Div", rounded, outer.constant(np.array(CHUNK, np.int64)))
@@ -50,7 +58,7 @@ def strip_mined_loop(node: Node, sources: Mapping[str, bytes]) -> tuple[Sequence
         inputs=(chunks, "", *node.arguments[2:], *captured.values()),
         captures=tuple(captured),
         attributes={_MARK: 1},
-        subgraphs={"body": _chunk_body(node, names, sources)},
+        subgraphs={"body": _chunk_body(node, names, node_source)},
     )
     return (*outer.nodes, loop), outer.constants
 
@@ -64,10 +72,10 @@ class _Names:
         )
 
 
-def _chunk_body(node: Node, names: _Names, sources: Mapping[str, bytes]) -> Subgraph:
+def _chunk_body(node: Node, names: _Names, node_source: NodeSource) -> Subgraph:
     """The body of the loop over chunks."""
     original = node.subgraphs["body"]
-    work = NodeList(node, sources, "chunk/")
+    work = NodeList(node, node_source, "chunk/")
     size = work.constant(np.array(CHUNK, np.int64))
     zero = work.constant(np.array(0, np.int64))
     one = work.constant(np.array(1, np.int64))
@@ -84,7 +92,7 @@ def _chunk_body(node: Node, names: _Names, sources: Mapping[str, bytes]) -> Subg
         outputs=tuple(after),
         captures=(names.first, *node.captures),
         attributes={_MARK: 1},
-        subgraphs={"body": _numbered_from(original, names.first, node, sources)},
+        subgraphs={"body": _numbered_from(original, names.first, node, node_source)},
     )
     return Subgraph(
         inputs=(names.number, names.go, *before),
@@ -94,9 +102,9 @@ def _chunk_body(node: Node, names: _Names, sources: Mapping[str, bytes]) -> Subg
     )
 
 
-def _numbered_from(body: Subgraph, first: str, node: Node, sources: Mapping[str, bytes]) -> Subgraph:
+def _numbered_from(body: Subgraph, first: str, node: Node, node_source: NodeSource) -> Subgraph:
     """A loop's body whose number of the iteration is counted from a captured value."""
-    work = NodeList(node, sources, "iteration/")
+    work = NodeList(node, node_source, "iteration/")
     number = work.name("number")
     work.add("Add", number, first, output=body.inputs[0])
     return replace(
