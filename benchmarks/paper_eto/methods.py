@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.paper_eto.operator_sets import PaperOperator
 from tilewright.codegen.generator_version import generator_version
-from tilewright.errors import ScheduleError
+from tilewright.errors import ScheduleError, VerifyError
 from tilewright.measure.search import fastest_programs, run_search, timed_entries
 from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.measurer import Candidate, Measurement, Measurer
@@ -24,6 +24,7 @@ from tilewright.optimize.reuse.reuse_search import ReuseSearch, ReuseSource
 from tilewright.optimize.reuse.selective_tuning import TOP_PROGRAMS, clusters
 from tilewright.optimize.reuse.task_kinds import ReusableTask, bridge_task
 from tilewright.optimize.search.interface import Search
+from tilewright.optimize.search.measurement_history import MeasurementHistory
 from tilewright.optimize.search.start_search import start_search
 from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify
@@ -159,8 +160,17 @@ class _Transfer:
 
     def __init__(self, task: ReusableTask, programs: Sequence[Candidate]) -> None:
         self._programs, self._task, self._done = list(programs), task, 0
-        self.best: Measurement | None = None
-        self.trials = 0
+        self._history = MeasurementHistory()
+
+    @property
+    def best(self) -> Measurement | None:
+        """The fastest measurement told; None without one."""
+        return self._history.fastest
+
+    @property
+    def trials(self) -> int:
+        """Distinct candidates told, those that failed included."""
+        return len(self._history)
 
     def ask(self, count: int) -> list[Candidate]:
         """The next program whose steps are legal for the task."""
@@ -168,15 +178,14 @@ class _Transfer:
             candidate = self._programs.pop(0)
             try:
                 verify(replay(self._task.task.func, candidate.trace))
-            except ScheduleError:
+            except (ScheduleError, VerifyError):
                 continue
             return [candidate]
         return []
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """Counts those that ran."""
-        self.trials += len(measurements)
-        self._done += sum(m.nanoseconds is not None for m in measurements)
+        self._done += sum(m.nanoseconds is not None for m in self._history.add(measurements))
         known = {m.candidate for m in measurements}
         self._programs = [p for p in self._programs if p not in known]
 

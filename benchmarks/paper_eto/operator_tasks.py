@@ -3,20 +3,13 @@
 Transposed and grouped convolutions have accesses that tile programs do not have, and no tasks.
 """
 
-from functools import lru_cache, reduce
-from operator import mul
+from functools import lru_cache
 
 from benchmarks.paper_eto.operator_sets import PaperOperator, operator_sets
-from tilewright.expr import define
-from tilewright.expr.nodes import Expr, const
-from tilewright.expr.tensor import Reduction
-from tilewright.graph.fusion import fusion_of
-from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
-from tilewright.optimize.reuse.task_kinds import ReusableTask
-from tilewright.optimize.task import Task
+from tilewright.optimize.reuse.task_kinds import ReusableTask, contraction_task
 
 WITHOUT_TASKS = frozenset(("T2D", "GRP"))
 
@@ -39,19 +32,6 @@ def operator_task(operator: PaperOperator) -> ReusableTask | None:
     window = len(operator.stride)
     # strides belong to the last spatial axes of convolutions, in their order
     strides = dict(zip(range(len(vector.spatial) - window, len(vector.spatial)), operator.stride, strict=True))
-    accesses, extents = vector.kind.accesses, vector.extents
-    shapes = [tuple(1 + sum(strides.get(a, 1) * (extents[a] - 1) for a in d) for d in access) for access in accesses]
-    operands = [define.placeholder(shape, "float32", f"operand{k}") for k, shape in enumerate(shapes)]
-    reduction = [define.reduce_axis(n, f"r{k}") for k, n in enumerate(vector.reduction)]
-
-    def body(*spatial: Expr) -> Reduction:
-        axes: list[Expr] = [*spatial, *reduction]
-        terms = [[tuple(axes[a] * strides.get(a, 1) for a in d) for d in access] for access in accesses]
-        indices = [tuple(sum(terms_of, const(0)) for terms_of in access) for access in terms]
-        return define.sum(reduce(mul, [o[i] for o, i in zip(operands, indices, strict=True)]), *reduction)
-
-    _, stages = define.collect_stages([define.compute(vector.spatial, body, "result")])
-    func = lower_to_loops("kernel", stages, (*(o.plain_buffer for o in operands), stages[-1].output), ())
-    constants = frozenset((operands[-1].name,)) if operator.type != "BMM" else frozenset[str]()
-    task = Task(func, constants, Target.host(), fusion_of(stages, ["result"]), threads=1)
+    constants = () if operator.type == "BMM" else (len(vector.kind.accesses) - 1,)
+    task = contraction_task(vector, constants, Target.host(), 1, strides)
     return ReusableTask.of(task, one_thread_machine())

@@ -28,7 +28,8 @@ from tilewright.optimize.rule import Rule
 from tilewright.optimize.search import learned_strategy, program_search, start_search
 from tilewright.optimize.search.constructed import constructed_starts
 from tilewright.optimize.search.interface import SearchVariant
-from tilewright.optimize.search.program_search import loops_digest, trace_key
+from tilewright.optimize.search.measurement_history import trace_key
+from tilewright.optimize.search.program_search import loops_digest
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.schedule.step import Step, replay
 from tilewright.verify.verifier import verify

@@ -7,6 +7,7 @@ import numpy as np
 
 from tilewright.cost.footprint import Numbers
 from tilewright.machine.cost_parameters import CostParameters
+from tilewright.machine.model import Machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,11 @@ class Time:
     memory: tuple[Numbers, ...]
     parallel: Numbers
     total: Numbers
+
+    def total_with_threads(self, machine: Machine) -> Numbers:
+        """The predicted times where threads are started even if they do not pay; the total on a machine of one core."""
+        is_forked = (self.parallel > 0) | (machine.cores == 1)
+        return self.total + np.where(is_forked, 0.0, machine.sync_us * 1e3)
 
     def map_arrays(self, function: Callable[[Numbers], Numbers]) -> "Time":
         """The times with `function` applied to every array."""

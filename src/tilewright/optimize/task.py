@@ -21,6 +21,7 @@ from tilewright.graph.fusion import Fusion
 from tilewright.loops.canonical_form import CanonicalForm, canonical_form
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
+from tilewright.machine.model import Machine
 from tilewright.tile.shape_samples import ShapeSamples
 
 IDENTITY_VERSION = 2
@@ -79,6 +80,10 @@ class Task:
     def with_threads(self, threads: int | None) -> "Task":
         """The same loops for another number of threads."""
         return self if threads == self.threads else _with_form(replace(self, threads=threads), self.form)
+
+    def machine_of_threads(self, machine: Machine) -> Machine:
+        """A machine with as many of its cores as the kernel has threads."""
+        return machine if self.threads is None else machine.with_cores(self.threads)
 
     def canonical(self) -> "Task":
         """The same task over its canonical function: tasks of one hash and target have equal ones."""

@@ -88,6 +88,11 @@ class Problem:
         return prod(self.axes[k].extent for k in self.reduce)
 
     @cached_property
+    def read_operands(self) -> tuple[Operand, ...]:
+        """The operands that the block does not write itself."""
+        return tuple([o for o in self.operands if not o.written])
+
+    @cached_property
     def has_reuse(self) -> bool:
         """Whether an element of some operand is used at several points."""
         return any(len(o.used_axes) < len(self.axes) for o in self.operands)

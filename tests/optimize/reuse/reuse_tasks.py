@@ -8,6 +8,8 @@ from tests.optimize.programs import Program
 from tests.optimize.search_tasks import MACHINE
 from tests.optimize.tasks import task_of
 
+from tilewright.expr.nodes import Const
+from tilewright.loops.ir import Func
 from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.optimize.search.tile_programs import TilePrograms
 from tilewright.schedule.schedule import Schedule
@@ -40,6 +42,12 @@ def random_programs(task: ReusableTask, count: int, rng: np.random.Generator) ->
     programs = TilePrograms.of(task.task, task.machine)
     assert programs is not None
     return [programs.program(g) for g in programs.random(count, rng)]
+
+
+def random_arrays(func: Func, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Small whole numbers for all parameters of a function with literal shapes."""
+    shapes = {p.name: [int(n.value) for n in p.shape if isinstance(n, Const)] for p in func.params}
+    return {name: rng.integers(-3, 4, shape).astype(np.float32) for name, shape in shapes.items()}
 
 
 def lowered(task: ReusableTask, program: TileProgram, parallel: bool = False) -> Schedule:

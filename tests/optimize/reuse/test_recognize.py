@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from tests.optimize.computations import row_sums
 from tests.optimize.programs import Program
-from tests.optimize.reuse.reuse_tasks import convolution_of, lowered, product_of, random_programs, reusable
+from tests.optimize.reuse.reuse_tasks import (
+    convolution_of,
+    lowered,
+    product_of,
+    random_arrays,
+    random_programs,
+    reusable,
+)
 from tests.optimize.search_tasks import MACHINE, search_task
 
 from tilewright.errors import ScheduleError
@@ -49,10 +56,19 @@ def test_traces_of_no_tile_program_have_none() -> None:
     task = product_of(24, 48, 40)
     assert tile_program_of(task, ()) is None
     assert tile_program_of(task, (Step.of("parallel", "nothing"),)) is None
+
+
+def test_traces_of_other_steps_are_read_as_a_program_with_their_loops() -> None:
+    task = product_of(24, 48, 40)
     schedule = Rule().optimize(task.task)
     assert schedule is not None
     read_back = tile_program_of(task, schedule.trace)
-    assert read_back is None or features_of(read_back).blocks >= 1
+    assert read_back is not None
+    trace = lowered(task, read_back).trace
+    assert trace != schedule.trace
+    again = tile_program_of(task, trace)
+    assert again is not None
+    assert lowered(task, again).trace == trace
 
 
 def test_traces_of_other_tasks_never_raise() -> None:
@@ -67,7 +83,10 @@ def test_traces_of_other_tasks_never_raise() -> None:
                 continue
             cut = trace[: int(rng.integers(len(trace) + 1))]
             read_back = tile_program_of(task, cut)
-            assert read_back is None or read_back.problem is task.problem
+            if read_back is None:
+                assert task is not other or cut != trace
+            else:
+                assert read_back.problem is task.problem
 
 
 def test_features_of_a_program() -> None:
@@ -102,9 +121,8 @@ def test_bridges_compute_what_their_kind_computes() -> None:
     assert between is not None
     assert between.vector == vector
     assert sorted(vector.extents) == sorted((24, 48, 40))
-    rng = np.random.default_rng()
     func = between.task.func
-    arrays = {p.name: rng.integers(-3, 4, [int(n.value) for n in p.shape]).astype(np.float32) for p in func.params}  # pyright: ignore[reportAttributeAccessIssue]
+    arrays = random_arrays(func, np.random.default_rng())
     interpret(func, arrays, {})
     first, second = (arrays[p.name].reshape(-1, arrays[p.name].shape[-1]) for p in func.params[:2])
     left, right = (first, second) if first.shape == (24, 40) else (second, first)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.optimize.reuse.reuse_tasks import convolution_of, lowered, product_of, random_programs
+from tests.optimize.reuse.reuse_tasks import convolution_of, lowered, product_of, random_arrays, random_programs
 from tests.optimize.search_tasks import failed, made_up_time, timed
 
 from tilewright.cost.analytical import program_time
@@ -73,8 +73,7 @@ def test_candidates_lie_in_the_ranges_and_are_right(name: str) -> None:
 def _assert_right(task: ReusableTask, candidate: Candidate, rng: np.random.Generator) -> None:
     """A candidate computes what the untransformed loops compute."""
     func = task.task.func
-    shapes = [[int(n.value) for n in p.shape] for p in func.params]  # pyright: ignore[reportAttributeAccessIssue]
-    arrays = {p.name: rng.integers(-3, 4, s).astype(np.float32) for p, s in zip(func.params, shapes, strict=True)}
+    arrays = random_arrays(func, rng)
     results = []
     for f in (func, replay(func, candidate.trace)):
         copies = {name: a.copy() for name, a in arrays.items()}

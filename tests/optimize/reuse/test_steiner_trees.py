@@ -1,5 +1,7 @@
 """Trees of reuse: known optima, the guaranteed factor on random graphs, and graphs without an answer."""
 
+import sys
+
 import numpy as np
 import pytest
 from tests.optimize.reuse.depthwise_graph import ROOT, TERMINALS, artifact_costs
@@ -91,6 +93,6 @@ def test_terminals_out_of_reach_are_refused() -> None:
 
 
 def test_networkx_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "networkx", None)
+    monkeypatch.setitem(sys.modules, "networkx", None)
     with pytest.raises(OptionError, match=r"tilewright\[tune\]"):
         minimum_arborescence({(0, 1): 1.0}, 0)

@@ -11,11 +11,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.optimize.construct.tile_lattice import divisors
 from tilewright.optimize.reuse.loop_vector import Access, LoopVector
 
-LINE_ELEMENTS = 16
-"""float32 elements of a cache line of 64 bytes."""
+LINE_ELEMENTS = CACHE_LINE_BYTES // 4
+"""float32 elements of a cache line."""
 
 Extents = npt.NDArray[np.int64]
 

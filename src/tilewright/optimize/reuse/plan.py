@@ -25,7 +25,6 @@ PROCESSOR_COSTS = SearchCosts(full=FULL_TRIALS, sizes=(PROCESSOR_SEARCH,))
 MIN_SHARE, MAX_SHARE = 0.5, 2.0
 """By which factor the budget of an operator may differ from its cost, because of its share of the model's time."""
 
-
 FLOOR_SHARE = 0.5
 """The part of a small budget that steps share equally, as far as they cost so much; none of one that is enough."""
 

@@ -50,6 +50,14 @@ def program_features(problem: Problem, sketch: Sketch, sizes: Sizes) -> ProgramF
     box = [np.minimum(sizes[..., L2, k], problem.axes[k].extent).astype(np.float64) for k in range(len(problem.axes))]
     for k in problem.reduce:
         box[k] = np.minimum(sizes[..., L1, k], problem.axes[k].extent).astype(np.float64)
-    reads = [o for o in problem.operands if not o.written]
-    task_bytes = sum_arrays([touched_elements(o, box) * float(o.element_bytes) for o in reads])
-    return ProgramFeatures(blocks, threads, blocks * task_bytes)
+    return ProgramFeatures(blocks, threads, blocks * input_bytes(problem, box))
+
+
+def input_bytes(problem: Problem, box: list[Numbers]) -> Numbers:
+    """Bytes of the operands that the points of boxes read, counted without cache lines.
+
+    Args:
+        problem: has the operands.
+        box: per axis the points along it.
+    """
+    return sum_arrays([touched_elements(o, box) * float(o.element_bytes) for o in problem.read_operands])

@@ -1,4 +1,4 @@
-"""RegisterTile programs read back from traces: records and measurements hold steps, reuse needs sketches and sizes.
+"""Tile programs read back from traces: records and measurements hold steps, reuse needs sketches and sizes.
 
 The loops around the block that does the work say how each axis is tiled; where they leave a choice, the program is the
 one whose steps are the trace. A trace of another version of the lowering is equal to none; then the first legal program

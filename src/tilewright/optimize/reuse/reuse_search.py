@@ -16,14 +16,21 @@ from tilewright.cost.analytical import is_parallel_profitable
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
+from tilewright.optimize.reuse.recognize import MIN_LANES
 from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges
 from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchFeature, SearchSize
 from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.optimize.reuse.tile_shapes import Grid, RegisterTile, TileShapes
-from tilewright.schedule.step import Trace
+from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
 from tilewright.tile.lower import lower_program
 from tilewright.tile.program import L1, REGISTER, Sizes, Sketch, TileProgram
 from tilewright.verify.verifier import verify
+
+MAX_SKETCHES = 8
+"""Sketches that are compared: other lanes, and packing other operands, pay for other sizes."""
+
+_Round = Sequence[TileProgram]
+"""Programs that are measured before any that depend on their times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +80,6 @@ def search_size_of(program: TileProgram) -> SearchSize:
     return PROCESSOR_SEARCH
 
 
-_Round = Sequence[TileProgram]
-
-MAX_SKETCHES = 8
-"""Sketches that are compared: other lanes, and packing other operands, pay for other sizes."""
-
-
 class ReuseSearch:
     """A search of a task from a source's program: asked for candidates, told their times; deterministic.
 
@@ -95,28 +96,27 @@ class ReuseSearch:
         self._features = features_of(source.program)
         self._pending: list[TileProgram] = []
         self._programs_by_key: dict[str, TileProgram] = {}
-        self._measurements: dict[str, Measurement] = {}
+        self._history = MeasurementHistory()
         self._nanoseconds: dict[TileProgram, float] = {}
         self._proposed: set[TileProgram] = set()
-        self._fastest_measurement: Measurement | None = None
         self._rounds = self._hierarchy()
 
     @property
     def best(self) -> Measurement | None:
         """The fastest measurement told; None without one."""
-        return self._fastest_measurement
+        return self._history.fastest
 
     @property
     def trials(self) -> int:
         """Distinct candidates told, those that failed included."""
-        return len(self._measurements)
+        return len(self._history)
 
     def programs_of(self, candidates: Sequence[Candidate]) -> list[TileProgram | None]:
         """The programs of candidates that were asked for; None for others."""
-        return [self._programs_by_key.get(_key(c.trace)) for c in candidates]
+        return [self._programs_by_key.get(trace_key(c.trace)) for c in candidates]
 
     def ask(self, count: int) -> list[Candidate]:
-        """The next candidates, at most `count`; of the current round first. None where the search is done."""
+        """The next candidates, at most `count`; of one round. An empty list where the search is done."""
         candidates: list[Candidate] = []
         while len(candidates) < count:
             if not self._pending:
@@ -136,19 +136,12 @@ class ReuseSearch:
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """What became of candidates, of this search or of an earlier one of the task."""
-        for m in measurements:
-            key = _key(m.candidate.trace)
-            if key in self._measurements:
-                continue
-            self._measurements[key] = m
-            self._note(key)
-            fastest = self._fastest_measurement
-            if m.nanoseconds is not None and (fastest is None or m.nanoseconds < (fastest.nanoseconds or 0.0)):
-                self._fastest_measurement = m
+        for m in self._history.add(measurements):
+            self._note(trace_key(m.candidate.trace))
 
     def _note(self, key: str) -> None:
         """Keeps the time of a program that was asked for."""
-        program, measurement = self._programs_by_key.get(key), self._measurements.get(key)
+        program, measurement = self._programs_by_key.get(key), self._history.get(key)
         if program is not None and measurement is not None and measurement.nanoseconds is not None:
             self._nanoseconds[program] = measurement.nanoseconds
 
@@ -161,8 +154,8 @@ class ReuseSearch:
             verify(schedule.func)
         except (ScheduleError, VerifyError):
             return None
-        key = _key(schedule.trace)
-        is_new = key not in self._programs_by_key and key not in self._measurements
+        key = trace_key(schedule.trace)
+        is_new = key not in self._programs_by_key and key not in self._history
         self._programs_by_key.setdefault(key, program)
         self._note(key)
         return Candidate(schedule.trace) if is_new else None
@@ -273,7 +266,7 @@ class ReuseSearch:
         extent, register = shapes.problem.axes[lane].extent, best.sizes[REGISTER][lane]
         programs: list[TileProgram] = []
         for shorter in (lanes // 2, lanes // 4):
-            if shorter < 4 or extent % lanes == 0 or lane in shapes.problem.reduce:
+            if shorter < MIN_LANES or extent % lanes == 0 or lane in shapes.problem.reduce:
                 continue
             tasks = grid[shapes.problem.spatial.index(lane)]
             width = -(-extent // tasks // shorter) * shorter
@@ -322,7 +315,3 @@ def _k_block(program: TileProgram) -> int | None:
 def _with_margin(values: FeatureRange) -> FeatureRange:
     """A range of bytes whose ends are a little wider, as tiles rarely divide an axis evenly."""
     return FeatureRange(values.lowest / 1.05, values.highest * 1.05)
-
-
-def _key(trace: Trace) -> str:
-    return "\n".join(map(str, trace))

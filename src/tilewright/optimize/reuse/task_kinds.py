@@ -5,7 +5,7 @@ epilogue are no part of it. A bridge of products is a plain contraction with the
 padding and no epilogue.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import mul
@@ -16,6 +16,7 @@ from tilewright.expr.nodes import Expr, const
 from tilewright.expr.tensor import Reduction
 from tilewright.graph.fusion import fusion_of
 from tilewright.loops.lowering import lower_to_loops
+from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.optimizer import problem_for, search_spaces
 from tilewright.optimize.construct.search_space import SearchSpace
@@ -56,7 +57,7 @@ class ReusableTask:
             machine: the machine; of its cores as many count as the task has threads.
         """
         task = task.canonical()
-        machine = machine if task.threads is None else machine.with_cores(task.threads)
+        machine = task.machine_of_threads(machine)
         problem = problem_for(task)
         if problem is None:
             return None
@@ -65,7 +66,7 @@ class ReusableTask:
 
 
 def _loop_vector(problem: Problem, spaces: Sequence[tuple[SearchSpace, Sequence[Sketch]]]) -> LoopVector:
-    reads = [o for o in problem.operands if not o.written]
+    reads = problem.read_operands
     accesses = tuple(_access_of(o) for o in reads)
     sketches = sorted({(s.sketch.lane, s.sketch.packed) for s, _ in spaces})
     flags = [(o.constant, o.element_bytes) for o in reads]
@@ -90,30 +91,42 @@ def bridge_task(vector: LoopVector, like: ReusableTask) -> ReusableTask | None:
     problem = like.problem
     if problem.bits != BRIDGE_BITS or problem.operations != 1 or not problem.reduce or problem.is_plain_sum:
         return None
-    reads = [o for o in problem.operands if not o.written]
+    reads = problem.read_operands
     if any(o.element_bytes * 8 != BRIDGE_BITS for o in reads) or not all(a.is_static for a in problem.axes):
         return None
     try:
-        task = _contraction(vector, reads, like.task)
+        constants = [k for k, o in enumerate(reads) if o.constant]
+        task = contraction_task(vector, constants, like.task.target, like.task.threads)
     except TilewrightError:
         return None
     bridge = ReusableTask.of(task, like.machine)
     return bridge if bridge is not None and bridge.vector == vector else None
 
 
-def _contraction(vector: LoopVector, reads: Sequence[Operand], like: Task) -> Task:
-    """The sum of products of operands, as untransformed loops."""
+def contraction_task(
+    vector: LoopVector, constants: Collection[int], target: Target, threads: int | None, strides: Mapping[int, int] = {}
+) -> Task:
+    """The task of a sum of products of operands, without padding or epilogue.
+
+    Args:
+        vector: its loop nest.
+        constants: numbers of the operands whose data is known at compile time.
+        target: the target.
+        threads: that it runs on.
+        strides: of the axes that don't move by one index per iteration.
+    """
     accesses, extents = vector.kind.accesses, vector.extents
-    shapes = [tuple(1 + sum(extents[a] - 1 for a in dimension) for dimension in access) for access in accesses]
+    shapes = [tuple(1 + sum(strides.get(a, 1) * (extents[a] - 1) for a in d) for d in access) for access in accesses]
     operands = [define.placeholder(shape, "float32", f"operand{k}") for k, shape in enumerate(shapes)]
     reduction = [define.reduce_axis(n, f"r{k}") for k, n in enumerate(vector.reduction)]
 
     def body(*spatial: Expr) -> Reduction:
         axes: list[Expr] = [*spatial, *reduction]
-        indices = [tuple(sum((axes[a] for a in d), const(0)) for d in access) for access in accesses]
+        moved = [axis * strides.get(a, 1) for a, axis in enumerate(axes)]
+        indices = [tuple(sum((moved[a] for a in d), const(0)) for d in access) for access in accesses]
         return define.sum(reduce(mul, [o[i] for o, i in zip(operands, indices, strict=True)]), *reduction)
 
     _, stages = define.collect_stages([define.compute(vector.spatial, body, "result")])
     func = lower_to_loops("kernel", stages, (*(o.plain_buffer for o in operands), stages[-1].output), ())
-    constants = frozenset(o.name for o, read in zip(operands, reads, strict=True) if read.constant)
-    return Task(func, constants, like.target, fusion_of(stages, ["result"]), threads=like.threads)
+    names = frozenset(operands[k].name for k in constants)
+    return Task(func, names, target, fusion_of(stages, ["result"]), threads=threads)

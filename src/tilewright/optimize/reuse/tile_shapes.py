@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.analytical import mean_time, program_times
-from tilewright.cost.footprint import Numbers, sum_arrays, touched_elements
+from tilewright.cost.footprint import Numbers, touched_elements
 from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.search_space import SearchSpace, operand_bytes
 from tilewright.optimize.construct.tile_lattice import divisors, k_block_sizes
-from tilewright.optimize.reuse.reuse_ranges import FeatureRange
+from tilewright.optimize.reuse.program_features import input_bytes
+from tilewright.optimize.reuse.reuse_ranges import ROUNDING, FeatureRange
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sizes, Sketch, is_legal
 
@@ -136,7 +137,7 @@ class TileShapes:
         counted = [np.array([-(-n // r) for r in o]) for n, o in zip(extents, options, strict=True)]
         tiles = np.stack([c.reshape(-1) for c in columns], axis=1)
         counts = np.prod(np.stack([c.reshape(-1) for c in np.meshgrid(*counted, indexing="ij")]), axis=0)
-        low, high = threads.lowest * (1 - 1e-9), threads.highest * (1 + 1e-9)
+        low, high = threads.lowest * (1 - ROUNDING), threads.highest * (1 + ROUNDING)
         if not ((counts >= low) & (counts <= high)).any():
             distance = np.maximum(np.log(low / counts), np.log(counts / high))
             low = high = counts[int(np.argmin(distance))]
@@ -173,11 +174,10 @@ class TileShapes:
             box[axis] = np.ceil(box[axis] / tasks)
         if self.sketch.k_block_axis is not None:
             box[self.sketch.k_block_axis] = np.array(k_blocks, np.float64)
-        reads = [o for o in self.problem.operands if not o.written]
-        return sum_arrays([touched_elements(o, box) * float(o.element_bytes) for o in reads])
+        return input_bytes(self.problem, box)
 
     def sizes(self, grid: Grid, tile: RegisterTile, k_block: int | None) -> Sizes:
-        """RegisterTile sizes [candidate, level, axis] of a grid, a register tile and a K-block: one per tile of L1."""
+        """Tile sizes [candidate, level, axis] of a grid, a register tile and a K-block: one per tile of L1."""
         spatial = self.problem.spatial
         per_task = [max(1, self.whole_tiles(a, tile[a]) // n) for a, n in zip(spatial, grid, strict=True)]
         choices = list(product(*(_thinned(divisors(n), MAX_L1_SIZES) for n in per_task)))
@@ -214,9 +214,7 @@ def step_cycles(problem: Problem, sketch: Sketch, tiles: Array, registers: int) 
     accumulators = np.prod(box, axis=0) / sketch.lanes
     loads: Numbers = np.zeros(len(tiles))
     most_vectors: Numbers = np.zeros(len(tiles))
-    for o in problem.operands:
-        if o.written:
-            continue
+    for o in problem.read_operands:
         elements = touched_elements(o, box)
         vectors = elements / sketch.lanes if o.uses(sketch.lane) else elements
         loads = loads + vectors

@@ -22,10 +22,7 @@ def evaluate_by_group(
         evaluate: the numbers of a group's items, in their order.
     """
     values = [0.0] * len(items)
-    groups: dict[Key, list[int]] = {}
-    for k, thing in enumerate(items):
-        groups.setdefault(key(thing), []).append(k)
-    for common, members in groups.items():
+    for common, members in _positions_by_key(items, key).items():
         for k, number in zip(members, evaluate(common, [items[k] for k in members]), strict=True):
             values[k] = float(number)
     return values
@@ -39,9 +36,14 @@ def rows_by_group(
     Returns:
         The features in the order of the items; at least one item.
     """
-    groups: dict[Key, list[int]] = {}
-    for k, item in enumerate(items):
-        groups.setdefault(key(item), []).append(k)
+    groups = _positions_by_key(items, key)
     batches = [evaluate(common, [items[k] for k in members]) for common, members in groups.items()]
     order = np.argsort([k for members in groups.values() for k in members], kind="stable")
     return ProgramRows.concat(batches).take(order.tolist())
+
+
+def _positions_by_key(items: Sequence[Item], key: Callable[[Item], Key]) -> dict[Key, list[int]]:
+    groups: dict[Key, list[int]] = {}
+    for k, item in enumerate(items):
+        groups.setdefault(key(item), []).append(k)
+    return groups

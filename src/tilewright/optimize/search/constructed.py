@@ -50,7 +50,7 @@ def constructed_starts(task: Task, machine: Machine, space: ProgramSpace | None)
     """
     if task.fusion.pattern is FusionPattern.CHAIN:
         return _chain_starts(task, machine, space)
-    optimizer = Gensor(machine if task.threads is None else machine.with_cores(task.threads))
+    optimizer = Gensor(task.machine_of_threads(machine))
     result = optimizer.construct(task)
     scheduled = optimizer.schedule_programs(result, task)
     if scheduled is None:
@@ -66,7 +66,7 @@ def constructed_starts(task: Task, machine: Machine, space: ProgramSpace | None)
 
 def _chain_starts(task: Task, machine: Machine, space: ProgramSpace | None) -> ConstructedStarts:
     """The starts of a fused chain: the best tilings by the models, or the rule where it can't be tiled."""
-    optimizer = ChainOptimizer(machine=machine if task.threads is None else machine.with_cores(task.threads))
+    optimizer = ChainOptimizer(machine=task.machine_of_threads(machine))
     result = optimizer.construct(task)
     scheduled = optimizer.schedule_programs(result, task)
     schedule = Rule().optimize(task) if scheduled is None else scheduled.schedules[0]

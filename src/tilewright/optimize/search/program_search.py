@@ -15,6 +15,7 @@ from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.ir import Func
 from tilewright.loops.printer import show
 from tilewright.optimize.measurer import Candidate, Measurement
+from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
 from tilewright.optimize.search.program_space import ProgramId, ProgramSpace
 from tilewright.optimize.search.strategies import Observation, Strategy
 from tilewright.optimize.task import Task
@@ -58,19 +59,18 @@ class ProgramSearch:
         self._tried: dict[ProgramId, None] = {}
         self._loop_digests: set[str] = set()
         self._programs_by_trace: dict[str, ProgramId | None] = {}
-        self._told_by_trace: dict[str, Measurement] = {}
+        self._history = MeasurementHistory()
         self._observations: list[Observation] = []
-        self._fastest: Measurement | None = None
 
     @property
     def best(self) -> Measurement | None:
         """The fastest measurement told; None without one."""
-        return self._fastest
+        return self._history.fastest
 
     @property
     def trials(self) -> int:
         """Distinct candidates told, those that failed included."""
-        return len(self._told_by_trace)
+        return len(self._history)
 
     @property
     def observations(self) -> Sequence[Observation]:
@@ -121,15 +121,8 @@ class ProgramSearch:
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """What became of candidates; see `Search`."""
-        for m in measurements:
-            key = trace_key(m.candidate.trace)
-            if key in self._told_by_trace:
-                continue
-            self._told_by_trace[key] = m
+        for m in self._history.add(measurements):
             self._observe(m)
-            least = np.inf if self._fastest is None else self._fastest.nanoseconds
-            if m.nanoseconds is not None and least is not None and m.nanoseconds < least:
-                self._fastest = m
 
     def _admit(self, program: ProgramId) -> list[_Admitted]:
         """The candidate of a program; none where it was tried, is not legal, or has the loops of another one."""
@@ -154,7 +147,7 @@ class ProgramSearch:
             return []
         self._loop_digests.add(digest)
         key = trace_key(trace)
-        told = self._told_by_trace.get(key)
+        told = self._history.get(key)
         if told is None:
             try:
                 verify(func)
@@ -168,11 +161,6 @@ class ProgramSearch:
         program = None if measurement is None else self._programs_by_trace.get(trace_key(measurement.candidate.trace))
         if measurement is not None and program is not None:
             self._observations.append(Observation(program, measurement.nanoseconds))
-
-
-def trace_key(trace: Trace) -> str:
-    """A text that is equal for equal traces alone."""
-    return "\n".join(map(str, trace))
 
 
 def loops_digest(func: Func) -> str:

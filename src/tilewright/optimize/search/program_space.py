@@ -69,7 +69,7 @@ class ProgramSpace:
             machine: the machine; of its cores as many count as the task has threads.
         """
         task = task.canonical()
-        machine = machine if task.threads is None else machine.with_cores(task.threads)
+        machine = task.machine_of_threads(machine)
         is_fused_chain = task.fusion.pattern is FusionPattern.CHAIN
         kinds = (ChainPrograms,) if is_fused_chain else (TilePrograms, RowwisePrograms)
         present = tuple(f for f in (kind.of(task, machine) for kind in kinds) if f is not None)

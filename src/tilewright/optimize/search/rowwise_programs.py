@@ -121,8 +121,7 @@ class RowwisePrograms:
             rows, stages = self.choices[choice]
             work = [np.array([s[g[n + 1]][0] for g in alike]) for n, s in enumerate(stages)]
             times = rowwise_times(rows, [s[0][1].problem for s in stages], work, machine)
-            # threads that do not pay are started all the same
-            return times.total + np.where((times.parallel > 0) | (machine.cores == 1), 0.0, machine.sync_us * 1e3)
+            return times.total_with_threads(machine)
 
         return evaluate_by_group(genes, lambda g: g[0], predict)
 

@@ -151,9 +151,7 @@ class TilePrograms:
             machine = self.machine if parallel else self.machine.with_cores(1)
             if self.problem.samples:
                 return mean_time(self.problem, programs[0].sketch, sizes, machine)
-            times = program_times(self.problem, programs[0].sketch, sizes, machine)
-            # threads that do not pay are started all the same
-            return times.total + np.where((times.parallel > 0) | (machine.cores == 1), 0.0, machine.sync_us * 1e3)
+            return program_times(self.problem, programs[0].sketch, sizes, machine).total_with_threads(machine)
 
         return evaluate_by_group(genes, lambda g: g[:2], predict)
 
