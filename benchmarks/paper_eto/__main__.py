@@ -16,12 +16,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.common import environment
-from benchmarks.common.report import write_section
+from benchmarks.common.report import RESULTS, write_section
+from benchmarks.common.result_store import CIRCUMSTANCES, ResultStore
 from benchmarks.paper_eto import tables
 from benchmarks.paper_eto.methods import METHODS, Context, Outcome, OutOfTimeError, run_method
 from benchmarks.paper_eto.operator_sets import PaperOperator, operator_sets
 from benchmarks.paper_eto.operator_tasks import set_tasks
-from benchmarks.paper_eto.store import ResultStore
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.optimize.measurer import Measurer, Timing
@@ -29,6 +29,7 @@ from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_eto"
+FILE = RESULTS / "paper_eto.json"
 SETS = ("BERT-Base", "ResNet50", "MobileNetV2")
 TRIALS = 200
 DUEL_PLAN = RunPlan(rounds=7, seconds=0.02, pause=0.0, canary_seconds=0.002)
@@ -41,16 +42,14 @@ MAX_RATIO = 50.0
 def main() -> int:
     """Measures what is missing; the status is 3 where something is left."""
     options = _parser().parse_args()
-    store, deadline = ResultStore(), time.monotonic() + options.seconds
+    store, deadline = ResultStore(FILE), time.monotonic() + options.seconds
     left = 0
     if "graphs" in options.parts.split(","):
         for name in operator_sets():
-            if store.get("graphs", name) is None:
-                store.put("graphs", name, tables.graph_row(name))
+            if not _is_current(store.get("graphs", name)):
+                store.put("graphs", name, {"source": source_hash(), **tables.graph_row(name)})
                 _print_line(f"graph of {name}: done")
     if "tune" in options.parts.split(","):
-        command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
-        store.put("circumstances", "tune", environment.describe(command))
         for name in options.sets.split(","):
             left += _tune_set(name, options, store, deadline)
     text = tables.markdown(store)
@@ -76,6 +75,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _is_current(row: Mapping[str, Any] | None) -> bool:
+    """Whether a result is there and of this code."""
+    return row is not None and row["source"] == source_hash()
+
+
 def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
@@ -86,8 +90,7 @@ def _tune_set(name: str, options: argparse.Namespace, store: ResultStore, deadli
     key = f"{name}, {len(tasks)} operators, {options.trials} trials"
     left = 0
     for method in options.methods.split(","):
-        row = store.get("tune", f"{key}: {method}")
-        if row is not None and row["source"] == source_hash():
+        if _is_current(store.get("tune", f"{key}: {method}")):
             continue
         try:
             with LocalMeasurer() as measurer:
@@ -100,6 +103,8 @@ def _tune_set(name: str, options: argparse.Namespace, store: ResultStore, deadli
             left += 1
             continue
         store.put("tune", f"{key}: {method}", {"set": key, "method": method, "source": source_hash(), **result})
+        command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
+        store.put(CIRCUMSTANCES, "tune", environment.describe(command))
         _print_line(f"{key}: {method}: done")
     return left
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from benchmarks.common.report import markdown_table
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_eto.operator_sets import vectors_of
-from benchmarks.paper_eto.store import ResultStore
 from tilewright.optimize.reuse.arborescence import total_cost
 from tilewright.optimize.reuse.reuse_graph import ROOT, BridgeChoice, reuse_graph
 from tilewright.optimize.reuse.selective_tuning import clusters

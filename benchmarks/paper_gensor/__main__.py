@@ -15,11 +15,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks import cost_model
 from benchmarks.common import environment
 from benchmarks.common.isolation import error_text, run_isolated
+from benchmarks.common.report import RESULTS
+from benchmarks.common.result_store import ResultStore
 from benchmarks.construction_speed import programs_scored_per_second
 from benchmarks.operators.cases import gemm
 from benchmarks.paper_gensor import tables
@@ -34,7 +37,6 @@ from benchmarks.paper_gensor.operators import (
     operator_names,
     operator_of,
 )
-from benchmarks.paper_gensor.store import LOGS, ResultStore
 from benchmarks.paper_gensor.value_iteration import run_experiment
 from tilewright.errors import TilewrightError
 from tilewright.measure.local_measurer import LocalMeasurer
@@ -47,6 +49,10 @@ from tilewright.optimize.search.start_search import start_search
 from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_gensor"
+FILE = RESULTS / "paper_gensor.json"
+LOGS = Path("build/paper_gensor")
+"""Folder of the searches' logs."""
+
 BUDGET = tables.FULL_BUDGET
 PROGRAMS = 20
 """Of one kernel, for the rank correlation."""
@@ -93,7 +99,7 @@ def main() -> int:
         if options.operator
         else operator_names()
     )
-    run = RunOptions(ResultStore(), chosen, options.budget, time.monotonic() + options.seconds)
+    run = RunOptions(ResultStore(FILE), chosen, options.budget, time.monotonic() + options.seconds)
     left = 0
     for part in parts:
         left += _run_part(part, run, options.again)

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.common import environment
 from benchmarks.common.isolation import error_text
 from benchmarks.common.report import RESULTS
-from benchmarks.paper_gensor.store import ResultStore
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_mcfuser import experiments, tables
 from benchmarks.paper_mcfuser.workloads import WORKLOADS
 from tilewright.errors import TilewrightError

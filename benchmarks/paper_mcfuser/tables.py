@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common import plots, report
+from benchmarks.common.result_store import ResultStore
 from benchmarks.common.statistics import geometric_mean, rank_correlation
-from benchmarks.paper_gensor.store import ResultStore
 from tilewright.version import source_hash
 
 MAX_FOOTPRINT_ERROR = 0.2

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.common import environment
 from benchmarks.common.isolation import error_text
 from benchmarks.common.report import RESULTS
-from benchmarks.paper_gensor.store import ResultStore
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_vortex import selection, tables
 from benchmarks.paper_vortex.cases import Gemm, draw_cases
 from benchmarks.paper_vortex.duel import chosen_program, one_core_machine, run_duel

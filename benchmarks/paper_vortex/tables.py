@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from math import exp, log
 from typing import Any
 
-from benchmarks.paper_gensor.store import ResultStore
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_vortex.duel import ratios
 
 NAMES = ("vortex", "analytical", "cost model", "gensor", "static1", "static2", "dietcode")

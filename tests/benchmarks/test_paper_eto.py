@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_eto import methods, tables
 from benchmarks.paper_eto.methods import METHODS, Context, Outcome, OutOfTimeError, run_method
 from benchmarks.paper_eto.operator_sets import PaperOperator, loop_vector, operator_sets
 from benchmarks.paper_eto.operator_tasks import operator_task, set_tasks
-from benchmarks.paper_eto.store import ResultStore
 from tests.optimize.search_tasks import made_up_time, timed
 
+from tilewright.errors import VerifyError
+from tilewright.loops.ir import Func
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.task_kinds import ReusableTask
+from tilewright.optimize.search.start_search import start_search
 from tilewright.optimize.task import Task
 
 PRODUCTS = ("1x24x48x40", "1x24x96x40", "1x48x48x40")
@@ -77,6 +80,27 @@ def test_methods_tune_every_operator_and_go_on(tmp_path: Path, monkeypatch: pyte
     assert measurer.count == before
 
 
+def test_transfers_leave_out_what_the_verifier_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    (_, task), *_ = _products()
+    programs = start_search(task.task, task.machine, "random").ask(3)
+    verified = 0
+
+    def refuse_the_first(func: Func) -> None:
+        nonlocal verified
+        verified += 1
+        if verified == 1:
+            raise VerifyError("wrong", where=func.name)
+
+    monkeypatch.setattr(methods, "verify", refuse_the_first)
+    transfer = methods._Transfer(task, programs)
+    assert transfer.ask(8) == [programs[1]]
+    transfer.tell([timed(programs[1], 5.0), timed(programs[1], 4.0)])
+    assert transfer.trials == 1
+    assert transfer.best == timed(programs[1], 5.0)
+    assert transfer.ask(8) == [programs[2]]
+    assert transfer.ask(8) == []
+
+
 def test_a_deadline_ends_a_method_between_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, "LOGS", tmp_path)
     with pytest.raises(OutOfTimeError):
@@ -86,9 +110,9 @@ def test_a_deadline_ends_a_method_between_batches(tmp_path: Path, monkeypatch: p
 def test_tables_show_what_is_there(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "results.json")
     assert tables.markdown(store) == ""
-    store.put("graphs", "BERT-Base", tables.graph_row("BERT-Base"))
+    store.put("graphs", "BERT-Base", {"source": "x", **tables.graph_row("BERT-Base")})
     row = {"set": "s", "method": "full search", "programs": 10, "seconds": 4.0, "estimated": 10.0, "full_searches": 1,
-           "ratios": [1.0, None], "throughput": 1.0}  # fmt: skip
+           "ratios": [1.0, None], "throughput": 1.0, "source": "x"}  # fmt: skip
     store.put("tune", "s: full search", row)
     store.put("tune", "s: eto", {**row, "method": "eto", "seconds": 2.0, "throughput": 0.97})
     text = tables.markdown(ResultStore(store.path))

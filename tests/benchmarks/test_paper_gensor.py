@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from benchmarks.common.result_store import ResultStore
 from benchmarks.operators.cases import conv, gemm
 from benchmarks.paper_gensor import __main__ as command
 from benchmarks.paper_gensor import duel, tables
 from benchmarks.paper_gensor.one_thread import current_log, fingerprint, one_thread_space, predicted_time
 from benchmarks.paper_gensor.operators import operator, operator_names, operator_of
-from benchmarks.paper_gensor.store import ResultStore
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from benchmarks.paper_gensor.store import ResultStore
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_mcfuser import __main__ as command
 from benchmarks.paper_mcfuser import experiments, tables
 from benchmarks.paper_mcfuser.candidates import Candidates

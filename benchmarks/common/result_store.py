@@ -1,25 +1,26 @@
-"""Results of the experiments in one JSON file, by part and name, written as soon as they are known."""
+"""Incremental results of a benchmark: one JSON file by part and name, written as soon as they are known."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common.report import RESULTS
-
-FILE = RESULTS / "paper_eto.json"
+CIRCUMSTANCES = "circumstances"
+"""The part that says on what machine and by what command others were measured."""
 
 
 class ResultStore:
     """Results by part and name.
 
     Args:
-        path: of the file; what it holds is gone on with.
+        path: of the file; what it holds is gone on with, as far as it says of what sources it is.
     """
 
-    def __init__(self, path: Path = FILE) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.data: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        read: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        self.data = {part: {name: r for name, r in results.items() if part == CIRCUMSTANCES or "source" in r}
+                     for part, results in read.items()}  # fmt: skip
 
     def get(self, part: str, name: str) -> dict[str, Any] | None:
         """A result; None where there is none."""
