@@ -1,4 +1,4 @@
-"""Checks of one setting: compiled natively, and the emitted computations evaluated in NumPy."""
+"""Checks of one setting against ONNX Runtime: compiled natively, or its computations evaluated in NumPy."""
 
 from collections.abc import Sequence
 
@@ -48,11 +48,20 @@ def check_natively(operator: str, seed: int) -> None:
         AssertionError: a result differs, or a node is not native.
     """
     setting = drawn(operator, seed)
+    check_setting_natively(setting, symbolic=not setting.literal and seed % 2 == 1)
+
+
+def check_setting_natively(setting: Setting, symbolic: bool) -> None:
+    """Compiles a setting, with literal or symbolic sizes, and compares with ONNX Runtime.
+
+    Raises:
+        AssertionError: a result differs, or a node is not native.
+    """
     expected = reference_outputs("ort", setting.case)
-    proto = model(setting, symbolic=not setting.literal and seed % 2 == 1)
+    proto = model(setting, symbolic)
     executable = tilewright.compile(proto, cache=False)
     native = [not isinstance(step, FallbackStep) for step in all_steps(executable.manifest.steps)]
-    assert all(native), f"{operator} is not native"
+    assert all(native), f"{setting.case.op_type} is not native"
     fed = {v.name for v in proto.graph.input}
     results = executable.run({k: x for k, x in setting.case.feeds().items() if k in fed})
     compare(setting, [results[v.name] for v in proto.graph.output], expected)

@@ -20,9 +20,10 @@ _ONNX_FLOATS = {1: "float32", 10: "float16", 16: "bfloat16", 11: "float64"}
 
 
 def saturate(value: Expr, dtype: DType) -> Expr:
-    """An integral float clamped to the range of an integer type and converted to it."""
-    low, high = dtype.integer_range
-    return cast(dtype, minimum(maximum(value, const(low, value.dtype)), const(high, value.dtype)))
+    """An integral float clamped to the range of an integer type and converted to it; NaN gives the lowest value."""
+    low, high = (const(bound, value.dtype) for bound in dtype.integer_range)
+    # a comparison rather than a maximum, which is NaN where the value is
+    return cast(dtype, minimum(select(value > low, value, low), high))
 
 
 def _parameter_reader(d: Definition, x: OpValue, p: OpValue, what: str) -> Callable[[tuple[Expr, ...]], Expr]:
@@ -129,7 +130,13 @@ def quantize_dynamically(d: Definition, x: OpValue) -> tuple[OpValue, OpValue, O
         return select(span.equals(0.0), const(1.0, float32), span / 255.0)
 
     scale = d.compute((), step)
-    zero = d.compute((), lambda: saturate(unary("round", (nothing - minimum(low[()], nothing)) / scale[()]), uint8))
+
+    def zero_point() -> Expr:
+        quotient = (nothing - minimum(low[()], nothing)) / scale[()]
+        # NaN, of a scale of 0 (a range too small for one) or infinity, gives the largest, as in ONNX Runtime
+        return saturate(unary("round", select(quotient < 255.0, quotient, 255.0)), uint8)
+
+    zero = d.compute((), zero_point)
     y = d.compute(
         x.shape, lambda *i: saturate(unary("round", x[i] / scale[()]) + cast(float32, zero[()]), uint8), uint8
     )
