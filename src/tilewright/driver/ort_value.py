@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -39,11 +40,13 @@ def element_dtype(element_type: Any) -> np.dtype:
         OptionError: there is no such type.
     """
     if isinstance(element_type, int):
-        known = 0 < element_type < len(_ELEMENT_TYPES) and _ELEMENT_TYPES[element_type]
-        if not known:
-            raise OptionError(f"there is no element type {element_type}", where="argument 'element_type'")
-        return numpy_dtype(known)
-    return np.dtype(element_type)
+        name = _ELEMENT_TYPES[element_type] if 0 < element_type < len(_ELEMENT_TYPES) else ""
+        if name:
+            return numpy_dtype(name)
+    else:
+        with suppress(TypeError):
+            return np.dtype(element_type)
+    raise OptionError(f"there is no element type {element_type}", where="argument 'element_type'")
 
 
 def array_at(address: int, dtype: np.dtype, shape: Sequence[int]) -> Array:

@@ -22,9 +22,9 @@ from tilewright.driver.ort_value import ONNX_TYPE_NAMES, IOBinding, OrtValue, ar
 from tilewright.driver.session_model import (
     load_model,
     overridable_initializers,
+    remove_initializers,
     replace_initializers,
     sizes_by_denotation,
-    without_initializers,
 )
 from tilewright.driver.session_options import ExecutionMode as ExecutionMode
 from tilewright.driver.session_options import GraphOptimizationLevel as GraphOptimizationLevel
@@ -119,21 +119,44 @@ class InferenceSession:
             self._trace = import_module("tilewright.measure.call_trace").CallTrace()
 
     def _first_executable(self, source: str | os.PathLike[str] | bytes) -> Executable:
-        replaced: Mapping[str, Any] = getattr(self._options, "initializers", {})
-        denotations: Mapping[str, int] = getattr(self._options, "denotation_overrides", {})
-        overrides: dict[str, int] = dict(getattr(self._options, "free_dimension_overrides", {}))
-        if not replaced and not denotations:
-            return _make_executable(source, self._threads, overrides, self._keywords)
-        if self._is_compiled:
+        changes_model = any(getattr(self._options, name, {}) for name in ("initializers", "denotation_overrides"))
+        if self._is_compiled and changes_model:
             what = "initializers and denotations have no effect on a model that is compiled already"
             raise OptionError(what, where="argument 'sess_options'", hint="give the ONNX model")
-        model = self._model()
-        replace_initializers(model, replaced)
-        sizes = overrides | sizes_by_denotation(model, denotations)
-        return _make_executable(model, self._threads, sizes, self._keywords)
+        if self._is_compiled:
+            _refuse_compilation_keywords(self._keywords)
+            return load(source, threads=self._threads)
+        return self._compile_with_inputs(frozenset()) if changes_model else self._compile(source, {})
 
-    def _model(self) -> "onnx.ModelProto":
-        return load_model(self._model_source)
+    def _compile_with_inputs(self, names: frozenset[str]) -> Executable:
+        """The compiled model with the initializers and sizes that the options replace, whose initializers of these
+        names are inputs."""
+        model = load_model(self._model_source)
+        replaced: Mapping[str, Any] = getattr(self._options, "initializers", {})
+        replace_initializers(model, {k: v for k, v in replaced.items() if k not in names})
+        remove_initializers(model, names)
+        return self._compile(model, sizes_by_denotation(model, getattr(self._options, "denotation_overrides", {})))
+
+    def _compile(
+        self, source: "str | os.PathLike[str] | bytes | onnx.ModelProto", sizes: Mapping[str, int]
+    ) -> Executable:
+        """The compiled model with sizes of dimensions beside those that the options state by name."""
+        # here, so that an artifact loads without the compiler
+        from tilewright.driver.compile import compile_with_options
+
+        options = _given_keywords(self._keywords)
+        sizes = {**getattr(self._options, "free_dimension_overrides", {}), **sizes}
+        shapes = options.get("shapes")
+        if sizes and (shapes is None or isinstance(shapes, Mapping)):
+            options["shapes"] = {**sizes, **(shapes or {})}
+        resources = build_resources(
+            options.pop("jobs", None),
+            options.pop("cache", None),
+            records=options.pop("records", None),
+            frozen=options.pop("frozen", False),
+        )
+        progress = self._keywords.get("progress")
+        return compile_with_options(source, CompileOptions(**options), self._threads, progress, resources)
 
     @property
     def executable(self) -> Executable:
@@ -172,13 +195,7 @@ class InferenceSession:
         if names not in self._overridden:
             if not names <= {arg.name for arg in self.get_overridable_initializers()}:
                 return self._executable
-            model = self._model()
-            replaced: Mapping[str, Any] = getattr(self._options, "initializers", {})
-            replace_initializers(model, {k: v for k, v in replaced.items() if k not in names})
-            overrides: dict[str, int] = dict(getattr(self._options, "free_dimension_overrides", {}))
-            overrides |= sizes_by_denotation(model, getattr(self._options, "denotation_overrides", {}))
-            changed = without_initializers(model, names)
-            self._overridden[names] = _make_executable(changed, self._threads, overrides, self._keywords)
+            self._overridden[names] = self._compile_with_inputs(names)
         return self._overridden[names]
 
     def run_with_ort_values(
@@ -190,7 +207,7 @@ class InferenceSession:
 
     def io_binding(self) -> IOBinding:
         """A new binding of inputs and outputs."""
-        names = [*self._input_names, *(arg.name for arg in self.get_overridable_initializers())]
+        names = [arg.name for arg in (*self.get_inputs(), *self.get_overridable_initializers())]
         return IOBinding(names, self._output_names)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
@@ -302,32 +319,16 @@ def _check_keywords(kwargs: Mapping[str, Any]) -> None:
             raise OptionError("no such keyword argument", where=f"argument '{name}'", hint=hint)
 
 
-def _make_executable(
-    source: "str | os.PathLike[str] | bytes | onnx.ModelProto",
-    threads: int | None,
-    overrides: Mapping[str, int],
-    kwargs: Mapping[str, Any],
-) -> Executable:
-    options = {name: kwargs[name] for name in _COMPILE_KEYWORDS if kwargs.get(name) is not None}
-    if isinstance(source, str | os.PathLike | bytes) and _is_artifact_source(source):
-        for name, value in options.items():
-            if value is not False:
-                what = f"{value!r} has no effect on a model that is compiled already"
-                raise OptionError(what, where=f"argument '{name}'", hint="leave it out or give the ONNX model")
-        return load(source, threads=threads)
-    # here, so that an artifact loads without the compiler
-    from tilewright.driver.compile import compile_with_options
+def _given_keywords(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The keyword arguments of a compilation."""
+    return {name: kwargs[name] for name in _COMPILE_KEYWORDS if kwargs.get(name) is not None}
 
-    shapes = options.get("shapes")
-    if overrides and (shapes is None or isinstance(shapes, Mapping)):
-        options["shapes"] = {**overrides, **(shapes or {})}
-    resources = build_resources(
-        options.pop("jobs", None),
-        options.pop("cache", None),
-        records=options.pop("records", None),
-        frozen=options.pop("frozen", False),
-    )
-    return compile_with_options(source, CompileOptions(**options), threads, kwargs.get("progress"), resources)
+
+def _refuse_compilation_keywords(kwargs: Mapping[str, Any]) -> None:
+    for name, value in _given_keywords(kwargs).items():
+        if value is not False:
+            what = f"{value!r} has no effect on a model that is compiled already"
+            raise OptionError(what, where=f"argument '{name}'", hint="leave it out or give the ONNX model")
 
 
 def _is_artifact_source(source: str | os.PathLike[str] | bytes) -> bool:
@@ -348,12 +349,11 @@ def _warn_other_providers(providers: Iterable[Any]) -> None:
 
 
 def _node_arg_of(info: "onnx.ValueInfoProto") -> NodeArg:
-    from onnx import helper
+    from tilewright.frontend.onnx.types import type_text
 
-    tensor = info.type.tensor_type
-    dims = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in tensor.shape.dim]
-    name = helper.tensor_dtype_to_np_dtype(tensor.elem_type).name
-    return NodeArg(info.name, dims, f"tensor({ONNX_TYPE_NAMES.get(name, name)})")
+    dims = info.type.tensor_type.shape.dim
+    sizes = [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in dims]
+    return NodeArg(info.name, sizes, type_text(info.type) or "")
 
 
 def _node_arg(spec: TensorSpec) -> NodeArg:

@@ -1,7 +1,7 @@
 """The ONNX model behind a session: initializers that options or feeds replace, and sizes by denotation."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,17 +34,12 @@ def overridable_initializers(model: "onnx.ModelProto") -> dict[str, "onnx.ValueI
     return {v.name: v for v in model.graph.input if v.name in names}
 
 
-def without_initializers(model: "onnx.ModelProto", names: Iterable[str]) -> "onnx.ModelProto":
-    """The model whose inputs of these names have no default."""
-    import onnx
-
-    dropped = set(names)
-    result = onnx.ModelProto()
-    result.CopyFrom(model)
-    kept = [t for t in result.graph.initializer if t.name not in dropped]
-    del result.graph.initializer[:]
-    result.graph.initializer.extend(kept)
-    return result
+def remove_initializers(model: "onnx.ModelProto", names: Container[str]) -> None:
+    """Makes inputs of these names have no default, in place."""
+    tensors = model.graph.initializer
+    for k in reversed(range(len(tensors))):
+        if tensors[k].name in names:
+            del tensors[k]
 
 
 def replace_initializers(model: "onnx.ModelProto", values: Mapping[str, Any]) -> None:
@@ -60,12 +55,11 @@ def replace_initializers(model: "onnx.ModelProto", values: Mapping[str, Any]) ->
         where = f"initializer '{name}'"
         if name not in tensors:
             raise OptionError("the model has no such initializer", where=where)
-        array, tensor = np.ascontiguousarray(array_of(value)), tensors[name]
+        array, tensor = np.asarray(array_of(value), order="C"), tensors[name]
         dtype, shape = helper.tensor_dtype_to_np_dtype(tensor.data_type), list(tensor.dims)
-        if array.dtype != dtype or list(np.shape(array_of(value))) != shape:
-            what = f"expected {dtype} {shape}, got {array.dtype} {list(np.shape(array_of(value)))}"
-            raise OptionError(what, where=where)
-        tensor.CopyFrom(numpy_helper.from_array(array.reshape(shape), name))
+        if array.dtype != dtype or list(array.shape) != shape:
+            raise OptionError(f"expected {dtype} {shape}, got {array.dtype} {list(array.shape)}", where=where)
+        tensor.CopyFrom(numpy_helper.from_array(array, name))
 
 
 def sizes_by_denotation(model: "onnx.ModelProto", denotations: Mapping[str, int]) -> dict[str, int]:
