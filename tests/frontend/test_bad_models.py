@@ -196,6 +196,11 @@ def test_unknown_operator():
     ]
 
 
+def test_misspelled_operator_that_others_stand_for():
+    (actual,) = problems(in_domain("DynamicQuantizeLstm", "com.microsoft"))
+    assert actual.endswith("; did you mean 'DynamicQuantizeLSTM'?")
+
+
 def test_operator_newer_than_the_opset():
     assert problems(model("y = Gelu(x)", opset=18)) == [
         "[operator] node n0 (Gelu): operator 'Gelu' does not exist in version 18 of 'ai.onnx'; it exists from version "
@@ -207,8 +212,8 @@ def test_unknown_operator_of_a_known_domain():
     (actual,) = problems(in_domain("FusedRelu6", "com.microsoft"))
     assert re.match(
         r"\[operator\] node n0 \(FusedRelu6\): operator 'FusedRelu6' does not exist in version 2 of 'com.microsoft'; "
-        r"known there: Attention, BiasGelu, .*; give the model a function of this name, or export it from standard "
-        r"operators, or "
+        r"known there: Attention, BiasGelu, .* DynamicQuantizeLSTM, .*; give the model a function of this name, or "
+        r"export it from standard operators, or "
         r"register it with tilewright.register_operator$",
         actual,
     )

@@ -7,12 +7,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from tilewright.errors import Defect
+from tilewright.frontend.onnx.node_protos import unused_name
 from tilewright.frontend.onnx.structure import node_label
 from tilewright.frontend.onnx.tensors import TensorDefectError
 from tilewright.graph.ir import Array
 
 EXPANDED = frozenset([("com.microsoft", "DynamicQuantizeLSTM")])
-"""The operators, by domain and name."""
+"""The operators that are expanded, by domain and name."""
 
 _REQUIRED = {0: "X", 1: "W", 2: "R", 8: "W_scale", 9: "W_zero_point", 10: "R_scale", 11: "R_zero_point"}
 """Inputs of DynamicQuantizeLSTM that are not optional."""
@@ -50,10 +51,7 @@ def _lstm_nodes(
     """LSTM with dequantized weights: [directions, 4 * hidden, width] of [directions, width, 4 * hidden]."""
 
     def new(what: str) -> str:
-        value = f"{name}/{what}"
-        while value in taken or value in constants:
-            value += "_"
-        return value
+        return unused_name(f"{name}/{what}", taken, constants)
 
     directions = 2 if any(a.name == "direction" and a.s == b"bidirectional" for a in node.attribute) else 1
     row = new("row")

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 import onnx.defs
 
 from tilewright.custom_operators import PYTHON_OPERATORS
+from tilewright.frontend.onnx.expand_nodes import EXPANDED
 from tilewright.ops.library import OPERATORS
 
 _REGISTER_HINT = "register it with tilewright.register_operator"
@@ -30,13 +31,13 @@ def describe_unknown_operator(op_type: str, domain: str, version: int) -> tuple[
         what = f"operator '{op_type}' works on a layout of the machine that ONNX Runtime's optimizer ran on"
         return what, "save the model with ORT_ENABLE_EXTENDED, or give the original"
     onnx_names = {s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == domain}
-    own_names = {name for other, name in (*OPERATORS, *PYTHON_OPERATORS) if other == domain}
+    own_names = {name for other, name in _own_operators() if other == domain}
     what = f"operator '{op_type}' does not exist in version {version} of '{shown}'"
     if op_type in onnx_names:
         versions = [s.since_version for s in onnx.defs.get_all_schemas_with_history()
                     if (s.domain, s.name) == (domain, op_type)]  # fmt: skip
         return what, f"it exists from version {min(versions)} on: convert the model with onnx.version_converter"
-    other_domains = sorted({other for other, name in OPERATORS if name == op_type}
+    other_domains = sorted({other for other, name in _own_operators() if name == op_type}
                    | {s.domain for s in onnx.defs.get_all_schemas() if s.name == op_type})  # fmt: skip
     if other_domains:
         return (
@@ -57,5 +58,9 @@ def describe_unknown_operator(op_type: str, domain: str, version: int) -> tuple[
 
 def _known_domains() -> set[str]:
     """The domains of ONNX's operators, of the definitions in `ops`, and of registered operators."""
-    own = {domain for domain, _ in (*OPERATORS, *PYTHON_OPERATORS)}
-    return {s.domain for s in onnx.defs.get_all_schemas()} | own
+    return {s.domain for s in onnx.defs.get_all_schemas()} | {domain for domain, _ in _own_operators()}
+
+
+def _own_operators() -> set[tuple[str, str]]:
+    """Operators that are defined in `ops`, registered, or expanded into others, by domain and name."""
+    return {*OPERATORS, *PYTHON_OPERATORS, *EXPANDED}

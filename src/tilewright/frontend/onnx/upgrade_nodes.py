@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from tilewright.frontend.onnx.node_protos import unused_name
 from tilewright.graph.ir import Array
 
 _RENAMED_OPERATORS = {"Scatter": "ScatterElements"}
@@ -40,9 +41,7 @@ def upgrade_node(
         if version < first_modern:
             new_input = upgrade(result, constants)
             if new_input is not None:
-                name = f"{node.output[0]}/{node.op_type}"
-                while name in taken or name in constants:
-                    name += "_"
+                name = unused_name(f"{node.output[0]}/{node.op_type}", taken, constants)
                 constants[name] = new_input
                 result.input.append(name)
     return result
