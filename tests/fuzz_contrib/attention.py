@@ -1,10 +1,9 @@
 """Settings of the attention operators."""
 
 import numpy as np
-from tests.fuzz_contrib.setting import Draw, Setting, is_true, node, normal, sizes, whole
+from tests.fuzz_contrib.setting import Draw, Rng, Setting, is_true, node, normal, sizes, whole
 from tests.ops.harness import Array, Tolerance
 
-Rng = np.random.Generator
 CLOSE = Tolerance(1e-4, 1e-4)
 
 

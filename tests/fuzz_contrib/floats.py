@@ -3,6 +3,7 @@
 import numpy as np
 from tests.fuzz_contrib.setting import (
     Draw,
+    Rng,
     Setting,
     choice,
     is_true,
@@ -11,9 +12,7 @@ from tests.fuzz_contrib.setting import (
     sizes,
     window_attributes,
 )
-from tests.ops.harness import EXACT, Tolerance
-
-Rng = np.random.Generator
+from tests.ops.harness import EXACT, Array, Tolerance, reference_outputs
 
 
 def _gelu(op_type: str) -> Draw:
@@ -57,7 +56,7 @@ GEMM_ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 def _fused_gemm(rng: Rng) -> Setting:
     m, k, n = sizes(rng, 3, 20)
-    name = str(choice(rng, *GEMM_ACTIVATIONS))
+    name = choice(rng, *GEMM_ACTIVATIONS)
     swapped_a, swapped_b = is_true(rng), is_true(rng)
     inputs = [normal(rng, *((k, m) if swapped_a else (m, k))), normal(rng, *((n, k) if swapped_b else (k, n)))]
     if is_true(rng, 0.7):
@@ -81,7 +80,7 @@ def _fused_conv(rng: Rng) -> Setting:
     x = normal(rng, int(rng.integers(1, 3)), depth * groups, *(int(n) for n in rng.integers(7, 12, rank)))
     w = normal(rng, outputs, depth, *kernel)
     attributes = window_attributes(rng, rank, kernel) | {"group": groups}
-    name = str(choice(rng, *CONV_ACTIVATIONS))
+    name = choice(rng, *CONV_ACTIVATIONS)
     attributes["activation"] = name
     parameters = sorted(float(v) for v in rng.uniform(0.1, 1, CONV_ACTIVATIONS[name]))
     if parameters:
@@ -94,10 +93,8 @@ def _fused_conv(rng: Rng) -> Setting:
     return Setting(node("FusedConv", inputs, **attributes), (1,) if is_true(rng) else (), Tolerance(1e-4, 1e-4))
 
 
-def _conv_shape(x: np.ndarray, w: np.ndarray, attributes: dict[str, object]) -> tuple[int, ...]:
+def _conv_shape(x: Array, w: Array, attributes: dict[str, object]) -> tuple[int, ...]:
     """The shape of a convolution by ONNX Runtime."""
-    from tests.ops.harness import reference_outputs
-
     return reference_outputs("ort", node("FusedConv", [x, w], **attributes))[0].shape
 
 
@@ -123,7 +120,7 @@ def _skip_normalization(op_type: str) -> Draw:
             inputs.append(normal(rng, hidden))
             if has_beta and is_true(rng):
                 inputs.append(normal(rng, hidden))
-        return Setting(node(op_type, inputs, epsilon=float(choice(rng, 1e-12, 1e-5))), (2,), Tolerance(1e-4, 1e-4))
+        return Setting(node(op_type, inputs, epsilon=choice(rng, 1e-12, 1e-5)), (2,), Tolerance(1e-4, 1e-4))
 
     return draw
 
@@ -147,7 +144,7 @@ def _embed_layer_normalization(rng: Rng) -> Setting:
 
 def _pad(rng: Rng) -> Setting:
     shape = tuple(n + 2 for n in sizes(rng, int(rng.integers(1, 4))))
-    mode = str(choice(rng, "constant", "edge", "reflect"))
+    mode = choice(rng, "constant", "edge", "reflect")
     low = 0 if mode == "reflect" else -1
     pads = rng.integers(low, 2, 2 * len(shape)).astype(np.int64)
     inputs = [normal(rng, *shape), pads]
@@ -187,7 +184,7 @@ def _range(rng: Rng) -> Setting:
 
 def _cdist(rng: Rng) -> Setting:
     m, n, k = sizes(rng, 3, 12)
-    metric = str(choice(rng, "sqeuclidean", "euclidean"))
+    metric = choice(rng, "sqeuclidean", "euclidean")
     # ONNX Runtime expands the square, which cancels for near rows
     return Setting(node("CDist", [normal(rng, m, k), normal(rng, n, k)], metric=metric), (), Tolerance(1e-3, 1e-3))
 
@@ -196,8 +193,8 @@ def _grid_sample(rng: Rng) -> Setting:
     batch, channels, height, width = sizes(rng, 4, 6)
     grid = rng.uniform(-1.3, 1.3, (batch, *sizes(rng, 2, 6), 2)).astype(np.float32)
     attributes = {
-        "mode": str(choice(rng, "bilinear", "nearest", "bicubic")),
-        "padding_mode": str(choice(rng, "zeros", "border", "reflection")),
+        "mode": choice(rng, "bilinear", "nearest", "bicubic"),
+        "padding_mode": choice(rng, "zeros", "border", "reflection"),
         "align_corners": int(is_true(rng)),
     }
     x = normal(rng, batch, channels, height + 1, width + 1)

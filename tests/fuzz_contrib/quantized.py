@@ -7,6 +7,7 @@ up in tables, so that halves may be rounded to either side.
 import numpy as np
 from tests.fuzz_contrib.setting import (
     Draw,
+    Rng,
     Setting,
     broadcast_partner,
     choice,
@@ -18,8 +19,6 @@ from tests.fuzz_contrib.setting import (
     window_attributes,
 )
 from tests.ops.harness import Array, Tolerance
-
-Rng = np.random.Generator
 
 
 def _element_type(rng: Rng) -> type:
@@ -112,7 +111,7 @@ def _softmax(rng: Rng) -> Setting:
     zero = np.array(0 if dtype == np.uint8 else -128, dtype)
     inputs = [x, _scale(rng), _zero(rng, dtype), np.array(1 / 256, np.float32), zero]
     axis = int(rng.integers(-rank, rank))
-    case = node("QLinearSoftmax", inputs, axis=axis, opset=int(choice(rng, 12, 13)))
+    case = node("QLinearSoftmax", inputs, axis=axis, opset=choice(rng, 12, 13))
     return Setting(case, _constants(rng, 1, 2, 3, 4), steps=1)
 
 
@@ -224,8 +223,8 @@ def _linear(op_type: str) -> Draw:
 
 
 def _matmul_nbits(rng: Rng) -> Setting:
-    bits = int(choice(rng, 2, 4, 4, 4, 8))
-    block, columns = int(choice(rng, 16, 32, 64)), int(rng.integers(1, 40))
+    bits = choice(rng, 2, 4, 4, 4, 8)
+    block, columns = choice(rng, 16, 32, 64), int(rng.integers(1, 40))
     depth, rows = block * int(rng.integers(1, 4)), int(rng.integers(1, 9))
     if is_true(rng, 0.3):
         depth -= int(rng.integers(1, block // 2))
@@ -245,7 +244,7 @@ def _matmul_nbits(rng: Rng) -> Setting:
 
 
 def _gather_block_quantized(rng: Rng) -> Setting:
-    bits, block = int(choice(rng, 4, 8)), 16
+    bits, block = choice(rng, 4, 8), 16
     rows, blocks = sizes(rng, 2, 6)
     width = block * blocks
     inputs = [

@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from tests.ops.harness import Array, NodeCase, Tolerance
 
 DOMAIN = "com.microsoft"
-
+Option = TypeVar("Option")
+Rng = np.random.Generator
 
 DEFAULT_TOLERANCE = Tolerance(2e-5, 2e-5)
 
@@ -31,7 +33,7 @@ class Setting:
     literal: bool = False
 
 
-Draw = Callable[[np.random.Generator], Setting]
+Draw = Callable[[Rng], Setting]
 """Draws a setting."""
 
 
@@ -40,41 +42,39 @@ def node(op_type: str, inputs: Sequence[Array | None], outputs: int = 1, **attri
     return NodeCase(op_type, inputs, attributes, opset=20, outputs=outputs, domain=DOMAIN)
 
 
-def normal(rng: np.random.Generator, *shape: int, scale: float = 1.0) -> Array:
+def normal(rng: Rng, *shape: int, scale: float = 1.0) -> Array:
     """Float32 numbers around 0."""
     return (rng.standard_normal(shape) * scale).astype(np.float32)
 
 
-def sizes(rng: np.random.Generator, rank: int, largest: int = 7) -> tuple[int, ...]:
+def sizes(rng: Rng, rank: int, largest: int = 7) -> tuple[int, ...]:
     """Sizes of 1 to `largest`."""
     return tuple(int(n) for n in rng.integers(1, largest + 1, rank))
 
 
-def is_true(rng: np.random.Generator, probability: float = 0.5) -> bool:
+def is_true(rng: Rng, probability: float = 0.5) -> bool:
     """Whether a biased coin shows heads."""
     return bool(rng.random() < probability)
 
 
-def choice(rng: np.random.Generator, *options: object) -> object:
+def choice(rng: Rng, *options: Option) -> Option:
     """One of the options."""
     return options[int(rng.integers(len(options)))]
 
 
-def whole(rng: np.random.Generator, dtype: type, *shape: int) -> Array:
+def whole(rng: Rng, dtype: type, *shape: int) -> Array:
     """Integers over the whole range of a type."""
     info = np.iinfo(dtype)
     return rng.integers(info.min, info.max + 1, shape).astype(dtype)
 
 
-def broadcast_partner(rng: np.random.Generator, shape: Sequence[int]) -> tuple[int, ...]:
+def broadcast_partner(rng: Rng, shape: Sequence[int]) -> tuple[int, ...]:
     """A shape that broadcasts to another: some sizes are 1, leading ones may be absent."""
     kept = tuple(1 if is_true(rng, 0.3) else n for n in shape)
     return kept[int(rng.integers(0, len(shape) + 1)) :]
 
 
-def window_attributes(
-    rng: np.random.Generator, rank: int, kernel: Sequence[int], dilated: bool = True
-) -> dict[str, object]:
+def window_attributes(rng: Rng, rank: int, kernel: Sequence[int], dilated: bool = True) -> dict[str, object]:
     """Strides, dilations and padding of a window."""
     attributes: dict[str, object] = {"strides": [int(s) for s in rng.integers(1, 3, rank)]}
     if dilated and is_true(rng, 0.3):
@@ -83,5 +83,5 @@ def window_attributes(
         pads = [int(min(rng.integers(0, 3), k - 1)) for k in (*kernel, *kernel)]
         attributes["pads"] = pads
     elif is_true(rng, 0.5):
-        attributes["auto_pad"] = str(choice(rng, "SAME_UPPER", "SAME_LOWER", "VALID"))
+        attributes["auto_pad"] = choice(rng, "SAME_UPPER", "SAME_LOWER", "VALID")
     return attributes

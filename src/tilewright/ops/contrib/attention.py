@@ -37,9 +37,6 @@ def attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
     Raises:
         UnsupportedError: rotary embedding, or a cache that is shared with the past.
     """
-    for name in ("do_rotary", "past_present_share_buffer"):
-        if d.attr_int(name, 0):
-            raise d.unsupported(f"{name} is not supported")
     if d.optional(6) is not None:
         raise d.unsupported("input past_sequence_length is not supported")
     x, weights = d.input(0), d.input(1)
@@ -64,8 +61,11 @@ def self_attention(
 
     Raises:
         ShapeError: operands or attributes do not match.
-        UnsupportedError: a mask in a form that is not supported.
+        UnsupportedError: rotary embedding, a cache that is shared with the past, or an unsupported form of mask.
     """
+    for name in ("do_rotary", "past_present_share_buffer"):
+        if d.attr_int(name, 0):
+            raise d.unsupported(f"{name} is not supported")
     heads = _head_count(d)
     sizes = _hidden_sizes(d, projected.shape[2], heads)
     query, key, value = _split_projections(d, projected, sizes, heads)

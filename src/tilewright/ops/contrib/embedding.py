@@ -49,7 +49,7 @@ def quantized_embed_layer_normalization(d: Definition) -> OpValue | tuple[OpValu
 _QUANTIZED = {
     2: "word_embedding", 3: "position_embedding", 4: "segment_embedding", 5: "gamma", 6: "beta",
 }  # fmt: skip
-"""Names of the quantized inputs by position; scales follow 6 inputs later, those of zero points 11."""
+"""Names of the quantized inputs by position; their scales are 6 positions later, their zero points 11."""
 
 
 def _dequantized(d: Definition, position: int, what: str) -> OpValue | None:

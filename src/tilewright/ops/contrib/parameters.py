@@ -7,7 +7,7 @@ from tilewright.expr.dtype import DType, float32, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, unary
 from tilewright.ops.checks import expect_dtype, expect_size
-from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_known_zero, is_one
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_one
 from tilewright.ops.quantize import saturate
 
 
@@ -85,8 +85,3 @@ def column_reader(d: Definition, p: OpValue, columns: Expr, what: str) -> Callab
     for n in p.shape[:-1]:
         expect_size(d, n, const(1), what)
     return lambda i: p[(*(const(0) for _ in p.shape[:-1]), i[-1])]
-
-
-def is_absent_or_zero(zero: OpValue | None) -> bool:
-    """Whether subtracting a zero point has no effect."""
-    return zero is None or is_known_zero(zero)

@@ -19,9 +19,6 @@ def quantized_attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
     Raises:
         UnsupportedError: rotary embedding, or a cache that is shared with the past.
     """
-    for name in ("do_rotary", "past_present_share_buffer"):
-        if d.attr_int(name, 0):
-            raise d.unsupported(f"{name} is not supported")
     x, weights = d.input(0), d.input(1)
     expect_rank(d, x, 3, "input")
     expect_rank(d, weights, 2, "weight")
