@@ -5,9 +5,8 @@ TopK, NonMaxSuppression, NonZero, CumSum, Unique and ScatterND at sizes of detec
 """
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 import tilewright
-from tilewright.measure.timing import time_calls
+from benchmarks.common.turns import time_medians
 
 RNG = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
@@ -61,16 +60,6 @@ def one_node(op: str, fed: list[Array], constants: list[Array], outputs: int) ->
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
 
 
-def time_interleaved(ours: Callable[[], Any], theirs: Callable[[], Any], seconds: float) -> list[float]:
-    """Median microseconds of both, timed in turns."""
-    times: tuple[list[float], list[float]] = [], []
-    end = perf_counter() + seconds
-    while perf_counter() < end or len(times[0]) < 5:
-        for kept, call in zip(times, (ours, theirs), strict=True):
-            kept += time_calls(call, 3)
-    return [float(np.median(t)) * 1e6 for t in times]
-
-
 def main() -> None:
     """Prints a row per case: median microseconds of both, and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -89,8 +78,8 @@ def main() -> None:
         feeds = {f"x{k}": a for k, a in enumerate(fed)}
         for k, y in enumerate(session.run(None, feeds)):
             np.testing.assert_allclose(executable.run(feeds)[f"y{k}"], y, rtol=1e-4, atol=1e-3)
-        calls = partial(executable.run, feeds), partial(session.run, None, feeds)
-        ours, theirs = time_interleaved(*calls, options.seconds)
+        calls = {"ours": partial(executable.run, feeds), "theirs": partial(session.run, None, feeds)}
+        ours, theirs = (1e6 * t for t in time_medians(calls, options.seconds, turn=3, least=5).values())
         ratios.append(theirs / ours)
         sizes = " ".join("x".join(map(str, a.shape)) for a in fed)
         print(f"{op:18} {sizes:28} {ours:10.1f} {theirs:10.1f} {theirs / ours:6.2f}", flush=True)

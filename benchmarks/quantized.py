@@ -27,9 +27,9 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 import tilewright
 from benchmarks.common.environment import describe
 from benchmarks.common.report import RESULTS, markdown_table, section, write_section
+from benchmarks.common.turns import time_medians
 from benchmarks.zoo.model import build_model
 from benchmarks.zoo.models import MODELS
-from tilewright.measure.timing import time_calls
 from tilewright.runtime.manifest import FallbackStep, all_steps
 
 FOLDER = Path("build/quantized")
@@ -144,20 +144,9 @@ def _measure(way: str, seconds: float) -> dict[str, Any]:
     difference = max(float(np.abs(a - e).max()) for a, e in zip(results, expected, strict=True))
     bound = max(float(np.abs(e - f).max()) for e, f in zip(expected, in_float, strict=True))
     fallbacks = sum(isinstance(step, FallbackStep) for step in all_steps(executable.manifest.steps))
-    times = _time_in_turns(
-        {"ours": lambda: executable.run(dict(feeds)), "theirs": lambda: session.run(None, feeds)}, seconds
-    )
-    return {"difference": difference, "bound": bound, "fallbacks": fallbacks, "compile_s": compiled, **times}
-
-
-def _time_in_turns(calls: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
-    """Median milliseconds of calls that take turns."""
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end or min(map(len, taken.values())) < 3:
-        for name, call in calls.items():
-            taken[name] += time_calls(call, 1)
-    return {name: 1e3 * float(np.median(values)) for name, values in taken.items()}
+    calls = {"ours": lambda: executable.run(dict(feeds)), "theirs": lambda: session.run(None, feeds)}
+    milliseconds = {name: 1e3 * t for name, t in time_medians(calls, seconds).items()}
+    return {"difference": difference, "bound": bound, "fallbacks": fallbacks, "compile_s": compiled, **milliseconds}
 
 
 def _table_rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[list[str]]:
