@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from tests.driver.data_dependent import assert_close, assert_native, compile_natively, feeds_of, one_node, reference
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ModelError, ShapeError
 
 RNG = np.random.default_rng()
 F32 = np.float32
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -73,6 +74,32 @@ def test_range(dtype):
         compile_natively(one_node("Range", given[0])).run(feeds_of([np.array(v, dtype) for v in (0, 5, 0)]))
 
 
+def test_range_between_distant_integers():
+    """Distances that int64 does not hold, as inputs and as constants."""
+    rows = [(INT64_MIN, INT64_MAX, 1 << 62), (INT64_MAX, INT64_MIN, INT64_MIN), (INT64_MAX, INT64_MIN, -INT64_MAX),
+            (5, INT64_MIN, INT64_MIN), (INT64_MAX, INT64_MIN, INT64_MAX)]  # fmt: skip
+    for _ in range(20):
+        step = int(RNG.integers(1 << 58, INT64_MAX)) * (-1) ** int(RNG.integers(2))
+        rows.append((*map(int, RNG.integers(INT64_MIN, INT64_MAX, 2)), step))
+    scalars = [[np.array(v) for v in row] for row in rows]
+    executable = compile_natively(one_node("Range", scalars[0]))
+    for row, given in zip(rows, scalars, strict=True):
+        assert_close(executable.run(feeds_of(given))["y0"], np.array(range(*row), np.int64), f"{row}")
+    folded = compile_natively(one_node("Range", scalars[-1], constants=[0, 1, 2]))
+    assert_close(folded.run({})["y0"], np.array(range(*rows[-1]), np.int64), f"{rows[-1]}")
+    for row in ((0, INT64_MIN, -1), (INT64_MIN, INT64_MAX, 1), (-5, INT64_MAX, 2), (0, 1 << 31, 1)):
+        with pytest.raises(ShapeError, match=r"\(Range\): the data ask for a size of \d+, expected at most 2147483647"):
+            executable.run(feeds_of([np.array(v) for v in row]))
+
+
+def test_range_without_end():
+    given = [np.array(v, F32) for v in (0, np.inf, 1)]
+    with pytest.raises(ShapeError, match="the data ask for a size of"):
+        compile_natively(one_node("Range", given)).run(feeds_of(given))
+    with pytest.raises(ModelError, match="whose bytes no array can count"):
+        compile_natively(one_node("Range", given, constants=[0, 1, 2]))
+
+
 def test_ranges():
     huge = (1 << 63) - 1
     rows = [((0, 1), (2, 4), (1, 2), (1, 1)), ((5, -1), (0, -9), (1, -1), (-2, -1)),
@@ -94,6 +121,11 @@ def test_borders(mode):
     executable = compile_natively(one_node("Pad", [X, ints(1, 2), None, ints(-1)], {"mode": mode}))
     expected = np.pad(X, ((0, 0), (0, 0), (1, 2)), mode=mode)
     assert_close(executable.run({"x0": X, "x1": ints(1, 2), "x3": ints(-1)})["y0"], expected)
+    if mode != "reflect":
+        with pytest.raises(ShapeError, match="the data ask for a size of"):
+            executable.run({"x0": X, "x1": ints(INT64_MAX, INT64_MAX), "x3": ints(0)})
+    with pytest.raises(ShapeError, match="the borders remove more elements than there are"):
+        executable.run({"x0": X, "x1": ints(INT64_MIN, INT64_MIN), "x3": ints(0)})
 
 
 def test_axes():

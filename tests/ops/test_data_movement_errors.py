@@ -64,6 +64,8 @@ REFUSED = [
      "repeats: expected numbers of at most 2147483647, got 4611686018427387904"),
     ("Range", [np.array(0), np.array(3), np.array(0)], {}, ShapeError,
      "delta: expected a number other than 0, got 0"),
+    ("Range", [np.array(0), np.array(-1 << 63), np.array(-1)], {}, ShapeError,
+     "expected a number of elements that int64 holds, got 9223372036854775808"),
     ("EyeLike", [floats(3)], {}, ShapeError, "input 0: expected 2 dimensions, got 1"),
     ("Trilu", [floats(3)], {}, ShapeError, "input 0: expected 2 dimensions or more, got 1"),
     ("CumSum", [floats(3), index(0, 0)], {}, ShapeError, "input 1 (axis): expected one element, got 2"),

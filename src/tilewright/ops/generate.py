@@ -13,6 +13,7 @@ from tilewright.ops.cast import attribute_dtype
 from tilewright.ops.checks import expect_shape
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type, optional_scalar
+from tilewright.routine.intrinsics import as_integer
 
 
 @operator("ConstantOfShape")
@@ -72,7 +73,10 @@ def _stash_type(d: Definition, dtype: DType) -> DType:
 
 def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
     if isinstance(start, Const) and isinstance(limit, Const) and isinstance(delta, Const):
-        return const(max(0, int(np.ceil((limit.value - start.value) / delta.value))))
+        length = _literal_length(start.value, limit.value, delta.value)
+        if length > np.iinfo(np.int64).max:
+            raise ShapeError(f"expected a number of elements that int64 holds, got {length}", where=f"node {d.label}")
+        return const(length)
     if start.dtype.is_float:
         # A size must be an integer expression again.
         steps = limit - start if not (isinstance(start, Const) and start.value == 0) else limit
@@ -87,6 +91,13 @@ def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
         raise d.unsupported("the step of the range is symbolic")
     step = int(delta.value)
     return maximum(ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step), 0)
+
+
+def _literal_length(start: float, limit: float, delta: float) -> int:
+    """The number of elements of a range of integers, exactly, or of floats; 0 where it is NaN."""
+    if isinstance(start, int) and isinstance(limit, int) and isinstance(delta, int):
+        return max(-((start - limit) // delta), 0)
+    return max(as_integer(np.ceil((limit - start) / delta)), 0)
 
 
 @operator("OneHot")

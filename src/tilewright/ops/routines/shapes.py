@@ -3,6 +3,9 @@
 from tilewright.routine.intrinsics import as_integer, floor
 from tilewright.routine.routine import Elements, routine
 
+FAR = 2**61
+"""A number beyond all sizes, of which sums do not overflow."""
+
 
 @routine("the shape does not fit the number of elements", "a size is copied from a dimension that there is not")
 def resolve_reshape(shape: Elements, dims: Elements, sizes: Elements, allows_zero: int) -> int:
@@ -239,8 +242,8 @@ def resolve_pad(
         axis = int(axes[j])
         if axis < 0:
             axis = axis + rank
-        before = int(pads[j])
-        after = int(pads[count + j])
+        before = min(max(int(pads[j]), -FAR), FAR)
+        after = min(max(int(pads[count + j]), -FAR), FAR)
         size = dims[axis]
         borders[2 * axis] = before
         borders[2 * axis + 1] = after
@@ -291,10 +294,17 @@ def range_length(start: Elements, limit: Elements, delta: Elements, count: Eleme
 
 @routine("the step is 0")
 def integer_range_length(start: Elements, limit: Elements, delta: Elements, count: Elements) -> int:
-    """As `range_length`, of integers."""
+    """As `range_length`, of integers; about the number where it is beyond all sizes."""
     step = int(delta[0])
     if step == 0:
         return 1
-    distance = int(limit[0]) - int(start[0])
-    count[0] = max(-(-distance // step), 0)
+    first = int(start[0])
+    last = int(limit[0])
+    steps = (float(last) - float(first)) / float(step)
+    if abs(steps) > FAR:
+        count[0] = max(as_integer(steps), 0)
+        return 0
+    # not by the distance, which may overflow
+    is_part_left = abs(last % step) > abs(first % step)
+    count[0] = max(last // step - first // step + int(is_part_left), 0)
     return 0
