@@ -42,6 +42,23 @@ def test_data_dependent_sizes_get_symbols():
     assert step.data_symbols[0] in program.symbols
 
 
+@pytest.mark.parametrize(
+    ("body", "types"),
+    [
+        ("a = NonZero(q)", {"a": "int64[2, a_n1]"}),
+        ("a, b, c, d = Unique(q)", {"a": "string[a_n0]", "b": "int64[a_n0]", "c": "int64[N * 3]", "d": "int64[a_n0]"}),
+        ("a, b = Unique <axis = 1> (q)", {"a": "string[N, a_n1]", "b": "int64[a_n1]"}),
+        ("a = Compress <axis = 0> (x, k)  b = Compress <axis = 0> (q, k)",
+         {"a": "float32[a_n0, 3]", "b": "string[a_n0, 3]"}),
+    ],
+)  # fmt: skip
+def test_data_dependent_sizes_of_strings(body, types):
+    outputs = ", ".join(f"{text.split('[')[0].replace('float32', 'float')} {name}" for name, text in types.items())
+    proto = untyped(model(f"q = Cast <to = 8> (x)  {body}", inputs="float[N, 3] x, bool[N] k", outputs=outputs))
+    program = program_of(proto)
+    assert {name: str(program.values[name]).split(": ")[1] for name in types} == types
+
+
 def test_sizes_over_the_inputs_symbols_are_kept():
     proto = untyped(model("a = Det(x)  y = Neg(a)", inputs="float[N, 3, 3] x", outputs="float y"))
     program = assert_same(proto, {"x": normal(4, 3, 3)})
