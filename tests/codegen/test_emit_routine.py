@@ -75,6 +75,13 @@ def floats(x: Elements, out: Elements) -> int:
     return 0
 
 
+@routine()
+def as_integers(x: Elements, out: Elements) -> int:
+    for i in range(len(x)):
+        out[i] = as_integer(x[i])
+    return 0
+
+
 @routine("the value is too large", "the value is negative")
 def checked(x: Elements, out: Elements) -> int:
     for i in range(len(x)):
@@ -136,6 +143,12 @@ def test_floats_round_like_those_of_numpy(dtype):
         np.testing.assert_array_equal(native[0::3], python[0::3])
     tolerance = 1e-12 if dtype is np.float64 else 2e-6 if dtype is np.float32 else 0.05
     np.testing.assert_allclose(native.astype(np.float64), python.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+def test_floats_beyond_int64_saturate():
+    x = np.array([np.inf, -np.inf, np.nan, 2.0**63, -(2.0**63), 1e300, 2.0**62, -0.9])
+    lowest, highest = -(1 << 63), (1 << 63) - 1
+    assert both(as_integers, [x], 8, np.int64).tolist() == [highest, lowest, 0, highest, lowest, highest, 1 << 62, 0]
 
 
 def test_statuses_are_numbered_over_all_calls():

@@ -33,4 +33,4 @@ def as_integer(x: Any) -> int:
     number = float(x)
     if math.isnan(number):
         return 0
-    return int(min(max(number, -(2.0**63)), 9223372036854774784.0))
+    return 2**63 - 1 if number >= 2.0**63 else int(max(number, -(2.0**63)))
