@@ -24,6 +24,7 @@ from tilewright.runtime.manifest import (
     TensorSpec,
 )
 from tilewright.runtime.native_call import NativeCall
+from tilewright.runtime.symbol_range import violated_limit
 from tilewright.runtime.workspace import WorkspacePool
 
 Values = dict[str, Any]
@@ -188,7 +189,7 @@ class BlockCalls:
                 known = sizes.get(dim)
                 if known is None:
                     symbol = self._symbols[dim]
-                    if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
+                    if violated_limit(symbol, size):
                         return False
                     sizes[dim] = size
                 elif known != size:

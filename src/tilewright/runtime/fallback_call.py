@@ -12,6 +12,7 @@ from tilewright.custom_operators import PYTHON_OPERATORS, load_operator_packages
 from tilewright.errors import ArtifactError, EvaluatorError, FeedError, ShapeError, TilewrightError, UnsupportedError
 from tilewright.runtime.block_calls import BlockCalls, Resources, Sizes
 from tilewright.runtime.manifest import FallbackStep, SymbolSpec, TensorSpec, format_dims
+from tilewright.runtime.symbol_range import violated_limit
 from tilewright.runtime.weights import numpy_dtype
 
 
@@ -78,8 +79,8 @@ class FallbackCall:
         """
         for axis, (dim, size) in enumerate(zip(spec.dims, shape, strict=False)):
             symbol = symbols.get(dim) if isinstance(dim, str) and dim not in sizes else None
-            if symbol is not None and (size < symbol.lo or (symbol.hi is not None and size > symbol.hi)):
-                limit = f"at least {symbol.lo}" if size < symbol.lo else f"at most {symbol.hi}"
+            limit = violated_limit(symbol, size) if symbol is not None else None
+            if limit:
                 what = f"has size {size} along axis {axis}, later nodes need {limit}"
                 where = f"result '{spec.name}' of {self._nodes}"
                 return ShapeError(what, where=where, hint="these data do not suit the model")

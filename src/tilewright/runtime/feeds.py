@@ -12,6 +12,7 @@ import numpy as np
 
 from tilewright.errors import Defect, FeedError, ShapeError, TilewrightError
 from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
+from tilewright.runtime.symbol_range import violated_limit
 from tilewright.runtime.weights import numpy_dtype
 
 _PYTHON_VALUES = (list, tuple, int, float, complex, bool)
@@ -174,7 +175,7 @@ class InputSignature:
             return
         bound[name] = _Binding(size, place)
         symbol = self._symbols[name]
-        if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
+        if violated_limit(symbol, size):
             limits = f"within {symbol.lo}..{symbol.hi}" if symbol.hi is not None else f"of at least {symbol.lo}"
             what = f"expected a size for '{name}' {limits}, got {size}"
             lo, hi = min(symbol.lo, size), "<largest>" if symbol.hi is None else max(symbol.hi, size)

@@ -99,10 +99,6 @@ def _parse_dim(value: object, where: str, what: str) -> Dim:
     return schema.as_integer(value, where, what)
 
 
-def _parse_position(value: object, where: str, what: str) -> int:
-    return schema.as_integer(value, where, what)
-
-
 def _parse_symbol(value: object, where: str, what: str) -> SymbolSpec:
     obj = as_object(value, where, what)
     hi = schema.field(obj, "hi", where)
@@ -153,7 +149,7 @@ def _parse_step(value: object, where: str, what: str, depth: int = 0) -> Manifes
             )
         case "sizes":
             return SizesStep(
-                array(obj, "symbols", where, as_text), array(obj, "positions", where, _parse_position),
+                array(obj, "symbols", where, as_text), array(obj, "positions", where, schema.as_integer),
                 inputs, outputs, nodes,
             )  # fmt: skip
         case "fallback":

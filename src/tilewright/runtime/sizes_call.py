@@ -6,6 +6,7 @@ from typing import Any
 from tilewright.errors import InternalError, ShapeError, TilewrightError
 from tilewright.runtime.block_calls import BlockCalls, Resources, Sizes
 from tilewright.runtime.manifest import SizesStep, SymbolSpec, TensorSpec
+from tilewright.runtime.symbol_range import violated_limit
 
 
 class SizesCall:
@@ -26,8 +27,8 @@ class SizesCall:
         elements = inputs[0].reshape(-1)
         for position, symbol in self._bindings:
             size = int(elements[position])
-            if size < symbol.lo or (symbol.hi is not None and size > symbol.hi):
-                limit = f"at least {symbol.lo}" if size < symbol.lo else f"at most {symbol.hi}"
+            limit = violated_limit(symbol, size)
+            if limit:
                 what = f"the data ask for a size of {size}, expected {limit}"
                 raise ShapeError(what, where=", ".join(self.step.nodes), hint="these data do not suit the model")
             sizes[symbol.name] = size
