@@ -10,13 +10,17 @@ from tilewright.ops.axes import num_elements
 from tilewright.ops.checks import expect_one_element, expect_rank
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, OpValue, is_one
-from tilewright.ops.routine_call import call_routine, data_sizes, known_length, shape_tensor, upper_bound
+from tilewright.ops.routine_call import (
+    MAX_DATA_DEPENDENT_SIZE,
+    call_routine,
+    data_sizes,
+    known_length,
+    shape_tensor,
+    upper_bound,
+)
 from tilewright.ops.routines import shapes as routines
 from tilewright.routine.routine import Routine
 from tilewright.routine.stages import DataSize
-
-MAX_SIZE = 2**31 - 1
-"""The largest size that data may ask for."""
 
 
 def is_by_data(d: Definition, position: int) -> bool:
@@ -41,7 +45,7 @@ def elements_or_symbols(d: Definition, position: int, first: int = 0) -> tuple[E
     x = d.input(position)
     count = known_length(x) or 0
     (sizes,) = call_routine(d, routines.checked_sizes, [x], [((count,), int64)])
-    return _symbols(d, sizes, [MAX_SIZE] * count, first)
+    return _symbols(d, sizes, [MAX_DATA_DEPENDENT_SIZE] * count, first)
 
 
 def _symbols(d: Definition, sizes: OpValue, bounds: Sequence[int], first: int = 0) -> tuple[Expr, ...]:
@@ -77,7 +81,7 @@ def expand_by_data(d: Definition, x: OpValue) -> OpValue:
     shape = d.input(1)
     rank = max(x.rank, known_length(shape) or 0)
     (sizes,) = call_routine(d, routines.resolve_expand, [shape, _shape_of(d, x)], [((rank,), int64)])
-    symbols = _symbols(d, sizes, [MAX_SIZE] * rank)
+    symbols = _symbols(d, sizes, [MAX_DATA_DEPENDENT_SIZE] * rank)
     old = (const(1),) * (rank - x.rank) + x.shape
     # a literal size other than 1 stays, which the routine checks
     shape_of_result = [n if isinstance(n, Const) and not is_one(n) else s for n, s in zip(old, symbols, strict=True)]
@@ -122,7 +126,7 @@ def pad_by_data(d: Definition, x: OpValue, mode: str, fill: Expr) -> OpValue:
         d, routines.resolve_pad, [pads, axes, _shape_of(d, x)], [((2 * rank,), int64), ((rank,), int64)],
         [number], [(rank, int64)],
     )  # fmt: skip
-    shape = _symbols(d, sizes, [MAX_SIZE] * rank)
+    shape = _symbols(d, sizes, [MAX_DATA_DEPENDENT_SIZE] * rank)
     length = sum(shape[1:], shape[0]) if shape else const(0)
     operands = [borders, _shape_of(d, x), sizes]
     (positions,) = call_routine(d, routines.pad_positions, operands, [((length,), int64)], [number])
@@ -166,7 +170,7 @@ def range_by_data(d: Definition, wide: DType) -> OpValue:
     dtype = start.dtype
     routine = routines.range_length if dtype.is_float else routines.integer_range_length
     (count,) = call_routine(d, routine, operands, [((1,), int64)])
-    (length,) = _symbols(d, count, [MAX_SIZE])
+    (length,) = _symbols(d, count, [MAX_DATA_DEPENDENT_SIZE])
     first, step = (x[(const(0),) * x.rank] for x in (start, delta))
 
     def body(i: Expr) -> Expr:

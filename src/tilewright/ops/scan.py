@@ -1,10 +1,7 @@
 """CumSum and CumProd."""
 
-from functools import reduce
-from operator import mul
-
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import const
+from tilewright.ops.axes import num_elements
 from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_one_element
 from tilewright.ops.contraction import accumulator_dtype
@@ -33,6 +30,6 @@ def cumulative_reduction(d: Definition) -> OpValue:
         what = f"input 1 (axis): expected one element, got {len(axes.known_elements)}"
         raise ShapeError(what, where=f"node {d.label}")
     axis = d.axis(d.known_ints(1)[0], x.rank)
-    outer, inner = (reduce(mul, n, const(1)) for n in (x.shape[:axis], x.shape[axis + 1 :]))
+    outer, inner = num_elements(x.shape[:axis]), num_elements(x.shape[axis + 1 :])
     sizes = [outer, x.shape[axis], inner, *flags]
     return convert(d, call_routine(d, running_reduction, [wide], result, sizes)[0], x.dtype)

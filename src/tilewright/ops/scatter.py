@@ -1,15 +1,13 @@
 """Operators that write at positions that are data: Scatter, ScatterElements, ScatterND, TensorScatter, MaxUnpool."""
 
 from collections.abc import Sequence
-from functools import reduce
-from operator import mul
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, select
-from tilewright.ops.axes import show_shape
+from tilewright.ops.axes import num_elements, show_shape
 from tilewright.ops.checks import expect_rank, expect_shape
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, OpValue, operator
@@ -30,7 +28,7 @@ def _reduction(d: Definition) -> int:
 
 
 def _strides(shape: Sequence[Expr]) -> list[Expr]:
-    return [reduce(mul, shape[k + 1 :], const(1)) for k in range(len(shape))]
+    return [num_elements(shape[k + 1 :]) for k in range(len(shape))]
 
 
 def _expect_integers(d: Definition, x: OpValue) -> None:
@@ -81,7 +79,7 @@ def scatter_nd(d: Definition) -> OpValue:
     expect_shape(d, updates, (*indices.shape[:-1], *x.shape[depth:]), "updates")
     shape = x.shape or (const(1),)
     operands = [x, indices, updates, shape_tensor(d, shape), shape_tensor(d, _strides(shape))]
-    tuples, inner = (reduce(mul, n, const(1)) for n in (indices.shape[:-1], x.shape[depth:]))
+    tuples, inner = num_elements(indices.shape[:-1]), num_elements(x.shape[depth:])
     return call_routine(
         d, routines.scatter_slices, operands, [(x.shape, x.dtype)], [tuples, depth, inner, reduction]
     )[0]  # fmt: skip

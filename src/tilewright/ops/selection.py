@@ -1,12 +1,10 @@
 """Operators that select elements by their values."""
 
-from functools import reduce
-from operator import mul
-
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.dtype import boolean, int64
 from tilewright.expr.nodes import Const, Expr, const
+from tilewright.ops.axes import num_elements
 from tilewright.ops.checks import expect_dtype, expect_one_element, expect_rank
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.definition import Definition, OpValue, operator
@@ -34,7 +32,7 @@ def top_k(d: Definition) -> tuple[OpValue, ...]:
     size, descending = x.shape[axis], d.attr_int("largest", 1)
     count, symbol = _top_k_count(d, size)
     d.require(count <= size, f"k: expected at most the {size} elements of dimension {axis}, got {count}")
-    outer, inner = (reduce(mul, n, const(1)) for n in (x.shape[:axis], x.shape[axis + 1 :]))
+    outer, inner = num_elements(x.shape[:axis]), num_elements(x.shape[axis + 1 :])
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     scalars = (outer, size, inner, symbol, descending)
     is_sorted = isinstance(count, Const) and isinstance(size, Const) and count.value * _SORTED_PART > size.value
@@ -90,7 +88,7 @@ def compress(d: Definition) -> OpValue:
     expect_rank(d, condition, 1, "condition")
     axis = d.axis(d.attr_int("axis", 0), x.rank) if "axis" in d.attributes else None
     if axis is None:
-        x = d.view(x, (reduce(mul, x.shape, const(1)),))
+        x = d.view(x, (num_elements(x.shape),))
         axis = 0
     size = x.shape[axis]
     (counted,) = call_routine(d, count_selected, [condition], [((1,), int64)], [size])
@@ -128,10 +126,10 @@ def unique_elements(d: Definition, axis: int | None, is_sorted: int) -> tuple[Op
     """The four results of Unique of input 0, along an axis or of the whole tensor."""
     x = d.input(0)
     if axis is None:
-        x = d.view(x, (reduce(mul, x.shape, const(1)),))
+        x = d.view(x, (num_elements(x.shape),))
         axis = 0
     size = x.shape[axis]
-    outer, inner = (reduce(mul, n, const(1)) for n in (x.shape[:axis], x.shape[axis + 1 :]))
+    outer, inner = num_elements(x.shape[:axis]), num_elements(x.shape[axis + 1 :])
     whole = ((size,), int64)
     first, inverse, counts, number = call_routine(
         d, unique_slices, [x], [whole, whole, whole, ((1,), int64)], [outer, size, inner, is_sorted],

@@ -1,11 +1,8 @@
 """Inverses of square matrices."""
 
-from functools import reduce
-from operator import mul
-
 from tilewright.errors import ShapeError
-from tilewright.expr.nodes import const
 from tilewright.expr.operations import cast
+from tilewright.ops.axes import num_elements
 from tilewright.ops.checks import expect_size
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.contrib import CONTRIB
@@ -28,6 +25,6 @@ def inverse(d: Definition) -> OpValue:
     wide, source = accumulator_dtype(x.dtype), x
     if wide != x.dtype:
         x = d.compute(x.shape, lambda *i: cast(wide, source[i]))
-    batches = reduce(mul, x.shape[:-2], const(1))
+    batches = num_elements(x.shape[:-2])
     (result,) = call_routine(d, invert_matrices, [x], [(x.shape, wide)], (batches, size), [(size * size, wide)])
     return result if wide == source.dtype else d.compute(x.shape, lambda *i: cast(source.dtype, result[i]))

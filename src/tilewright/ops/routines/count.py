@@ -1,5 +1,6 @@
 """Routines that find elements: what is not zero, what a condition selects."""
 
+from tilewright.ops.routines.coordinates import to_next_row
 from tilewright.routine.routine import Elements, routine
 
 
@@ -34,13 +35,7 @@ def nonzero_coordinates(x: Elements, dims: Elements, out: Elements, at: Elements
                 out[(rank - 1) * count + column] = j
                 column = column + 1
             place = place + 1
-        k = rank - 2
-        while k >= 0:
-            at[k] = at[k] + 1
-            if at[k] < dims[k]:
-                break
-            at[k] = 0
-            k = k - 1
+        to_next_row(at, dims)
     return 0
 
 

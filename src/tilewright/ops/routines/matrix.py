@@ -3,11 +3,6 @@
 from tilewright.routine.routine import Elements, routine
 
 
-def magnitude(value: float) -> float:
-    """The absolute value."""
-    return max(value, -value)
-
-
 @routine()
 def invert_matrices(x: Elements, out: Elements, work: Elements, batches: int, size: int) -> int:
     """The inverses of x[batches, size, size], by Gauss-Jordan elimination with the largest pivot of each column.
@@ -24,7 +19,7 @@ def invert_matrices(x: Elements, out: Elements, work: Elements, batches: int, si
         for column in range(size):
             pivot = column
             for row in range(column + 1, size):
-                if magnitude(work[row * size + column]) > magnitude(work[pivot * size + column]):
+                if abs(work[row * size + column]) > abs(work[pivot * size + column]):
                     pivot = row
             for k in range(size):
                 value = work[pivot * size + k]

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tilewright.ops.routines.coordinates import to_next_row
 from tilewright.routine.intrinsics import is_nan
 from tilewright.routine.routine import Elements, routine
 
@@ -55,13 +56,7 @@ def scatter_elements(
                 target = target + j
             out[target] = combined(out[target], updates[place], reduction)
             place = place + 1
-        k = rank - 2
-        while k >= 0:
-            at[k] = at[k] + 1
-            if at[k] < dims[k]:
-                break
-            at[k] = 0
-            k = k - 1
+        to_next_row(at, dims)
     return 0
 
 

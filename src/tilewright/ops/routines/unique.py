@@ -1,6 +1,6 @@
 """Routines that find equal slices of a tensor."""
 
-from tilewright.routine.intrinsics import is_nan
+from tilewright.ops.routines.order import precedes
 from tilewright.routine.routine import Elements, routine
 
 
@@ -10,9 +10,9 @@ def compare(x: Elements, a: int, b: int, outer: int, size: int, inner: int) -> i
         for column in range(inner):
             u = x[(row * size + a) * inner + column]
             v = x[(row * size + b) * inner + column]
-            if u < v or (is_nan(v) and not is_nan(u)):
+            if precedes(u, v, 0):
                 return -1
-            if v < u or (is_nan(u) and not is_nan(v)):
+            if precedes(v, u, 0):
                 return 1
     return 0
 
