@@ -1,6 +1,7 @@
 """What a choice costs (Vortex, Fig. 14), and what the library costs once per machine."""
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 from typing import Any
@@ -20,6 +21,7 @@ from tilewright.machine.model import Machine
 from tilewright.measure.native_functions import NativeFunctions
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.construct.run_time_cost import run_time_cost, select_cheapest
+from tilewright.optimize.construct.variants import axis_extents
 from tilewright.optimize.vortex.analyser import Analyser
 from tilewright.optimize.vortex.library import library
 from tilewright.optimize.vortex.optimizer import Vortex
@@ -62,23 +64,20 @@ def selector_nanoseconds() -> dict[str, float]:
     assert samples is not None
     on_grid = [p for p in problems_at(kernel.task.func, kernel.task.constants, samples.grid) if p is not None]
     costs = [run_time_cost(p, on_grid, Analyser(machine)) for p in programs]
-    extents = tuple(i.extent for i in _block_iters(kernel))
+    extents = axis_extents(kernel.task)
     selectors = {n: select_cheapest(costs[:n], extents) for n in PROGRAMS if n <= len(costs)}
     return {str(n): _choice_nanoseconds(e, kernel) for n, e in selectors.items()}
 
 
 def library_seconds() -> dict[str, Any]:
     """Size and time of the library."""
+    machine = one_core_machine()
     library.cache_clear()
-    found = library(one_core_machine(), 32)
-    return {"strategies": found.strategies, "register tiles": len(found.register_tiles),
-            "cache buffers": len(found.cache_buffers), "links": len(found.links), "seconds": found.seconds}  # fmt: skip
-
-
-def _block_iters(kernel: CaseKernel):
-    from tilewright.loops.ir import blocks
-
-    return blocks(kernel.task.func.body)[0].iters
+    seconds = _elapsed_seconds(lambda: library(machine, 32))
+    candidates = library(machine, 32)
+    return {"strategies": candidates.strategies, "register tiles": len(candidates.register_tiles),
+            "cache buffers": len(candidates.cache_buffers), "links": len(candidates.links),
+            "seconds": seconds}  # fmt: skip
 
 
 def _distinct_programs(kernel: CaseKernel, machine: Machine, count: int) -> list[TileProgram]:
@@ -101,7 +100,7 @@ def _choice_nanoseconds(selector: Expr, kernel: CaseKernel) -> float:
     return min(_elapsed_seconds(call) for _ in range(REPEATS)) * 1e9 / CHOICES
 
 
-def _elapsed_seconds(run) -> float:
+def _elapsed_seconds(run: Callable[[], object]) -> float:
     start = time.perf_counter()
     run()
     return time.perf_counter() - start

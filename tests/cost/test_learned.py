@@ -162,9 +162,10 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_sketch_is_scored_at_once() -> None:
     """Features are those of `tile_rows`, whatever the order of the candidates' sketches."""
     space, programs = drawn("transposed", 30)
-    (family,) = {p.family for p in programs}
+    (family,) = (space.families[k] for k in {p.family for p in programs})
+    assert isinstance(family, TilePrograms)
     chosen = [p for p in programs if p.genes[:2] == programs[0].genes[:2] and p.parallel]
-    tiles = [space.families[family].program(p.genes) for p in chosen]  # pyright: ignore[reportAttributeAccessIssue]
+    tiles = [family.program(p.genes) for p in chosen]
     sizes = np.stack([t.array for t in tiles])
     direct = tile_rows(tiles[0].problem, tiles[0].sketch, sizes, MACHINE)
     assert np.allclose(direct.rows, space.features(chosen).rows)

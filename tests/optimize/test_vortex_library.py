@@ -64,8 +64,6 @@ def test_the_table_links_multiples_to_their_children(machine: Machine) -> None:
     assert (buffers % tiles == 0).all()
     assert len(np.unique(candidates.links, axis=0)) == len(candidates.links)
     assert set(candidates.links[:, 0]) == set(range(len(candidates.cache_buffers)))
-    some = int(candidates.links[len(candidates.links) // 2, 0])
-    assert set(candidates.children(some)) == set(candidates.links[candidates.links[:, 0] == some, 1])
     assert candidates.strategies == len(candidates.links) * len(candidates.grids)
 
 

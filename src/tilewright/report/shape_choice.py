@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.nodes import Expr, Symbol, Var
+from tilewright.expr.nodes import Symbol, Var
 from tilewright.expr.parser import parse_expr
 from tilewright.runtime.manifest_meta import VariantsSpec
 from tilewright.tile.shape_samples import value_of
@@ -45,14 +45,14 @@ def _choice(kernel: VariantsSpec, sizes: Mapping[str, int]) -> ShapeChoice:
     named = {s: sizes[s] for s in kernel.symbols if s in sizes}
     if len(named) < len(kernel.symbols):
         return ShapeChoice(kernel, named, None, ())
-    symbols: dict[str, Var] = {f"s{k}": Symbol(f"s{k}", 0, MAX_SIZE) for k in range(len(kernel.symbols))}
-    values = {symbols[f"s{k}"]: named[name] for k, name in enumerate(kernel.symbols)}
+    symbols: list[Var] = [Symbol(f"s{k}", 0, MAX_SIZE) for k in range(len(kernel.symbols))]
+    by_name = {v.name: v for v in symbols}
+    values = {v: named[name] for v, name in zip(symbols, kernel.symbols, strict=True)}
 
-    def evaluate(text: str) -> int:
-        expression: Expr = parse_expr(text, symbols, {})
-        return value_of(expression, values)
+    def evaluate(expression: str) -> int:
+        return value_of(parse_expr(expression, by_name, {}), values)
 
-    times = tuple(evaluate(text) / 1e6 for text in kernel.picoseconds)
+    times = tuple(evaluate(x) / 1e6 for x in kernel.picoseconds)
     return ShapeChoice(kernel, named, evaluate(kernel.selector), times)
 
 

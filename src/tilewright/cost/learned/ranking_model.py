@@ -60,8 +60,7 @@ class MeasuredPrograms:
     @property
     def labels(self) -> Numbers:
         """The best time over each."""
-        best = self.nanoseconds.min(initial=np.inf)
-        return best / self.nanoseconds if np.isfinite(best) else np.zeros(len(self.nanoseconds))
+        return _best_over_each(self.nanoseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +84,7 @@ class RankingModel:
         return features.mean(raw) + (_guess(features) if self.has_prior else 0.0)
 
 
-def train(
-    tasks: Sequence[MeasuredPrograms], has_prior: bool, settings: BoostingSettings | None = None
-) -> RankingModel:
+def train(tasks: Sequence[MeasuredPrograms], has_prior: bool, settings: BoostingSettings | None = None) -> RankingModel:
     """A model of the programs of tasks.
 
     Args:
@@ -135,6 +132,10 @@ def load_xgboost() -> Any:
 
 def _guess(features: ProgramRows) -> Numbers:
     """The label by the analytical model: the least predicted time over each, of the programs of one task."""
-    times = np.where(np.isfinite(features.predicted), features.predicted, np.inf)
-    least = times.min(initial=np.inf)
-    return least / times if np.isfinite(least) else np.zeros(len(times))
+    return _best_over_each(np.where(np.isfinite(features.predicted), features.predicted, np.inf))
+
+
+def _best_over_each(times: Numbers) -> Numbers:
+    """The least time over each; 0 where all are infinite."""
+    best = times.min(initial=np.inf)
+    return best / times if np.isfinite(best) else np.zeros(len(times))

@@ -1,11 +1,13 @@
 """Features of tile programs, computed from arrays of their sizes: terms of the analytical model, and geometry."""
 
+from collections.abc import Iterable
 from math import prod
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.breakdown import CostBreakdown, cost_breakdown
+from tilewright.cost.candidate_batch import is_packed
 from tilewright.cost.footprint import Numbers, moved_bytes
 from tilewright.cost.learned.program_rows import PART_NAMES, ProgramRows, part_rows
 from tilewright.machine.model import Machine
@@ -75,8 +77,7 @@ def rows_of_breakdown(breakdown: CostBreakdown, geometry: Numbers, least: float)
 
 def least_time(problem: Problem, machine: Machine) -> float:
     """Nanoseconds that no program takes less than: operations at peak rate, and operands once from L2."""
-    lanes = machine.vector_bits / problem.bits
-    work = problem.points * problem.operations / (lanes * machine.fma_pipes * machine.ghz * machine.cores)
+    work = 2.0 * problem.points * problem.operations / machine.gflops(machine.cores, problem.bits)
     operands = {o.buffer: prod(o.shape) * o.element_bytes for o in (*problem.operands, *problem.results)}
     return max(work, sum(operands.values()) / machine.levels[1].gbs(machine.cores), 1.0)
 
@@ -89,9 +90,8 @@ def geometry_rows(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machi
     one = np.ones(len(sizes))
     rows = [a for a in spatial if a != lane]
     line = machine.levels[0].line
-    packed = {o for o, _ in sketch.packed}
     operands = [
-        [moved_bytes(o, box, line, k in packed) for box in boxes] for k, o in enumerate(problem.operands)
+        [moved_bytes(o, box, line, is_packed(sketch, k)) for box in boxes] for k, o in enumerate(problem.operands)
     ]
     touched = [sum((x[level] for x in operands), 0.0 * one) for level in range(3)]
     flops = [_product(box, range(len(problem.axes)), one) for box in boxes]
@@ -117,14 +117,14 @@ def _operand_rows(
     problem: Problem, sketch: Sketch, touched: list[list[Numbers]], flops: list[Numbers], one: Numbers
 ) -> Numbers:
     """The features of operands, of each candidate the one with the most bytes per L1 tile first."""
-    packed = {o for o, _ in sketch.packed}
     blocks: list[Numbers] = []
     for k, o in enumerate(problem.operands):
         whole = float(prod(o.shape) * o.element_bytes)
         columns = [np.log2(1.0 + x) for x in touched[k]]
         reuse = flops[1] * o.element_bytes / np.maximum(1.0, touched[k][1])
         columns += [np.log2(1.0 + whole) * one, np.log2(1.0 + reuse)]
-        columns += [x * one for x in (_lane_stride(o, sketch), float(k in packed), float(o.constant), float(o.written))]
+        flags = float(is_packed(sketch, k)), float(o.constant), float(o.written)
+        columns += [x * one for x in (_lane_stride(o, sketch), *flags)]
         blocks.append(np.stack(columns, axis=1))
     count = len(OPERAND_NAMES)
     result = np.zeros((len(one), MAX_OPERANDS * count))
@@ -139,7 +139,7 @@ def _lane_stride(o: Operand, sketch: Sketch) -> float:
     return float(np.log2(1.0 + abs(o.strides[sketch.lane])))
 
 
-def _product(box: list[Numbers], axes: "list[int] | range", one: Numbers) -> Numbers:
+def _product(box: list[Numbers], axes: Iterable[int], one: Numbers) -> Numbers:
     result = one
     for a in axes:
         result = result * box[a]

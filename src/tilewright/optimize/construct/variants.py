@@ -125,14 +125,15 @@ def choose_variants(
     used = sorted(set(choices.tolist()))
     if len(used) < 2 or root_mean_square(regrets) > root_mean_square(single_regrets) * (1 - MIN_GAIN):
         return None
+    extents = axis_extents(task)
     return ProgramVariants(
         tuple(programs[k] for k in used),
-        select_cheapest([costs[k] for k in used], _axis_extents(task)),
+        select_cheapest([costs[k] for k in used], extents),
         shapes,
         tuple(used.index(k) for k in choices.tolist()),
         tuple(map(float, regrets)),
         tuple(map(float, single_regrets)),
-        tuple(costs[k].expression(_axis_extents(task), PICOSECONDS) for k in used),
+        tuple(costs[k].expression(extents, PICOSECONDS) for k in used),
     )
 
 
@@ -214,7 +215,7 @@ def _choose_greedily(regrets: Numbers, count: int, score: Callable[[Numbers], Nu
     return chosen, together
 
 
-def _axis_extents(task: Task) -> tuple[Expr, ...]:
-    """The extents of the axes of the task's problem."""
+def axis_extents(task: Task) -> tuple[Expr, ...]:
+    """The extents of the axes of the task's problem, over its symbols."""
     main = next((b for b in blocks(task.func.body) if b.init is not None), blocks(task.func.body)[-1])
     return tuple(i.extent for i in main.iters)

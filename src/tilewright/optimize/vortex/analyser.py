@@ -26,7 +26,7 @@ from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch
 
 MAX_GATHERED_CYCLES = 8.0
-"""Most cycles per vector that assembling lanes from distant elements is taken to cost, per element of stride."""
+"""Most cycles that assembling the lanes of one vector from distant elements is taken to cost."""
 
 
 class Level0(StrEnum):
@@ -66,7 +66,7 @@ class Analyser:
 
     def on_one_core(self) -> "Analyser":
         """The same for a single thread."""
-        return replace(self, machine=replace(self.machine, cores=1))
+        return replace(self, machine=self.machine.with_cores(1))
 
     def _register_tiles(self, problem: Problem) -> RegisterTileTimes:
         if self.level0 is Level0.COMPUTED:
@@ -136,7 +136,7 @@ class _ProgramWork:
         problem, spatial = family.problem, list(family.problem.spatial)
         extents = np.array([a.extent for a in problem.axes])
         register = sizes[:, REGISTER]
-        counts = np.maximum(extents // register, 0).astype(np.float64)
+        counts = (extents // register).astype(np.float64)
         counts[:, sketch.lane] = -(-extents[sketch.lane] // register[:, sketch.lane])
         steps = counts[:, list(problem.reduce)].prod(axis=1) * register[:, list(problem.reduce)].prod(axis=1)
         blocks = _blocks(problem, sketch, sizes)
@@ -147,14 +147,12 @@ class _ProgramWork:
         parts = [(whole, rows)]
         for a in spatial:
             if (remainders[:, a] > 0).any():
-                others = np.where(counts[:, a] > 0, whole / np.maximum(counts[:, a], 1), 0)
-                is_alone = counts[:, a] == 0
-                others = np.where(is_alone, counts[:, [b for b in spatial if b != a]].prod(axis=1), others)
+                others = counts[:, [b for b in spatial if b != a]].prod(axis=1)
                 parts.append((others * remainders[:, a], rows // register[:, a] * heights[:, a]))
         for count, height in parts:
             cycles = _tile_cycles(height, register, steps, blocks, problem, sketch, machine, times)
             total = total + count * blocks
-            nanoseconds = nanoseconds + np.where(count > 0, count * cycles, 0.0) / machine.ghz
+            nanoseconds = nanoseconds + count * cycles / machine.ghz
         tasks, buffers = (_tile_count(extents, sizes[:, level], problem) for level in (L2, L1))
         return _ProgramWork(np.maximum(total, 1.0), nanoseconds, np.maximum(buffers, tasks) * blocks, tasks)
 
@@ -189,9 +187,7 @@ def _tile_cycles(
     cost, lane = machine.cost, sketch.lane
     vectors = register[:, lane] // sketch.lanes
     sums_in_lanes = problem.axes[lane].is_reduction
-    unroll = np.ones_like(rows)
-    for a in problem.reduce:
-        unroll = unroll * (register[:, a] if a != lane else 1)
+    unroll = register[:, [a for a in problem.reduce if a != lane]].prod(axis=1)
     per_term = times.at(np.maximum(rows, 1), vectors, unroll) * problem.operations
     per_term = per_term + vectors * _gather_cycles(problem, sketch, machine)
     if sums_in_lanes:

@@ -22,9 +22,9 @@ from tilewright.optimize.construct.search_space import (
     SearchSpace,
     max_k_block,
 )
-from tilewright.optimize.construct.tile_lattice import divisors, k_block_sizes
+from tilewright.optimize.construct.tile_lattice import Indices, divisors, k_block_sizes
 from tilewright.optimize.reduction_blocking import max_accumulation_length
-from tilewright.optimize.vortex.library import Indices, Library
+from tilewright.optimize.vortex.library import Library
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, Sketch, is_legal
 
@@ -43,11 +43,8 @@ def candidate_sizes(library: Library, problem: Problem, sketch: Sketch, machine:
         sketch: which axis has the lanes, what is packed, and the order of loops.
         machine: the machine.
     """
-    parts = [
-        _with_rows(_strategies(library, problem, sketch), problem, sketch, placing)
-        for placing in _row_placings(problem, sketch)
-    ]
-    sizes = np.concatenate(parts)
+    strategies = _strategies(library, problem, sketch)
+    sizes = np.concatenate([_with_rows(strategies, problem, sketch, x) for x in _row_placings(problem, sketch)])
     sizes = sizes[_first_of_equal(sizes.reshape(len(sizes), -1))]
     sizes = sizes[is_legal(problem, sketch, sizes)]
     return sizes[SearchSpace.of(problem, sketch, machine).are_lowerable(sizes)] if len(sizes) else sizes
@@ -209,8 +206,8 @@ def _largest_divisor(counts: Indices, limits: Indices) -> Indices:
     """The largest divisor of each count that is at most its limit."""
     distinct, position = np.unique(np.minimum(limits, counts) * (int(counts.max()) + 1) + counts, return_inverse=True)
     most, count = np.divmod(distinct, int(counts.max()) + 1)
-    found = [max((d for d in divisors(int(n)) if d <= m), default=1) for n, m in zip(count, most, strict=True)]
-    return np.array(found, np.int64)[position.reshape(-1)]
+    largest = [max((d for d in divisors(int(n)) if d <= m), default=1) for n, m in zip(count, most, strict=True)]
+    return np.array(largest, np.int64)[position.reshape(-1)]
 
 
 def _first_of_equal(rows: Indices) -> Indices:

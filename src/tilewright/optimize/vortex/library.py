@@ -5,7 +5,6 @@ multiples of a register tile that use neither very little nor nearly all of L2; 
 cache buffer to the register tiles that it is a multiple of: a link and a grid are one strategy.
 """
 
-import time
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -15,9 +14,8 @@ import numpy.typing as npt
 from tilewright.cost.caches import caches
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.search_space import MAX_PARTIAL_SUM_BYTES
+from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.vortex.register_tiles import filter_by_isa
-
-Indices = npt.NDArray[np.int64]
 
 MULTIPLES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 """Register tiles of a cache buffer along rows, and along columns."""
@@ -45,7 +43,6 @@ class Library:
         cache_buffers: level 1 (rows, columns, terms) [candidate, 3], in elements.
         links: (level 1, level 0) [link, 2]: cache buffers with the register tiles that they are multiples of.
         grids: level 2 (parts of the rows, parts of the columns) [candidate, 2]; (0, 0) is a task per cache buffer.
-        seconds: that the enumeration took.
     """
 
     lanes: int
@@ -53,27 +50,15 @@ class Library:
     cache_buffers: Indices
     links: Indices
     grids: Indices
-    seconds: float
 
     @property
     def strategies(self) -> int:
         """Number of combinations of the levels."""
         return len(self.links) * len(self.grids)
 
-    def children(self, cache_buffer: int) -> Indices:
-        """The register tiles that a cache buffer is a multiple of, by position."""
-        return self.links[self.links[:, 0] == cache_buffer, 1]
-
     def with_links(self, kept: npt.NDArray[np.bool_]) -> "Library":
         """The library with some of its links alone [link]."""
         return replace(self, links=self.links[kept])
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.register_tiles)} register tiles, {len(self.cache_buffers)} cache buffers with "
-            f"{len(self.links)} links, {len(self.grids)} thread grids: {self.strategies} strategies in "
-            f"{self.seconds:.2f} s"
-        )
 
 
 @lru_cache(maxsize=8)
@@ -87,14 +72,12 @@ def library(machine: Machine, element_bits: int) -> Library:
     Raises:
         MachineError: the machine has no caches.
     """
-    start = time.perf_counter()
     lanes = max(1, machine.vector_bits // element_bits)
     tiles = filter_by_isa(machine)
     parents, children = _filter_by_multiples(tiles, lanes, element_bits // 8, machine)
     buffers, position = np.unique(parents, axis=0, return_inverse=True)
     links = np.stack((position.reshape(-1), children), axis=1)
-    grids = thread_grids(machine.cores)
-    return Library(lanes, tiles, buffers, links, grids, time.perf_counter() - start)
+    return Library(lanes, tiles, buffers, links, thread_grids(machine.cores))
 
 
 def _filter_by_multiples(tiles: Indices, lanes: int, element_bytes: int, machine: Machine) -> tuple[Indices, Indices]:

@@ -9,13 +9,11 @@ from dataclasses import dataclass
 from statistics import median
 
 import numpy as np
-import numpy.typing as npt
 
+from tilewright.cost.footprint import Numbers
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.search_space import MAX_UNROLLED_OPS, MAX_VECTORS, UNROLL_FACTORS
-
-Indices = npt.NDArray[np.int64]
-Numbers = npt.NDArray[np.float64]
+from tilewright.optimize.construct.tile_lattice import Indices
 
 MIN_ROWS = 4
 """Rows from which on a tile must have enough accumulators; of fewer rows all widths are kept."""
