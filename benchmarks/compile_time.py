@@ -25,7 +25,7 @@ from statistics import median
 from benchmarks.common.report import markdown_table
 from benchmarks.zoo.models import MODELS
 
-MODELS_OF_BARS = ("resnet50", "mobilenetv2", "bert_base", "resnet50_dyn", "ppocr_det", "ppocr_rec", "ppocr_cls")
+DEFAULT_MODELS = ("resnet50", "mobilenetv2", "bert_base", "resnet50_dyn", "ppocr_det", "ppocr_rec", "ppocr_cls")
 Seconds = tuple[float, float]
 """Of the clock, and of all processors."""
 
@@ -56,7 +56,7 @@ print(json.dumps(seconds))
 def main() -> None:
     """Prints a table of models, then the median of single operators if they are asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(MODELS_OF_BARS), help="of the zoo, separated by commas")
+    parser.add_argument("--models", default=",".join(DEFAULT_MODELS), help="of the zoo, separated by commas")
     parser.add_argument("--base", type=Path, help="a working tree of the revision to compare with")
     parser.add_argument("--runs", type=int, default=1, help="compilations of each kind, of which the fastest counts")
     parser.add_argument("--operators", type=int, metavar="N", help="also every N-th single operator")

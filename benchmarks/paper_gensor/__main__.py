@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import cost_model
-from benchmarks.common import environment
-from benchmarks.common.isolation import error_text, run_isolated
+from benchmarks.common.experiments import Experiment, is_of_these_sources, run_experiments
+from benchmarks.common.isolation import run_isolated
 from benchmarks.common.report import RESULTS
 from benchmarks.common.result_store import ResultStore
 from benchmarks.construction_speed import programs_scored_per_second
@@ -38,7 +38,6 @@ from benchmarks.paper_gensor.operators import (
     operator_of,
 )
 from benchmarks.paper_gensor.value_iteration import run_experiment
-from tilewright.errors import TilewrightError
 from tilewright.measure.local_measurer import LocalMeasurer
 from tilewright.measure.search import run_search, timed_entries
 from tilewright.measure.search_log import SearchLog
@@ -46,7 +45,6 @@ from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.search.interface import SearchVariant
 from tilewright.optimize.search.start_search import start_search
-from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_gensor"
 FILE = RESULTS / "paper_gensor.json"
@@ -79,9 +77,6 @@ class RunOptions:
     budget: int
     deadline: float
 
-
-Experiment = tuple[str, Callable[[], dict[str, Any] | None]]
-"""A name, and what measures it; None where time ran out."""
 
 
 def main() -> int:
@@ -126,31 +121,16 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run_part(part: str, run: RunOptions, again: bool) -> int:
     """Measures one part; how many of its results are missing afterwards."""
-    left = 0
-    for name, measure in PARTS[part](run):
-        known = run.store.get(part, name)
-        if known is not None and not again and _is_valid(known, run):
-            continue
-        try:
-            result = measure() if time.monotonic() < run.deadline else None
-        except (TilewrightError, ValueError) as error:
-            # one operator that fails must not take the others' results along
-            print(f"{part} {name}: {error_text(error)}", file=sys.stderr)
-            result = None
-        if result is None:
-            left += 1
-            continue
-        run.store.put(part, name, {**result, "source": source_hash()})
-        command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
-        run.store.put("circumstances", part, environment.describe(command))
-        print(f"{part} {name}: done", file=sys.stderr, flush=True)
-    return left
+    experiments = PARTS[part](run)
+    return run_experiments(
+        part, experiments, run.store, MODULE, lambda r: not again and _is_valid(r, run), run.deadline
+    )
 
 
 def _is_valid(result: Mapping[str, Any], run: RunOptions) -> bool:
     """Whether a result is of this code, and of a search that was long enough."""
     enough = result.get("budget", run.budget) >= run.budget or result.get("all", False)
-    return result.get("source") == source_hash() and enough
+    return is_of_these_sources(result) and enough
 
 
 def _payoff_experiments(run: RunOptions) -> Iterator[Experiment]:

@@ -11,24 +11,18 @@ was stopped goes on where it was. `--write` puts the tables into benchmarks/READ
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
-from benchmarks.common import environment
-from benchmarks.common.isolation import error_text
+from benchmarks.common.experiments import Experiment, is_of_these_sources, run_experiments
 from benchmarks.common.report import RESULTS
 from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_mcfuser import experiments, tables
 from benchmarks.paper_mcfuser.workloads import WORKLOADS
-from tilewright.errors import TilewrightError
 from tilewright.optimize.chains.pruning import Variant
-from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_mcfuser"
 FILE = RESULTS / "paper_mcfuser.json"
 MODEL_WORKLOADS = ("G1", "G2", "G3", "G4", "S7")
 """Those whose candidates are measured: the first four of the paper's table, as in Fig. 11, and an attention."""
-
-Experiment = tuple[str, Callable[[], dict[str, Any]]]
 
 
 def main() -> int:
@@ -41,7 +35,10 @@ def main() -> int:
         print(f"unknown parts or workloads: {', '.join(unknown)}", file=sys.stderr)
         return 2
     store = ResultStore(FILE)
-    failed = sum(_run_part(part, names, options, store) for part in parts)
+    failed = 0
+    for part in parts:
+        some = PARTS[part](names, options.candidates)
+        failed += run_experiments(part, some, store, MODULE, lambda r: not options.again and is_of_these_sources(r))
     if options.write:
         tables.write(store)
     else:
@@ -59,25 +56,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="measure also what is known")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md")
     return parser
-
-
-def _run_part(part: str, names: list[str], options: argparse.Namespace, store: ResultStore) -> int:
-    """Measures one part; how many of its experiments failed."""
-    failed = 0
-    for name, measure in PARTS[part](names, options.candidates):
-        known = store.get(part, name)
-        if known is not None and known["source"] == source_hash() and not options.again:
-            continue
-        try:
-            result = measure()
-        except (TilewrightError, ValueError) as error:
-            print(f"{part} {name}: {error_text(error)}", file=sys.stderr)
-            failed += 1
-            continue
-        store.put(part, name, {**result, "source": source_hash()})
-        store.put("circumstances", part, environment.describe(f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()))
-        print(f"{part} {name}: done", file=sys.stderr, flush=True)
-    return failed
 
 
 def _pruning_experiments(_names: list[str], _count: int) -> Iterator[Experiment]:

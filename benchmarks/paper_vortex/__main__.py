@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.common import environment
-from benchmarks.common.isolation import error_text
+from benchmarks.common.experiments import Experiment, is_of_these_sources, run_experiments
 from benchmarks.common.report import RESULTS
 from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_vortex import selection, tables
@@ -25,11 +24,9 @@ from benchmarks.paper_vortex.cases import Gemm, draw_cases
 from benchmarks.paper_vortex.duel import chosen_program, one_core_machine, run_duel
 from benchmarks.paper_vortex.kernels import case_kernel
 from benchmarks.paper_vortex.timer import CaseTimer, Entrant
-from tilewright.errors import TilewrightError
 from tilewright.optimize.vortex.dietcode import DietCode
 from tilewright.optimize.vortex.optimizer import Vortex
 from tilewright.tile.shape_samples import ShapeSamples
-from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_vortex"
 
@@ -48,9 +45,6 @@ class RunOptions:
     points: int
     scale: float
     seed: int
-
-
-Experiment = tuple[str, Callable[[], dict[str, Any] | None]]
 
 
 def main() -> int:
@@ -73,31 +67,14 @@ def main() -> int:
         return 2
     run = RunOptions(options.cases, options.points, options.scale, options.seed)
     store, deadline = ResultStore(RESULTS / "paper_vortex.json"), time.monotonic() + options.seconds
-    left = sum(_run_part(part, run, store, deadline, options.again) for part in parts)
+    left = 0
+    for part in parts:
+        left += run_experiments(
+            part, PARTS[part](run), store, MODULE, lambda r: not options.again and is_of_these_sources(r), deadline
+        )
     print(tables.markdown(store))
     print(f"{left} results are left; run the same command again" if left else "complete", file=sys.stderr)
     return 3 if left else 0
-
-
-def _run_part(part: str, run: RunOptions, store: ResultStore, deadline: float, again: bool) -> int:
-    """Measures one part; how many of its results are missing afterwards."""
-    left = 0
-    for name, measure in PARTS[part](run):
-        known = store.get(part, name)
-        if known is not None and not again and known.get("source") == source_hash():
-            continue
-        try:
-            result = measure() if time.monotonic() < deadline else None
-        except (TilewrightError, ValueError) as error:
-            print(f"{part} {name}: {error_text(error)}", file=sys.stderr)
-            result = None
-        if result is None:
-            left += 1
-            continue
-        store.put(part, name, {**result, "source": source_hash()})
-        store.put("circumstances", part, environment.describe(f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()))
-        print(f"{part} {name}: done", file=sys.stderr, flush=True)
-    return left
 
 
 def _offline(run: RunOptions) -> Iterator[Experiment]:

@@ -1,7 +1,6 @@
 """One case: what the system's variants choose for its sizes, against the oracle for exactly these sizes."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -41,17 +40,17 @@ def variants(machine: Machine) -> dict[str, ProgramConstructor]:
 
 def one_core_machine() -> Machine:
     """This machine with one core, as programs are timed on one thread."""
-    return replace(machine_for(Target.host()), cores=1)
+    return machine_for(Target.host()).with_cores(1)
 
 
-def run_duel(case: Case, scale: float, seed: int, quick_blocks: int = 15) -> dict[str, Any] | None:
+def run_duel(case: Case, scale: float, seed: int, blocks: int = 15) -> dict[str, Any] | None:
     """Nanoseconds of every variant and of the oracle; None where the case has no tile problem.
 
     Args:
         case: the case.
         scale: of the oracle's numbers of candidates, 1 for the paper's experiment.
         seed: of the random candidates and the operands.
-        quick_blocks: blocks of the final.
+        blocks: of the final.
     """
     machine = one_core_machine()
     dynamic, exact = case_kernel(case, True), case_kernel(case, False)
@@ -73,7 +72,7 @@ def run_duel(case: Case, scale: float, seed: int, quick_blocks: int = 15) -> dic
         finalists.append("constructed")
     final = CaseTimer({**entrants, **{n: candidates[n] for n in finalists}}, seed)
     final.check()
-    times = final.block_medians(quick_blocks)
+    times = final.block_medians(blocks)
     oracle = min(finalists, key=lambda n: times[n])
     return {
         "ns": {n: times[n] for n in entrants if n in times},

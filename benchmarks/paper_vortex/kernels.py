@@ -32,10 +32,6 @@ class CaseKernel:
     task: Task
     sizes: Mapping[Var, int]
 
-    def at_case(self) -> Task:
-        """The task with the case as its only sample."""
-        return self.task.with_samples(ShapeSamples(self.sizes, (self.sizes,), (self.sizes,)))
-
 
 def case_kernel(case: Case, dynamic: bool) -> CaseKernel:
     """The kernel of a case, of exactly its sizes or of dynamic ones."""

@@ -1,21 +1,15 @@
 """Tables of the results, as Markdown."""
 
-from collections.abc import Iterable, Mapping
-from math import exp, log
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.common.result_store import ResultStore
+from benchmarks.common.statistics import geometric_mean
 from benchmarks.paper_vortex.duel import ratios
 
 NAMES = ("vortex", "analytical", "cost model", "gensor", "static1", "static2", "dietcode")
 BUCKETS = ((1, 127), (128, 255), (256, 384))
 """Ranges of M in DietCode's table 6; its samples are in the second."""
-
-
-def geomean(values: Iterable[float]) -> float:
-    """The geometric mean of positive numbers."""
-    some = list(values)
-    return exp(sum(map(log, some)) / len(some))
 
 
 def markdown(store: ResultStore) -> str:
@@ -40,7 +34,7 @@ def _cases(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _cell(values: list[float]) -> str:
-    return f"{geomean(values):.2f} ({min(values):.2f})" if values else "-"
+    return f"{geometric_mean(values):.2f} ({min(values):.2f})" if values else "-"
 
 
 def _sweep(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -51,7 +45,7 @@ def _sweep(results: Mapping[str, Mapping[str, Any]]) -> str:
     for low, high in BUCKETS:
         some = [r["dietcode"] / r["vortex"] for r in results.values() if low <= r["m"] <= high]
         if some:
-            numbers = f"{geomean(some):.2f} | {min(some):.2f} | {max(some):.2f}"
+            numbers = f"{geometric_mean(some):.2f} | {min(some):.2f} | {max(some):.2f}"
             lines.append(f"| {low}..{high} | {len(some)} | {numbers} |")
     return "\n".join(lines)
 

@@ -1,16 +1,17 @@
 """Programs of one case, checked against each other and timed in turns on one thread."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from statistics import median
 
 import numpy as np
 
 from tilewright.errors import ScheduleError, VerifyError
+from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Var
-from tilewright.loops.ir import Func
-from tilewright.lower.prepack_constants import evaluate_prepacked, prepack_constants
+from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants
 from tilewright.machine import Target
 from tilewright.measure.aligned_array import aligned_array
 from tilewright.measure.native_functions import NativeFunctions
@@ -51,20 +52,28 @@ class CaseTimer:
         ready = {name: kernel for name, x in entrants.items() if (kernel := _verified_kernel(x)) is not None}
         self.names = list(ready)
         rng = np.random.default_rng(seed)
-        self._operands: dict[tuple[str, tuple[int, ...]], np.ndarray] = {}
+        self._operands: dict[tuple[int, int], np.ndarray] = {}
         self._results: dict[str, np.ndarray] = {}
         renamed = {n: replace(k.func, name=f"program{i}") for i, (n, k) in enumerate(ready.items())}
         native = NativeFunctions(list(renamed.values()), Target.host())
-        self.calls = {n: self._bind(n, entrants[n], ready[n].prepacked, native, renamed[n], rng) for n in ready}
+        self.calls = {n: self._bind(n, entrants[n], ready[n].prepacked, native, renamed[n].name, rng) for n in ready}
 
-    def _bind(self, name: str, entrant: Entrant, prepacked, native: NativeFunctions, func: Func, rng):
+    def _bind(
+        self,
+        name: str,
+        entrant: Entrant,
+        prepacked: Sequence[Computation],
+        native: NativeFunctions,
+        func: str,
+        rng: np.random.Generator,
+    ) -> Callable[[], None]:
         """A call of a program on the shared operands, its packed weights and memory of its own."""
         origin, sizes = entrant.task.func, entrant.sizes
         shapes = {b.name: tuple(value_of(n, sizes) for n in b.shape) for b in origin.params}
         data: dict[str, np.ndarray] = {}
         for place, b in enumerate(origin.inputs):
             # tasks of one case have the same operands in the same order, under other names
-            key = f"operand {place}", tuple(np.atleast_1d(np.prod(shapes[b.name])).tolist())
+            key = place, prod(shapes[b.name])
             if key not in self._operands:
                 array = aligned_array(shapes[b.name])
                 array[...] = rng.standard_normal(array.shape, dtype=np.float32)
@@ -72,7 +81,7 @@ class CaseTimer:
             data[b.name] = self._operands[key].reshape(shapes[b.name])
         packed = evaluate_prepacked(prepacked, {n: data[n] for n in entrant.task.constants})
         arrays: list[np.ndarray] = []
-        ready = native.funcs[func.name]
+        ready = native.funcs[func]
         for b in ready.params:
             known = {**data, **packed}.get(b.name)
             array = aligned_array(tuple(value_of(n, sizes) for n in b.shape))
@@ -80,7 +89,7 @@ class CaseTimer:
             arrays.append(array)
             if b.name in {x.name for x in origin.outputs}:
                 self._results[name] = array
-        return native.bound(func.name, arrays, [sizes[v] for v in ready.symbols])
+        return native.bound(func, arrays, [sizes[v] for v in ready.symbols])
 
     def check(self) -> None:
         """Compares the results of all programs with the first one's.
@@ -114,7 +123,7 @@ class CaseTimer:
         return {n: float(np.quantile(x, 0.25)) for n, x in medians.items()}
 
 
-def _call_times(call, seconds: float) -> list[float]:
+def _call_times(call: Callable[[], None], seconds: float) -> list[float]:
     """Nanoseconds of calls for some time, at least one."""
     end = time.perf_counter_ns() + int(seconds * 1e9)
     times: list[float] = []
@@ -125,7 +134,7 @@ def _call_times(call, seconds: float) -> list[float]:
     return times
 
 
-def _verified_kernel(entrant: Entrant):
+def _verified_kernel(entrant: Entrant) -> PrepackedKernel | None:
     """The verified loops of a program with its prepacked constants; None where they are refused."""
     try:
         schedule = lower_kernel(entrant.program, entrant.task, parallel=False)
