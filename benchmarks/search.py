@@ -29,7 +29,7 @@ from benchmarks import cost_model
 from benchmarks.common import environment, report
 from benchmarks.common.result_store import ResultStore
 from benchmarks.common.statistics import geometric_mean, rank_correlation
-from benchmarks.paper_gensor.one_thread import current_log, one_thread_space
+from benchmarks.one_thread import current_log, one_thread_space
 from benchmarks.populations import POPULATIONS
 from tilewright.cost.learned.program_rows import ProgramRows
 from tilewright.cost.learned.ranking_model import MeasuredPrograms, train

@@ -24,11 +24,11 @@ from benchmarks.common.isolation import run_isolated
 from benchmarks.common.report import RESULTS
 from benchmarks.common.result_store import ResultStore
 from benchmarks.construction_speed import programs_scored_per_second
+from benchmarks.one_thread import current_log, one_thread_space, tile_spaces
 from benchmarks.operators.cases import gemm
 from benchmarks.paper_gensor import tables
 from benchmarks.paper_gensor.construction import construction_phases
 from benchmarks.paper_gensor.duel import run_duel
-from benchmarks.paper_gensor.one_thread import current_log, one_thread_space, tile_spaces
 from benchmarks.paper_gensor.operators import (
     REDUCED,
     SCALING_GEMMS,

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.statistics import quartile_spread
-from benchmarks.paper_gensor.one_thread import predicted_time
+from benchmarks.one_thread import predicted_time
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.loops.printer import show
 from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.common.result_store import ResultStore
+from benchmarks.one_thread import current_log, fingerprint, one_thread_space, predicted_time
 from benchmarks.operators.cases import conv, gemm
 from benchmarks.paper_gensor import __main__ as command
 from benchmarks.paper_gensor import duel, tables
-from benchmarks.paper_gensor.one_thread import current_log, fingerprint, one_thread_space, predicted_time
 from benchmarks.paper_gensor.operators import operator, operator_names, operator_of
 
 from tilewright.errors import VerifyError

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from benchmarks.one_thread import one_thread_space, tile_spaces
 from benchmarks.operators.cases import gemm
-from benchmarks.paper_gensor.one_thread import one_thread_space, tile_spaces
 from benchmarks.paper_gensor.operators import operator_of
 from benchmarks.paper_gensor.value_iteration import (
     NO_ACTION,

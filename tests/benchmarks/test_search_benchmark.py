@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from benchmarks.common.result_store import ResultStore
-from benchmarks.paper_gensor.one_thread import one_thread_space
+from benchmarks.one_thread import one_thread_space
 from benchmarks.populations import POPULATIONS
 
 from benchmarks import cost_model, search

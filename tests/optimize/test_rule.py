@@ -167,6 +167,7 @@ def test_schedules_are_deterministic() -> None:
 def test_optimizer_registry() -> None:
     assert optimizer_named(DEFAULT).name == "gensor"
     assert optimizer_named(FALLBACK).name == "rule"
-    message = r"^\[option\] optimizer: there is no optimizer 'magic'; use one of rule, roller, gensor, vortex, "
+    names = "rule, roller, gensor, vortex, dietcode, vortex-static1, vortex-static2"
+    message = rf"^\[option\] optimizer: there is no optimizer 'magic'; use one of {names}$"
     with pytest.raises(OptionError, match=message):
         optimizer_named("magic")

@@ -1,4 +1,4 @@
-"""What the experiments share: the program space of a kernel on one thread, predicted times, and the searches' logs."""
+"""Kernels on one thread, as benchmarks search them: program spaces, predicted times, and logs that fit the code."""
 
 from dataclasses import replace
 from hashlib import sha256
