@@ -199,6 +199,16 @@ def test_errors_of_a_thread_reach_the_callback() -> None:
     assert "absent" in received[0]
 
 
+def test_names_of_a_refused_binding_are_in_the_order_of_the_model() -> None:
+    names = [f"x{k}" for k in range(12)]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in names]
+    total = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("Sum", names, ["y"])], "sum", inputs, [total])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    with pytest.raises(FeedError, match=f"those that exist are {', '.join(names)}$"):
+        session_of(tilewright, model=model).io_binding().bind_cpu_input("q", X)
+
+
 def test_bindings_refuse_what_does_not_fit() -> None:
     session = session_of(tilewright)
     binding = session.io_binding()

@@ -187,6 +187,7 @@ def refusal(error, op, inputs, attributes, outputs=1, constants=()):
 
 
 QKV = [normal(2, 6, 12) for _ in range(3)]
+QUANTIZED = [np.ones((2, 6, 10), np.uint8), np.ones((10, 36), np.int8), normal(36), np.float32(0.1), np.float32(0.1)]
 
 
 @pytest.mark.parametrize(
@@ -194,6 +195,8 @@ QKV = [normal(2, 6, 12) for _ in range(3)]
     [
         ("Attention", [normal(2, 6, 10), normal(10, 36)], {"num_heads": 3, "do_rotary": 1}, UnsupportedError,
          "do_rotary is not supported"),
+        ("QAttention", QUANTIZED, {"num_heads": 3, "past_present_share_buffer": 1}, UnsupportedError,
+         "past_present_share_buffer is not supported"),
         ("Attention", [normal(2, 6, 10), normal(10, 36)], {"num_heads": 0}, ShapeError,
          "num_heads: expected 1 or more, got 0"),
         ("Attention", [normal(2, 6, 10), normal(10, 36)], {"num_heads": 5}, ShapeError,
