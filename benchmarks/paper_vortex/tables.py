@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from benchmarks.common.report import markdown_table
 from benchmarks.common.result_store import ResultStore
 from benchmarks.common.statistics import geometric_mean
 from benchmarks.paper_vortex.duel import ratios
@@ -21,16 +22,16 @@ def markdown(store: ResultStore) -> str:
 def _cases(results: Mapping[str, Mapping[str, Any]]) -> str:
     if not results:
         return ""
-    lines = ["Speed over the oracle's, one thread.", "", "| cases | number | " + " | ".join(NAMES) + " |",
-             "|---|---|" + "---|" * len(NAMES)]  # fmt: skip
+    rows: list[list[str]] = []
     for title, kinds in (("products", ("gemm",)), ("convolutions", ("conv",)), ("all", ("gemm", "conv"))):
         some = [ratios(r) for name, r in results.items() if name.split()[0] in kinds]
         if some:
-            means = [_cell([r[n] for r in some if n in r]) for n in NAMES]
-            lines.append(f"| {title} | {len(some)} | {' | '.join(means)} |")
+            rows.append([title, str(len(some)), *(_cell([r[n] for r in some if n in r]) for n in NAMES)])
     best = [r["oracle_is"].split()[0] for r in results.values()]
     counts = ", ".join(f"{kind} {best.count(kind)}" for kind in dict.fromkeys(best))
-    return "\n".join([*lines, "", f"Geometric mean and, in brackets, the lowest. The oracle was: {counts}."])
+    table = markdown_table(["cases", "number", *NAMES], rows)
+    end = f"Geometric mean and, in brackets, the lowest. The oracle was: {counts}."
+    return f"Speed over the oracle's, one thread.\n\n{table}\n\n{end}"
 
 
 def _cell(values: list[float]) -> str:
@@ -40,14 +41,14 @@ def _cell(values: list[float]) -> str:
 def _sweep(results: Mapping[str, Mapping[str, Any]]) -> str:
     if not results:
         return ""
-    lines = ["Product of M x 768 x 2304, programs of `dietcode` at samples of M in 128..255: its time over `vortex`'s.",
-             "", "| M | number | geometric mean | lowest | highest |", "|---|---|---|---|---|"]  # fmt: skip
+    rows: list[list[str]] = []
     for low, high in BUCKETS:
         some = [r["dietcode"] / r["vortex"] for r in results.values() if low <= r["m"] <= high]
         if some:
-            numbers = f"{geometric_mean(some):.2f} | {min(some):.2f} | {max(some):.2f}"
-            lines.append(f"| {low}..{high} | {len(some)} | {numbers} |")
-    return "\n".join(lines)
+            numbers = (geometric_mean(some), min(some), max(some))
+            rows.append([f"{low}..{high}", str(len(some)), *(f"{x:.2f}" for x in numbers)])
+    title = "Product of M x 768 x 2304, programs of `dietcode` at samples of M in 128..255: its time over `vortex`'s."
+    return f"{title}\n\n{markdown_table(['M', 'number', 'geometric mean', 'lowest', 'highest'], rows)}"
 
 
 def _costs(store: ResultStore) -> str:

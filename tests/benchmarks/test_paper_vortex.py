@@ -1,7 +1,11 @@
-"""The experiments of Vortex' paper: cases within their limits, tasks that mean them, programs that agree."""
+"""The experiments of Vortex' paper: cases within their limits, tasks that mean them, programs that agree, tables."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.common.result_store import ResultStore
+from benchmarks.paper_vortex import tables
 from benchmarks.paper_vortex.cases import MAX_ELEMENTS, MAX_MULTIPLY_ADDS, Case, Conv, Gemm, all_cases, draw_cases
 from benchmarks.paper_vortex.duel import chosen_program, one_core_machine, oracle_candidates, ratios
 from benchmarks.paper_vortex.kernels import case_kernel
@@ -42,3 +46,19 @@ def test_programs_of_a_case_agree(case: Case) -> None:
 
 def test_ratios_are_speeds_over_the_oracles() -> None:
     assert ratios({"oracle": 50.0, "ns": {"vortex": 100.0, "gensor": 50.0}}) == {"vortex": 0.5, "gensor": 1.0}
+
+
+def test_tables_show_what_was_measured(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "r.json")
+    assert tables.markdown(store) == ""
+    for name, oracle, ns in (("gemm 1", "best 1", 100.0), ("gemm 2", "random 3", 400.0), ("conv 1", "best 2", 50.0)):
+        store.put("cases", name, {"oracle": 50.0, "oracle_is": oracle, "ns": {"vortex": ns}})
+    for rows, slowdown in ((8, 2.0), (100, 8.0), (200, 1.5)):
+        store.put("sweep", f"{rows} rows", {"m": rows, "vortex": 10.0, "dietcode": 10.0 * slowdown})
+    lines = tables.markdown(store).splitlines()
+    rest = " - |" * (len(tables.NAMES) - 1)
+    assert f"| products | 2 | 0.25 (0.12) |{rest}" in lines
+    assert f"| convolutions | 1 | 1.00 (1.00) |{rest}" in lines
+    assert "| 1..127 | 2 | 4.00 | 2.00 | 8.00 |" in lines
+    assert "| 128..255 | 1 | 1.50 | 1.50 | 1.50 |" in lines
+    assert lines.count("Geometric mean and, in brackets, the lowest. The oracle was: best 2, random 1.") == 1
