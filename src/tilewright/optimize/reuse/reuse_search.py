@@ -18,7 +18,7 @@ from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.recognize import MIN_LANES
 from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges
-from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchFeature, SearchSize
+from tilewright.optimize.reuse.search_cost import MAX_BLOCKS, MAX_COUNTS, PROCESSOR_SEARCH, SearchFeature, SearchSize
 from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.optimize.reuse.tile_shapes import Grid, RegisterTile, TileShapes
 from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
@@ -40,14 +40,14 @@ class ReuseEffort:
     Attributes:
         blocks: numbers of parallel tasks.
         threads: register tiles per number of tasks.
-        chunks: K-blocks per number of tasks.
+        chunks: K-blocks per number of tasks, beside that of the first round.
         max_predicted: a program that is predicted to take more of the best predicted time is left out.
         max_measured: a number of tasks whose fastest program takes more of the fastest time of all is not varied.
     """
 
-    blocks: int = 4
-    threads: int = 4
-    chunks: int = 3
+    blocks: int = MAX_BLOCKS
+    threads: int = MAX_COUNTS
+    chunks: int = MAX_COUNTS - 1
     max_predicted: float = 2.0
     max_measured: float = 1.2
 

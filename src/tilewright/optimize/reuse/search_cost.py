@@ -71,7 +71,12 @@ class SearchSize:
 GPU_SEARCH = SearchSize()
 """The search of the paper, on GPUs."""
 
-PROCESSOR_SEARCH = SearchSize(unroll_factors=2, vector_lengths=0, max_threads=None, max_blocks=4, max_counts=4)
+MAX_BLOCKS, MAX_COUNTS = 4, 4
+"""On processors: numbers of parallel tasks tried at most, and for each numbers of micro-tiles and of chunks."""
+
+PROCESSOR_SEARCH = SearchSize(
+    unroll_factors=2, vector_lengths=0, max_threads=None, max_blocks=MAX_BLOCKS, max_counts=MAX_COUNTS
+)
 """The search of `reuse_search.py`, on processors."""
 
 CROSS_THREAD_REDUCTION = GPU_SEARCH.frozen([SearchFeature.THREADS])
