@@ -3,10 +3,11 @@
 import pytest
 from tests.lower.test_prepack_constants import N, matmul
 
+from tilewright.expr.define import symbol
 from tilewright.expr.nodes import const
 from tilewright.expr.operations import select
 from tilewright.loops.ir import Func
-from tilewright.lower.kernel_variants import KernelVariants, MergedKernel, merge_programs, programs_of
+from tilewright.lower.kernel_variants import KernelVariants, MergedKernel, merge_programs, programs_of, selected_program
 from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constants
 from tilewright.schedule.schedule import Schedule
 
@@ -49,6 +50,13 @@ def test_symbols_are_those_of_the_kernel_in_order() -> None:
     code, _ = merged((4, 2), frozenset())
     assert code.symbols == (N,)
     assert len(programs_of(code)) == 2
+
+
+@pytest.mark.parametrize(("size", "program"), [(1, 2), (2, 1), (3, 0), (4, 0), (0, 0)])
+def test_an_index_beyond_the_programs_runs_the_first_one(size: int, program: int) -> None:
+    n = symbol("n", 0)
+    assert selected_program(const(3) - n, {n: size}, 3) == program
+    assert selected_program(None, {n: size}, 3) == 0
 
 
 def test_a_single_program_stays_a_function() -> None:

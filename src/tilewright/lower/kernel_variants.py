@@ -14,6 +14,7 @@ from tilewright.expr.nodes import Buffer, Expr, Load, Var
 from tilewright.expr.traversal import free_vars, replace_loads
 from tilewright.loops.ir import Func
 from tilewright.lower.prepack_constants import PrepackedKernel
+from tilewright.tile.shape_samples import value_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class KernelVariants:
         symbols: its sizes, those of the programs among them.
         programs: the functions.
         arguments: per program the name of the kernel's parameter for each of its own.
-        selector: the index of the program that runs, an int64 expression over the symbols.
+        selector: the index of the program that runs, an int64 expression over the symbols (`selected_program`).
     """
 
     name: str
@@ -44,6 +45,18 @@ KernelCode = Func | KernelVariants
 def programs_of(kernel: KernelCode) -> tuple[Func, ...]:
     """The programs of a kernel."""
     return kernel.programs if isinstance(kernel, KernelVariants) else (kernel,)
+
+
+def selected_program(selector: Expr | None, sizes: Mapping[Var, int], programs: int) -> int:
+    """The index of the program that runs at sizes.
+
+    Args:
+        selector: over the symbols; None for a single program.
+        sizes: of all symbols of the selector.
+        programs: how many there are; an index beyond them runs the first one.
+    """
+    index = 0 if selector is None else value_of(selector, sizes)
+    return index if 0 <= index < programs else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.expr.define import MAX_SIZE
-from tilewright.expr.nodes import Symbol, Var
+from tilewright.expr.nodes import Expr, Symbol, Var
 from tilewright.expr.parser import parse_expr
+from tilewright.lower.kernel_variants import selected_program
 from tilewright.runtime.manifest_meta import VariantsSpec
 from tilewright.tile.shape_samples import value_of
 
@@ -49,11 +50,12 @@ def _choice(kernel: VariantsSpec, sizes: Mapping[str, int]) -> ShapeChoice:
     by_name = {v.name: v for v in symbols}
     values = {v: named[name] for v, name in zip(symbols, kernel.symbols, strict=True)}
 
-    def evaluate(expression: str) -> int:
-        return value_of(parse_expr(expression, by_name, {}), values)
+    def parsed(expression: str) -> Expr:
+        return parse_expr(expression, by_name, {})
 
-    times = tuple(evaluate(x) / 1e6 for x in kernel.picoseconds)
-    return ShapeChoice(kernel, named, evaluate(kernel.selector), times)
+    times = tuple(value_of(parsed(x), values) / 1e6 for x in kernel.picoseconds)
+    program = selected_program(parsed(kernel.selector), values, len(kernel.programs))
+    return ShapeChoice(kernel, named, program, times)
 
 
 def text(choices: Sequence[ShapeChoice]) -> str:

@@ -14,8 +14,8 @@ from tilewright.driver.tune.protocols import KernelChoice, Search, StartSearch, 
 from tilewright.driver.tune.scheduler import TaskProgress
 from tilewright.driver.tune.verdict import joint_measurement, loses, ratio, seems_to_win, wins
 from tilewright.errors import InternalError, MeasureError
+from tilewright.lower.kernel_variants import selected_program
 from tilewright.optimize.measurer import Candidate, Failure, Measurement, Measurer, Timing
-from tilewright.tile.shape_samples import value_of
 
 MAX_PROMISING_RATIO = 1.15
 """A candidate that takes more of the incumbent's time at the first point of its round is not measured at the others."""
@@ -257,7 +257,7 @@ class KernelTuning:
             return None
         chosen = choose_programs(self.kernel, self._current, self._ratios, self.kernel.max_programs)
         served = zip(chosen.served, self._current, self._ratios, strict=True)
-        worst = max(1.0 if program == best else 1 / ratio for program, best, ratio in served)
+        worst = max(1.0 if program == best else 1 / part for program, best, part in served)
         return KernelChoice(chosen.programs, chosen.selector, timing, worst)
 
     def _resume(self) -> None:
@@ -272,8 +272,7 @@ class KernelTuning:
             return
         for k, point in enumerate(self.kernel.points):
             sizes = {v: point.sizes[v.name] for v in self.kernel.task.func.symbols}
-            selected = 0 if earlier.selector is None else value_of(earlier.selector, sizes)
-            candidate = earlier.programs[min(max(0, selected), len(earlier.programs) - 1)]
+            candidate = earlier.programs[selected_program(earlier.selector, sizes, len(earlier.programs))]
             if candidate == self._base_programs[k]:
                 continue
             result = self._measure_repeatedly(self._instruments.confirmer, point, candidate, self._base_programs[k])

@@ -19,13 +19,13 @@ from tilewright.driver.kernels import BoundKernel, CompiledKernel
 from tilewright.driver.plan_units import calls_in_order
 from tilewright.driver.tune.draw_sizes import ModelSizes, kernel_sizes
 from tilewright.expr.nodes import Expr, const
-from tilewright.lower.kernel_variants import KernelVariants
+from tilewright.lower.kernel_variants import KernelVariants, selected_program
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS
 from tilewright.optimize.cost_oracle import data_movement_time
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.task import Task
-from tilewright.tile.shape_samples import ShapeSamples, value_of
+from tilewright.tile.shape_samples import ShapeSamples
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ def _planned(
     for drawn, weight in kernel_sizes(task.func.symbols, units, sizes):
         samples = ShapeSamples(drawn, (drawn,)) if drawn else None
         at = task.with_samples(samples) if drawn else task
-        program = 0 if selector is None else min(max(0, value_of(selector, drawn)), len(compiled.programs) - 1)
+        program = selected_program(selector, drawn, len(compiled.programs))
         points.append(MeasurePoint(at, {v.name: n for v, n in drawn.items()}, weight, program))
     values = {v: const(points[0].sizes[v.name]) for v in task.func.symbols}
     return PlannedKernel(
