@@ -7,9 +7,11 @@ import pytest
 from tests.cli.command import error_of, run
 from tests.driver.tune.test_pipeline import DecreasingTimes, comparison_of, two_products
 
-from tilewright.cli.tune import INTERRUPTED, StatusLine
+from tilewright.cli.exit_codes import INTERRUPTED
+from tilewright.cli.tune import ORDERS, VARIANTS, StatusLine
 from tilewright.driver.tune import pipeline
 from tilewright.driver.tune.session import SessionStatus
+from tilewright.optimize.search.interface import SearchVariant
 
 
 @pytest.fixture
@@ -128,6 +130,11 @@ def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
 )
 def test_wrong_usage(capsys, place, options, message):
     assert message in error_of(capsys, "tune", place / "m.onnx", *options)
+
+
+def test_the_flags_offer_what_tunings_take():
+    assert tuple(SearchVariant) == VARIANTS
+    assert ORDERS == pipeline.PLANS
 
 
 def test_a_compiled_model_is_refused(capsys, place, folder):

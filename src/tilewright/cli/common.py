@@ -1,7 +1,6 @@
 """Shared parts of the verbs: results, compile options, progress on standard error."""
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -9,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tilewright.cli.terminal_line import TerminalLine
 from tilewright.driver.build_resources import BuildResources, build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
@@ -23,7 +23,7 @@ T = TypeVar("T")
 Verbs = Any
 """The result of argparse's `add_subparsers`, which has no public type."""
 
-_PROGRESS_INTERVAL = 5.0
+PROGRESS_INTERVAL = 5.0
 """Seconds between progress lines on a standard error that is no terminal."""
 
 _MIN_ELAPSED = 1.0
@@ -158,9 +158,7 @@ def build_options(options: argparse.Namespace) -> BuildResources:
     if options.records is not None and options.no_records:
         raise OptionError("it excludes --records", where="--no-records", hint="leave out one of the two")
     records = False if options.no_records else options.records
-    return build_resources(
-        options.jobs, False if options.no_cache else None, records=records, frozen=options.frozen
-    )
+    return build_resources(options.jobs, False if options.no_cache else None, records=records, frozen=options.frozen)
 
 
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
@@ -217,7 +215,7 @@ class Progress:
     """
 
     def __init__(self, quiet: bool) -> None:
-        self._quiet, self._terminal = quiet, sys.stderr.isatty()
+        self._quiet, self._line = quiet, TerminalLine()
         self._start = self._last_report = self._stage_start = time.monotonic()
         self._stage = ""
         self._done_before = 0
@@ -232,12 +230,11 @@ class Progress:
         if is_new:
             self._stage, self._stage_start, self._done_before = stage, now, done
         text = f"{stage} {done}/{total}{self._remaining(now, done, total)}{what[len(stage) :]}"
-        if self._terminal:
-            sys.stderr.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
-        elif now - self._start > _PROGRESS_INTERVAL and (is_new or now - self._last_report > _PROGRESS_INTERVAL):
+        if self._line.exists:
+            self._line.show(text)
+        elif now - self._start > PROGRESS_INTERVAL and (is_new or now - self._last_report > PROGRESS_INTERVAL):
             self._last_report = now
-            sys.stderr.write(f"{now - self._start:.0f} s: {text}\n")
-        sys.stderr.flush()
+            print(f"{now - self._start:.0f} s: {text}", file=sys.stderr, flush=True)
 
     def _remaining(self, now: float, done: int, total: int) -> str:
         """How long the stage will still take, if its parts take as long as those before; empty at first."""
@@ -248,9 +245,7 @@ class Progress:
 
     def end(self) -> None:
         """Clears the line."""
-        if self._terminal and not self._quiet and self._stage:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._line.clear()
 
 
 def with_progress(options: argparse.Namespace, work: Callable[[Progress], T]) -> T:
@@ -286,11 +281,6 @@ def reject_compiled(path: str, what: str) -> None:
     if is_compiled(path):
         load_artifact(path)
         raise OptionError(what, where=f"file '{path}'", hint="give the ONNX model")
-
-
-def count_text(count: int, noun: str) -> str:
-    """A number of things for people."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def executable_of(options: argparse.Namespace) -> Executable:

@@ -14,7 +14,6 @@ from tilewright.cli.common import (
     add_compile_options,
     build_text,
     compile_options,
-    count_text,
     is_compiled,
     reject_compiled,
     shapes_of,
@@ -22,7 +21,7 @@ from tilewright.cli.common import (
     with_progress,
     write_text,
 )
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, pluralize
 from tilewright.runtime.manifest import (
     ControlFlowStep,
     FallbackStep,
@@ -241,7 +240,7 @@ def _inspect_artifact(path: str) -> Result:
     lines += _step_lines(manifest.steps)
     lines += [
         f"code     {size_text(len(artifact.code))}",
-        f"weights  {size_text(weights)} in {count_text(len(artifact.weights), 'array')}",
+        f"weights  {size_text(weights)} in {pluralize(len(artifact.weights), 'array')}",
     ]
     return Result(data, "\n".join(lines), optional=False)
 
@@ -249,7 +248,7 @@ def _inspect_artifact(path: str) -> Result:
 def _step_lines(steps: Sequence[ManifestStep], indent: str = "") -> Iterator[str]:
     """The steps, those of blocks indented."""
     for step in steps:
-        yield f"step     {indent}{_engine_name(step)}: {count_text(len(step.nodes), 'node')}"
+        yield f"step     {indent}{_engine_name(step)}: {pluralize(len(step.nodes), 'node')}"
         if isinstance(step, ControlFlowStep):
             for block in step.blocks:
                 yield from _step_lines(block.steps, f"{indent}  ")

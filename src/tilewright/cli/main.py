@@ -16,10 +16,9 @@ from typing import Any, NoReturn
 
 from tilewright.cli import bench, cache, compile, doctor, inspect, profile, records, run, tune, verify
 from tilewright.cli.common import Result
+from tilewright.cli.exit_codes import INTERNAL_ERROR, INTERRUPTED, USAGE_ERROR, USER_ERROR
 from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
 from tilewright.version import __version__
-
-USER_ERROR, USAGE_ERROR, VERIFICATION_FAILED, INTERNAL_ERROR, INTERRUPTED = 1, 2, 3, 70, 130
 
 _EPILOG = """exit codes:
   0   done

@@ -8,7 +8,6 @@ command goes on where it ended. A kernel whose measured programs do not win outs
 
 import argparse
 import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.cli.arrays import read_npz
 from tilewright.cli.common import (
+    PROGRESS_INTERVAL,
     Progress,
     Result,
     Verbs,
@@ -28,6 +28,8 @@ from tilewright.cli.common import (
     with_progress,
     write_text,
 )
+from tilewright.cli.exit_codes import INTERRUPTED, USER_ERROR
+from tilewright.cli.terminal_line import TerminalLine
 from tilewright.errors import OptionError
 
 if TYPE_CHECKING:
@@ -35,12 +37,10 @@ if TYPE_CHECKING:
     from tilewright.driver.tune.session import SessionStatus
 
 VARIANTS = ("search", "ansor", "evolution", "random")
+ORDERS = ("gradient", "eto")
 
-_INTERVAL = 5.0
-"""Seconds between lines on a standard error that is no terminal."""
-
-INTERRUPTED, USER_ERROR = 130, 1
-"""The exit codes after Ctrl-C, and where the page could not be written."""
+MIN_GAIN = 0.001
+"""The least increase of a kernel's speedup that has a line of its own."""
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -65,7 +65,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the search (default: 0)")
     parser.add_argument(
-        "--plan", dest="order", default="gradient", choices=("gradient", "eto"),
+        "--plan", dest="order", default=ORDERS[0], choices=ORDERS,
         help="the order of kernels: where a second is expected to gain most (gradient, default), or kernels start"
         " from each other's programs first (eto; needs networkx)",
     )  # fmt: skip
@@ -155,7 +155,6 @@ def _tune_options(options: argparse.Namespace) -> "TuneOptions":
         seed=options.seed,
         plan=options.order,
         sizes=options.sizes,
-        records=None,
         feeds=None if options.inputs is None else read_npz(options.inputs),
     )
 
@@ -165,7 +164,7 @@ class StatusLine:
     that became faster has a line of its own."""
 
     def __init__(self, quiet: bool) -> None:
-        self._quiet, self._terminal = quiet, sys.stderr.isatty()
+        self._quiet, self._line = quiet, TerminalLine()
         self._last_report = time.monotonic()
         self._speedups: dict[str, float] = {}
 
@@ -174,23 +173,20 @@ class StatusLine:
         if self._quiet:
             return
         now = time.monotonic()
-        gained = status.label and status.label_speedup > 1.001 + self._speedups.get(status.label, 1.0) - 1.0
-        if gained:
+        if status.label and status.label_speedup > self._speedups.get(status.label, 1.0) + MIN_GAIN:
             self._speedups[status.label] = status.label_speedup
             self.end()
-            sys.stderr.write(f"{status.seconds:.0f} s: {status.label}: {status.label_speedup:.3f} times faster\n")
-        if self._terminal:
-            sys.stderr.write(f"\r\x1b[K{status_text(status)[: shutil.get_terminal_size().columns - 1]}")
-        elif now - self._last_report > _INTERVAL:
+            gain = f"{status.label}: {status.label_speedup:.3f} times faster"
+            print(f"{status.seconds:.0f} s: {gain}", file=sys.stderr, flush=True)
+        if self._line.exists:
+            self._line.show(status_text(status))
+        elif now - self._last_report > PROGRESS_INTERVAL:
             self._last_report = now
-            sys.stderr.write(status_text(status) + "\n")
-        sys.stderr.flush()
+            print(status_text(status), file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Clears the line."""
-        if self._terminal and not self._quiet:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self._line.clear()
 
 
 def status_text(status: "SessionStatus") -> str:

@@ -21,11 +21,9 @@ from tilewright.cli.common import (
     table,
     with_progress,
 )
+from tilewright.cli.exit_codes import VERIFICATION_FAILED
 from tilewright.errors import OptionError
 from tilewright.measure.engines import is_installed, onnxruntime_engine
-
-EXIT_FAILED = 3
-"""Exit code if an output exceeds its limit."""
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -86,7 +84,8 @@ def execute(options: argparse.Namespace) -> Result:
         "first_diverging": first,
     }
     shown = layers if options.layers else ()
-    return Result(data, _text(outputs, shown, None if passed else (first or "")), 0 if passed else EXIT_FAILED, passed)
+    text = _text(outputs, shown, None if passed else (first or ""))
+    return Result(data, text, 0 if passed else VERIFICATION_FAILED, passed)
 
 
 def _text(outputs: Sequence[Any], layers: Sequence[Any], diverging: str | None) -> str:
