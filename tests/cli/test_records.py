@@ -1,4 +1,4 @@
-"""`tilewright records`: sets are listed, shared, merged, pruned and checked, and a model compiles from its own set."""
+"""`tilewright records`: stores are listed, shared, merged, pruned and checked; a model compiles from its export."""
 
 import json
 import sqlite3
@@ -40,6 +40,15 @@ def test_kernels_are_listed_and_shown(capsys, store):
     assert json.loads(records(capsys, store, "best", kernel, "--json"))[0]["choice"] is True
 
 
+def test_the_time_of_a_kernel_that_was_only_timed_on_a_busy_machine_is_listed(capsys, tmp_path):
+    path = tmp_path / "busy.db"
+    with open_store(path, "write") as own:
+        own.add([record(result=timing(812.5, is_disturbed=True))])
+    (kernel,) = json.loads(records(capsys, path, "list", "--json"))["kernels"]
+    assert kernel["best_ns"] == 812.5
+    assert " 0.81 us " in records(capsys, path, "list")
+
+
 def test_kernels_with_a_program_that_won_are_marked_as_tuned(capsys, tmp_path):
     path, won = tmp_path / "choices.db", timing(900.0, incumbent=1000.0)
     with open_store(path, "write") as own:
@@ -56,7 +65,7 @@ def test_kernels_with_a_program_that_won_are_marked_as_tuned(capsys, tmp_path):
     assert sum(" yes " in line for line in records(capsys, path, "list").splitlines()) == 2
 
 
-def test_sets_are_exported_imported_and_merged(capsys, store, tmp_path):
+def test_stores_are_exported_imported_and_merged(capsys, store, tmp_path):
     lines, other = tmp_path / "r.jsonl", tmp_path / "other.db"
     assert records(capsys, store, "export", "-o", lines).startswith(str(lines))
     assert records(capsys, store, "export") == lines.read_text()
@@ -106,11 +115,12 @@ def test_files_of_another_kind_are_named(capsys, folder, store, tmp_path):
     assert "is no store of records" in error_of(capsys, "compile", model, "--records", model)
     assert model.read_bytes() == before
     records(capsys, store, "export", "-o", lines)
-    reason = error_of(capsys, "tune", model, "--trials", "1", "--records", lines)
-    assert f"is an export, which is not changed; import it into a store: tilewright records import {lines}" in reason
+    reason = f"is an export, which is not changed; import it into a store: tilewright records import {lines}"
+    assert reason in error_of(capsys, "tune", model, "--trials", "1", "--records", lines)
+    assert reason in error_of(capsys, "records", "prune", "--records", lines)
 
 
-def test_a_set_is_shipped_with_a_model(capsys, folder, store, tmp_path):
+def test_an_export_is_shipped_with_a_model(capsys, folder, store, tmp_path):
     model, lines = folder / "mlp.onnx", tmp_path / "mlp.jsonl"
     records(capsys, store, "export", "--model", model, "-o", lines)
     outputs = []

@@ -30,9 +30,10 @@ from tilewright.cli.common import (
     table,
     with_progress,
 )
+from tilewright.cli.exit_codes import VERIFICATION_FAILED
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.record_source import RecordSource, record_source
-from tilewright.errors import OptionError, StoreError, pluralize
+from tilewright.errors import OptionError, pluralize
 
 if TYPE_CHECKING:
     from tilewright.measure.records.columns import TaskRow
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 ACTIONS = ("list", "show", "best", "export", "import", "merge", "prune", "verify")
 _NEEDS_HASH, _NEEDS_FILES = ("show", "best"), ("import", "merge")
-
-VERIFICATION_FAILED = 3
 
 MAX_SHOWN = 20
 """Records of a kernel that `show` and `best` print, and reasons for what is skipped."""
@@ -133,25 +132,23 @@ class _Skipped:
 
 
 def _open(source: RecordSource, writable: bool, quiet: bool) -> "RecordStore":
-    from tilewright.measure.records.jsonl import is_lines, open_records
+    from tilewright.measure.records.jsonl import open_records, open_writable
     from tilewright.measure.records.store import open_store
 
-    if writable and is_lines(source.path):
-        hint = "give a store; `tilewright records import` makes one of an export"
-        raise StoreError("is an export, which is not changed", where=f"records '{source.path}'", hint=hint)
     skip = _Skipped(quiet)
     if not writable and source.is_default and not source.path.exists():
         return open_store(None, "read", skip)
-    return open_store(source.path, "write", skip) if writable else open_records(source.path, skip)
+    return open_writable(source.path, skip) if writable else open_records(source.path, skip)
 
 
 def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
     from tilewright.measure.records.columns import IS_LISTED
     from tilewright.measure.records.record import RecordKind
+    from tilewright.measure.records.record_json import time_of_rank
 
     timed = f"r.kind <= {int(RecordKind.TIMING)}"
     rows = store.query(
-        f"SELECT t.hash, t.target, count(*), sum(r.kind = 0), sum({timed}),"
+        f"SELECT t.hash, t.target, count(*), sum(r.kind = {int(RecordKind.CHOICE)}), sum({timed}),"
         f" min(CASE WHEN r.kind = {int(RecordKind.TIMING)} THEN r.rank END), max(r.created)"
         f" FROM records r JOIN tasks t ON t.id = r.task WHERE {IS_LISTED} GROUP BY r.task"
         " ORDER BY max(r.created) DESC, t.hash"
@@ -159,7 +156,8 @@ def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
     texts = {(t.hash, t.target): t for t in store.tasks()}
     tuned = _tuned_kernels(store)
     data: list[dict[str, Any]] = [
-        {"kernel": h, "target": target, "records": count, "choices": choices, "timed": n, "best_ns": best,
+        {"kernel": h, "target": target, "records": count, "choices": choices, "timed": n,
+         "best_ns": None if best is None else time_of_rank(best),
          "tuned": (h, target) in tuned, "what": _summary(texts[h, target])}
         for h, target, count, choices, n, best, _ in rows
         if (h, target) in texts
@@ -210,8 +208,7 @@ def _summary(task: "TaskRow") -> str:
 def _time_text(nanoseconds: float | None) -> str:
     if nanoseconds is None:
         return ""
-    value = nanoseconds % 1e18
-    return f"{value / 1e6:.3f} ms" if value >= 1e5 else f"{value / 1e3:.2f} us"
+    return f"{nanoseconds / 1e6:.3f} ms" if nanoseconds >= 1e5 else f"{nanoseconds / 1e3:.2f} us"
 
 
 def _task_row(store: "RecordStore", digits: str) -> "TaskRow":
@@ -337,6 +334,6 @@ def _verify(options: argparse.Namespace, store: "RecordStore") -> Result:
         "records": verification.records, "programs": verification.programs, "problems": list(verification.problems)
     }  # fmt: skip
     head = f"{pluralize(verification.records, 'record')}, {pluralize(verification.programs, 'program')} verified"
-    problems = [*verification.problems]
+    problems = verification.problems
     text = "\n".join([head, *problems]) if problems else f"{head}: all right"
     return Result(data, text, VERIFICATION_FAILED if problems else 0, optional=False)

@@ -1,9 +1,11 @@
 """Records of small kernels, with programs that fit them."""
 
 import random
+from pathlib import Path
 from typing import Any
 
 from tilewright.measure.records.record import Record
+from tilewright.measure.records.store import open_store
 from tilewright.optimize import task_json
 from tilewright.optimize.constructions import Estimate
 from tilewright.optimize.measurer import Failure, FailureKind, Timing
@@ -81,6 +83,13 @@ def all_kinds() -> list[Record]:
         Record(small_task(), (), Estimate((), "no tiling fits"), "gensor", MACHINE, GENERATOR, "gensor, seed 0"),
         record(factor=16, result=failure),
     ]
+
+
+def filled(path: Path, records: list[Record]) -> Path:
+    """A store of records, all of them distinct."""
+    with open_store(path, "write") as store:
+        assert store.add(records) == len(records)
+    return path
 
 
 def random_record(rng: random.Random) -> Record:

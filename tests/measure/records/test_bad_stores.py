@@ -14,6 +14,7 @@ from tests.measure.records.examples import (
     OLD_GENERATOR,
     OTHER_MACHINE,
     all_kinds,
+    filled,
     random_record,
     record,
     small_task,
@@ -23,20 +24,9 @@ from tests.measure.records.examples import (
 from tilewright.errors import StoreError
 from tilewright.measure.records import connection, file_system
 from tilewright.measure.records.maintain import merge, prune, verify_store
-from tilewright.measure.records.record import Record
+from tilewright.measure.records.record import Record, machine_type
 from tilewright.measure.records.store import open_store
 from tilewright.optimize.constructions import Estimate
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "folder" / "records.db"
-
-
-def filled(path: Path, records: list[Record]) -> Path:
-    with open_store(path, "write") as store:
-        assert store.add(records) == len(records)
-    return path
 
 
 def error_of(path: Path, mode: Any = "read") -> str:
@@ -227,6 +217,17 @@ def test_pruning_keeps_what_compilations_use(path: Path) -> None:
         assert prune(store, 2, GENERATOR) == len(go)
         assert list(store) == stay
         assert prune(store, 2, GENERATOR) == 0
+
+
+def test_pruning_leaves_no_kernels_or_texts_without_records(path: Path) -> None:
+    old = record(small_task(32), result=Estimate((5.0,)), settings="gensor, seed 7", generator=OLD_GENERATOR)
+    with open_store(filled(path, [old, record()]), "write") as store:
+        assert prune(store, generator=GENERATOR) == 1
+        assert [t.hash for t in store.tasks()] == [small_task().hash]
+        texts = {text for (text,) in store.query("SELECT text FROM texts")}
+        assert texts == {MACHINE, machine_type(MACHINE), GENERATOR, "search", ""}
+        assert list(store) == [record()]
+        assert store.add([old]) == 1
 
 
 def test_verification_replays_programs(path: Path) -> None:

@@ -15,11 +15,6 @@ from tilewright.measure.records.record_json import encode_fields, read_row
 from tilewright.measure.records.store import open_store
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "records.db"
-
-
 def changed(path: Path, *statements: str) -> Path:
     """A store of three records, the last of another kernel, after statements."""
     with open_store(path, "write") as store:

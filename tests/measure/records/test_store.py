@@ -17,6 +17,7 @@ from tests.measure.records.examples import (
     OTHER_MACHINE,
     all_kinds,
     dynamic_task,
+    filled,
     random_record,
     record,
     small_task,
@@ -32,17 +33,6 @@ from tilewright.measure.records.record import Proximity, Record, RecordKind
 from tilewright.measure.records.store import RecordStore, open_store
 from tilewright.optimize.constructions import Estimate
 from tilewright.optimize.interface import ProgramEstimate
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "folder" / "records.db"
-
-
-def filled(path: Path, records: list[Record]) -> Path:
-    with open_store(path, "write") as store:
-        assert store.add(records) == len(records)
-    return path
 
 
 def test_records_of_every_kind_come_back(path: Path) -> None:

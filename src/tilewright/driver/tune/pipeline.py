@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.driver.build_resources import BuildResources, build_resources
@@ -24,13 +23,12 @@ from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
 from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Session, SessionStatus
-from tilewright.errors import OptionError, StoreError, TargetError, TilewrightError
+from tilewright.errors import OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
-from tilewright.measure.records.jsonl import is_lines
-from tilewright.measure.records.store import open_store
+from tilewright.measure.records.jsonl import open_writable
 from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.search.interface import SearchVariant
 from tilewright.optimize.search.start_search import start_search
@@ -66,7 +64,6 @@ class TuneOptions:
         seed: of the random numbers.
         plan: the order of kernels: "gradient" or "eto".
         sizes: which sizes the model sees, as text ("batch=1:8,seq=16..512"); empty for its ranges.
-        records: file of the store; None for the one that compilations use.
         feeds: the inputs of the comparison at the end, arrays by name; None for random ones.
     """
 
@@ -75,7 +72,6 @@ class TuneOptions:
     seed: int = 0
     plan: str = PLANS[0]
     sizes: str = ""
-    records: str | None = None
     feeds: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -181,12 +177,12 @@ def tune(
         shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd,
         fusion=fusion, variants=variants,
     )  # fmt: skip
-    path = None if records is None else os.fspath(records)
     tuning = TuneOptions(
         budget=make_budget(budget, trials, target_speedup), variant=search, seed=seed, plan=plan, sizes=sizes,
-        records=path, feeds=feeds,
+        feeds=feeds,
     )  # fmt: skip
-    return tune_with_options(model, options, tuning, progress, build_resources(jobs, cache), report)
+    resources = build_resources(jobs, cache, records=records)
+    return tune_with_options(model, options, tuning, progress, resources, report)
 
 
 def tune_with_options(
@@ -204,17 +200,17 @@ def tune_with_options(
         options: of its compilation.
         tuning: of the tuning.
         progress: called while it compiles and compares.
-        resources: what compilations may use.
+        resources: what compilations may use; its records are the store.
         report: called after every round of measurements.
     """
     started, used = time.monotonic(), resources or build_resources()
-    source = _store_of(tuning, used)
+    source = _store_of(used)
     used = replace(used, records=source)
     plan = plan_tuning(model, options, tuning.sizes, progress, used)
     untuned = Executable(plan.compilation.artifact()).prepare()
     compile_seconds = time.monotonic() - started
     with ExitStack() as stack:
-        store = stack.enter_context(open_store(source.path, "write"))
+        store = stack.enter_context(open_writable(source.path))
         records = TuningRecords(store, plan.machine, tuning.variant)
         measurers = _make_measurers(stack)
         order = None
@@ -251,7 +247,7 @@ def tune_with_options(
     )
 
 
-def _store_of(tuning: TuneOptions, resources: BuildResources) -> RecordSource:
+def _store_of(resources: BuildResources) -> RecordSource:
     """The store that a tuning writes, and that compilations then read.
 
     It is opened once, so that a wrong path is noticed before the compilation, which takes long.
@@ -260,15 +256,11 @@ def _store_of(tuning: TuneOptions, resources: BuildResources) -> RecordSource:
         OptionError: there is none.
         StoreError: it is an export, or can't be written.
     """
-    source = resources.records if tuning.records is None else RecordSource(Path(tuning.records))
-    if source is None:
+    if resources.records is None:
         what = "a tuning keeps what it measures, so it needs a store"
         raise OptionError(what, where="records", hint="name one, or unset TILEWRIGHT_RECORDS")
-    if is_lines(source.path):
-        hint = f"import it into a store: tilewright records import {source.path} --records STORE"
-        raise StoreError("is an export, which is not changed", where=f"records '{source.path}'", hint=hint)
-    source = replace(source, frozen=False)
-    open_store(source.path, "write").close()
+    source = replace(resources.records, frozen=False)
+    open_writable(source.path).close()
     return source
 
 

@@ -19,7 +19,7 @@ class TuningResult:
         budget: as it was asked for.
         variant: name of the search.
         seed: of its random numbers.
-        records: path of the store that holds the records; None for one in memory.
+        records: path of the store that holds the records.
         session: what was measured, and what won.
         reuse: which kernels started from which others' programs; None where they did not.
         comparison: the tuned model in turns with the untuned one, at some sizes; empty where nothing won, or where it
@@ -35,7 +35,7 @@ class TuningResult:
     budget: Budget
     variant: str
     seed: int
-    records: str | None
+    records: str
     session: SessionResult
     comparison: tuple[ModelComparison, ...]
     is_reverted: bool

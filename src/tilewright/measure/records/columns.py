@@ -39,6 +39,11 @@ class TaskRow:
     target: str
     document: str
 
+    @property
+    def id(self) -> str:
+        """What exports and digests of records name it by."""
+        return f"{self.hash} {self.target}"
+
     @classmethod
     def of(cls, task: Task) -> "TaskRow":
         """The row of a task."""
@@ -54,6 +59,13 @@ class TaskRow:
         if (task.hash, task.target.name) != (self.hash, self.target):
             raise TaskError([Defect("task", "", "its text is that of another one")], where=f"task {self.hash[:12]}")
         return task
+
+    def checked(self) -> "TaskRow | TaskError":
+        """The row as this version writes it, of one that others may have written; why it is none."""
+        try:
+            return TaskRow.of(self.task())
+        except TaskError as error:
+            return error
 
 
 def decode_text(text: bytes) -> str:

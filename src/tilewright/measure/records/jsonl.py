@@ -53,38 +53,25 @@ class Imported:
 
 def lines_of(records: Iterable[Record]) -> Iterator[str]:
     """Records as lines, the header first."""
-    return _lines((TaskRow.of(r.task), encode_fields(r, _id(TaskRow.of(r.task)))) for r in records)
+    tasks = ((TaskRow.of(r.task), r) for r in records)
+    return _lines((task, encode_fields(r, task.id)) for task, r in tasks)
 
 
 def lines_of_rows(rows: Iterable[tuple[TaskRow, RecordRow]], skip: Skip) -> Iterator[str]:
     """Rows of a store as lines, the header first; those that are damaged are skipped."""
-    damaged: dict[TaskRow, TaskError | None] = {}
+    checked: dict[TaskRow, TaskRow | TaskError] = {}
 
     def fields() -> Iterator[tuple[TaskRow, dict[str, Any]]]:
         for task, row in rows:
             try:
-                if task not in damaged:
-                    damaged[task] = _damage(task)
-                if (defect := damaged[task]) is not None:
-                    raise defect
-                yield task, fields_of_row(row, _id(task))
+                own = checked.get(task) or checked.setdefault(task, task.checked())
+                if isinstance(own, TaskError):
+                    raise own
+                yield task, fields_of_row(row, task.id)
             except (RecordError, TaskError) as error:
                 skip(f"a record of kernel {task.hash[:12]} is skipped: {error}")
 
     return _lines(fields())
-
-
-def _damage(task: TaskRow) -> TaskError | None:
-    """Why the text of a task is none; None where it is one."""
-    try:
-        task.task()
-    except TaskError as error:
-        return error
-    return None
-
-
-def _id(task: TaskRow) -> str:
-    return f"{task.hash} {task.target}"
 
 
 def _lines(entries: Iterable[tuple[TaskRow, dict[str, Any]]]) -> Iterator[str]:
@@ -220,6 +207,18 @@ def open_records(path: Path | str, skip: Skip = lambda reason: None) -> RecordSt
         raise StoreError(
             f"can't be read: {error.strerror}", where=f"records '{path}'", hint="check the path"
         ) from error
+
+
+def open_writable(path: Path | str, skip: Skip = lambda reason: None) -> RecordStore:
+    """Opens a store to be written, which is made where there is none.
+
+    Raises:
+        StoreError: it is an export, no store, or can't be written.
+    """
+    if is_lines(path):
+        hint = f"import it into a store: tilewright records import {path} --records STORE"
+        raise StoreError("is an export, which is not changed", where=f"records '{path}'", hint=hint)
+    return open_store(path, "write", skip)
 
 
 def is_lines(path: Path | str) -> bool:

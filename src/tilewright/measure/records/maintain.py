@@ -28,7 +28,7 @@ def merge(source: RecordStore, store: RecordStore, skip: Skip = lambda reason: N
     unread: list[str] = []
     for task, row in source.rows(skip=unread.append):
         try:
-            own = checked.get(task) or checked.setdefault(task, _checked_task(task))
+            own = checked.get(task) or checked.setdefault(task, task.checked())
             if isinstance(own, TaskError):
                 raise own
             pending.append((own, checked_row(row)))
@@ -46,17 +46,9 @@ def merge(source: RecordStore, store: RecordStore, skip: Skip = lambda reason: N
     return Imported(added, count - added, skipped + len(unread))
 
 
-def _checked_task(row: TaskRow) -> TaskRow | TaskError:
-    """The row of a task in a store that others may have written; why it is none."""
-    try:
-        return TaskRow.of(row.task())
-    except TaskError as error:
-        return error
-
-
 def prune(store: RecordStore, keep: int = KEEP, generator: str | None = None) -> int:
     """Removes what no compilation uses: what other versions constructed, failures of other versions, choices that newer
-    ones replace, and all but the fastest timed programs per kernel and type of machine.
+    ones replace, all but the fastest timed programs per kernel and type of machine, and kernels without a record.
 
     Args:
         store: the store.
@@ -85,6 +77,9 @@ def prune(store: RecordStore, keep: int = KEEP, generator: str | None = None) ->
         db.execute(best, (int(RecordKind.CHOICE), 1))
         db.execute(best, (int(RecordKind.TIMING), keep))
         removed = db.total_changes - before
+        db.execute("DELETE FROM tasks WHERE id NOT IN (SELECT task FROM records)")
+        names = (f"SELECT {name} FROM records" for name in ("machine", "type", "generator", "optimizer", "settings"))
+        db.execute(f"DELETE FROM texts WHERE id NOT IN ({' UNION '.join(names)})")
     if removed:
         store.query("VACUUM")
     return removed

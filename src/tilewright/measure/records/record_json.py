@@ -29,9 +29,16 @@ from tilewright.expr.printer import show
 from tilewright.expr.traversal import post_order
 from tilewright.layout.json_document import abbreviate
 from tilewright.measure.records.record import Record, RecordKind, Result, record_kind
-from tilewright.measure.records.result_json import decode_result, encode_result, read_result
+from tilewright.measure.records.result_json import (
+    MAX_NANOSECONDS,
+    MAX_PROGRAMS,
+    decode_result,
+    encode_result,
+    read_result,
+)
 from tilewright.optimize.interface import ProgramEstimate
 from tilewright.optimize.task import Task
+from tilewright.optimize.task_json import MAX_SIZE
 from tilewright.schedule import trace_json
 from tilewright.schedule.step import PRIMITIVES
 from tilewright.tile import tree_json
@@ -39,10 +46,8 @@ from tilewright.tile import tree_json
 MAX_BYTES = 1 << 20
 """Limit of a record, far beyond any schedule."""
 
-MAX_PROGRAMS = 64
 MAX_STEPS = 10_000
 MAX_TEXT = 300
-MAX_SIZE = 1 << 48
 MAX_SECONDS = 1e11
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
@@ -235,7 +240,12 @@ def _rank_among_kind(kind: RecordKind, result: Result, created: float) -> float:
     value = getattr(result, "nanoseconds", 0.0)
     if isinstance(value, tuple):
         value = value[0] if value else 0.0
-    return value + (1e18 if getattr(result, "is_disturbed", False) else 0.0)
+    return value + (MAX_NANOSECONDS if getattr(result, "is_disturbed", False) else 0.0)
+
+
+def time_of_rank(rank: float) -> float:
+    """Nanoseconds of a timed program of this rank."""
+    return rank % MAX_NANOSECONDS
 
 
 def _check_programs(programs: Any, report: Report) -> None:

@@ -17,6 +17,7 @@ MAX_MESSAGE = 2000
 """Characters of a message that are kept."""
 
 MAX_PROGRAMS = 64
+"""Programs of a record, of which one runs at every call."""
 
 _TIMING = {f.name for f in fields(Timing)}
 _COUNTS, _FLAGS = {"blocks", "undisturbed"}, {"is_disturbed"}

@@ -81,7 +81,7 @@ class RecordStore:
 
     def add_rows(self, rows: Iterable[tuple[TaskRow, RecordRow]]) -> int:
         """Adds records as rows with their tasks; as `add`."""
-        digested = [(t, r, r.digest(f"{t.hash} {t.target}")) for t, r in rows]
+        digested = [(t, r, r.digest(t.id)) for t, r in rows]
         tasks: dict[tuple[str, str], int] = {}
         texts: dict[str, int] = {}
         with self.changes() as db:
