@@ -1,4 +1,4 @@
-"""Searches of one task that are measured at once, with a log that a later run goes on with.
+"""Runs of a search of one task: batches that are measured one after the other, and a log that a later run goes on with.
 
 The search (`optimize/search`) says what is measured next; every measurement is in the log before the next batch, and a
 run that begins with a log tells the search what it holds.

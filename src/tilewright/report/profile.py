@@ -5,6 +5,7 @@ from html import escape
 from typing import Any
 
 from tilewright.driver.profile import Entry, Profile
+from tilewright.errors import pluralize
 from tilewright.report.profile_timeline import colour, legend, timeline
 from tilewright.report.roofline import Point, roofline
 from tilewright.version import __version__
@@ -63,9 +64,9 @@ def summary(profile: Profile) -> list[str]:
     limits = sum(e.limit.us for e in p.entries if e.limit is not None)
     share = p.outside_us / p.call_us if p.call_us > 0 else 0.0
     lines = [
-        f"{printable(p.model) or 'model'}: {p.call_us:.1f} us a call, {_count(p.threads, 'thread')}{sizes}",
+        f"{printable(p.model) or 'model'}: {p.call_us:.1f} us a call, {pluralize(p.threads, 'thread')}{sizes}",
         f"mean over the fastest quarter of {p.calls} calls, whose median is {p.median_us:.1f} us",
-        f"{_count(kernels, 'kernel')}, {len(p.entries) - kernels} other steps: {p.sum_us:.1f} us;"
+        f"{pluralize(kernels, 'kernel')}, {len(p.entries) - kernels} other steps: {p.sum_us:.1f} us;"
         f" outside of them {p.outside_us:.1f} us ({share:.1%})",
         f"limits: {limits:.1f} us in all, by {m.gflops(p.threads):.4g} GFLOP/s in float32 and"
         f" {', '.join(f'{x.name} {x.gbs(p.threads):.4g} GB/s' for x in m.levels[1:])} (machine {m.name}, {p.origin})",
@@ -73,10 +74,6 @@ def summary(profile: Profile) -> list[str]:
     if p.overhead is not None:
         lines.append(f"the clock readings cost {p.overhead:+.2%} of a call")
     return lines
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def data(profile: Profile) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from tilewright.driver.tune.compare_model import ModelComparison
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.session import EndReason, TunedKernel
+from tilewright.errors import pluralize
 from tilewright.expr.nodes import const
 from tilewright.report.profile import printable
 from tilewright.report.roofline import Point, roofline
@@ -24,11 +25,6 @@ MAX_DISTURBED = 0.2
 PLAN_HEADER = ("kernel", "calls", "predicted us", "share", "sizes", "group")
 
 HEADER = ("kernel", "calls", "before us", "after us", "speedup", "noise", "trials", "failed", "programs")
-
-
-def count_text(count: int, noun: str) -> str:
-    """A number of things for people."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def plan_rows(plan: TuningPlan) -> list[tuple[str, ...]]:
@@ -91,8 +87,8 @@ def summary(result: TuningResult) -> list[str]:
     """The lines above the table."""
     r, session = result, result.session
     lines = [
-        f"{printable(r.model) or 'model'}: {count_text(len(session.improved), 'kernel')} of {len(session.kernels)} "
-        f"faster after {count_text(session.trials, 'trial')} in {r.seconds:.1f} s ({session.end})",
+        f"{printable(r.model) or 'model'}: {pluralize(len(session.improved), 'kernel')} of {len(session.kernels)} "
+        f"faster after {pluralize(session.trials, 'trial')} in {r.seconds:.1f} s ({session.end})",
     ]
     if session.timeline:
         last = session.timeline[-1]
@@ -102,7 +98,7 @@ def summary(result: TuningResult) -> list[str]:
         )
     if session.disturbed > MAX_DISTURBED * session.trials:
         lines.append(
-            f"the machine was too busy for {session.disturbed} of {count_text(session.trials, 'trial')}: programs timed"
+            f"the machine was too busy for {session.disturbed} of {pluralize(session.trials, 'trial')}: programs timed"
             " then are never taken; tune while nothing else runs"
         )
     lines += [comparison_text(c) for c in r.comparison]
@@ -111,8 +107,7 @@ def summary(result: TuningResult) -> list[str]:
     lines += [text for text in (r.note, r.advice) if text]
     if session.end is EndReason.INTERRUPTED:
         lines.append("everything measured is kept; the same command goes on")
-    store = "in memory, gone now" if r.records is None else printable(r.records)
-    lines.append(f"records: {store}; search {r.variant}, seed {r.seed}, machine {r.plan.machine.name}")
+    lines.append(f"records: {printable(r.records)}; search {r.variant}, seed {r.seed}, machine {r.plan.machine.name}")
     return lines
 
 

@@ -115,7 +115,7 @@ def _downsampling(e: Expr, memo: dict[Expr, Mapping[Var, int]]) -> Mapping[Var, 
 
 def representative_size(symbol: Var, ranges: Ranges | None = None) -> int:
     """The size for which programs are chosen: the geometric mean of the symbol's range."""
-    low, high = _range(symbol, ranges or {})
+    low, high = sampled_range(symbol, ranges or {})
     return isqrt(low * high)
 
 
@@ -132,9 +132,9 @@ def sample_shapes(symbols: Sequence[Var], ranges: Ranges | None = None) -> tuple
     shapes: dict[tuple[tuple[Var, int], ...], None] = {}
     for first, others in quantiles[: None if len(symbols) > 1 else len(QUANTILES)]:
         quantile = {v: others if k else first for k, v in enumerate(symbols)}
-        sizes = _clamp_volume({v: _quantile_size(_range(v, assumed), q) for v, q in quantile.items()}, assumed)
+        sizes = _clamp_volume({v: _quantile_size(sampled_range(v, assumed), q) for v, q in quantile.items()}, assumed)
         rounded = {
-            v: max(_range(v, assumed)[0], _round_down(n)) if quantile[v] == high else n for v, n in sizes.items()
+            v: max(sampled_range(v, assumed)[0], _round_down(n)) if quantile[v] == high else n for v, n in sizes.items()
         }
         shapes[tuple(rounded.items())] = None
     return tuple(dict(s) for s in shapes)
@@ -147,7 +147,7 @@ def grid_shapes(symbols: Sequence[Var], ranges: Ranges | None = None) -> tuple[M
     take logarithmic steps together, and then one of them at an end of its range while the others are in the middle.
     """
     assumed = ranges or {}
-    spans = {v: _range(v, assumed) for v in symbols}
+    spans = {v: sampled_range(v, assumed) for v in symbols}
     steps = [k / (GRID_STEPS - 1) for k in range(GRID_STEPS)]
     points = [{v: _quantile_size(spans[v], q) for v in symbols} for q in steps]
     if len(symbols) == 1:
@@ -187,7 +187,7 @@ def _quantile_size(span: tuple[int, int], quantile: float) -> int:
     return max(low, min(high, round(low * (high / low) ** quantile)))
 
 
-def _range(symbol: Var, ranges: Ranges) -> tuple[int, int]:
+def sampled_range(symbol: Var, ranges: Ranges) -> tuple[int, int]:
     """Minimum and maximum to sample from; an undeclared maximum is the default one."""
     if symbol in ranges:
         return ranges[symbol]
@@ -198,7 +198,7 @@ def _range(symbol: Var, ranges: Ranges) -> tuple[int, int]:
 
 def _clamp_volume(sizes: Mapping[Var, int], ranges: Ranges) -> Mapping[Var, int]:
     """Sizes with a product of at most `MAX_SAMPLE_VOLUME`: all scaled towards their minima alike, in logarithms."""
-    minima = {v: _range(v, ranges)[0] for v in sizes}
+    minima = {v: sampled_range(v, ranges)[0] for v in sizes}
     growth = sum(log(n / minima[v]) for v, n in sizes.items())
     max_growth = max(0.0, log(MAX_SAMPLE_VOLUME) - sum(map(log, minima.values())))
     if growth <= max_growth:

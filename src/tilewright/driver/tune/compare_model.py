@@ -1,9 +1,10 @@
 """The end of a tuning: the whole model with the tuned kernels, in turns with the untuned one."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.driver.compile import Progress
 from tilewright.driver.random_feeds import random_feeds
 from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.errors import TilewrightError
@@ -23,8 +24,6 @@ MAX_COMPARED_SHAPES = 3
 """Shapes at which a model of dynamic sizes is compared."""
 
 MIN_BLOCK_SECONDS, MAX_BLOCK_SECONDS, PAUSE = 0.02, 0.3, 0.02
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

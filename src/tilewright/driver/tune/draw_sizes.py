@@ -15,11 +15,10 @@ from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.expr.traversal import free_vars
 from tilewright.tile.shape_samples import (
-    DEFAULT_MAX_SIZE,
-    MIN_UNDECLARED_BOUND,
     Ranges,
     representative_size,
     sample_shapes,
+    sampled_range,
     value_of,
 )
 
@@ -27,6 +26,7 @@ DRAWN_SHAPES = 5
 """Sizes of the model that kernels are measured at."""
 
 MAX_SIZE = 1 << 40
+"""Largest size that a user may name."""
 
 HINT = "for example batch=1:8,batch=4:1,seq=16..512: a size with a weight, or a range"
 
@@ -109,8 +109,7 @@ def draw_sizes(
             shapes.setdefault(sizes, 1.0)
     tries = 20 * count
     while len(shapes) < count and (tries := tries - 1):
-        drawn = [_draw(v, ranges, choices.get(v.name, ()), rng) for v in symbols]
-        sizes = tuple(n for n, _ in drawn)
+        sizes = tuple(_draw(v, ranges, choices.get(v.name, ()), rng) for v in symbols)
         # shapes that are drawn twice count twice
         shapes[sizes] = shapes.get(sizes, 0.0) + 1.0 / count
     listed = list(shapes.items())[:count]
@@ -120,20 +119,16 @@ def draw_sizes(
     )
 
 
-def _draw(
-    symbol: Var, ranges: Ranges | None, choices: Sequence[SizeChoice], rng: np.random.Generator
-) -> tuple[int, float]:
-    """A size of a symbol and the weight of the choice that it is of."""
+def _draw(symbol: Var, ranges: Ranges | None, choices: Sequence[SizeChoice], rng: np.random.Generator) -> int:
+    """A size of a symbol: of its choices, which are drawn by their weights, or of its range."""
     if choices:
         total = sum(c.weight for c in choices)
         choice = choices[int(rng.choice(len(choices), p=[c.weight / total for c in choices]))]
     else:
-        is_declared = symbol.hi is not None and symbol.hi < MIN_UNDECLARED_BOUND
-        declared = (symbol.lo or 1, symbol.hi if is_declared and symbol.hi else DEFAULT_MAX_SIZE)
-        low, high = (ranges or {}).get(symbol, declared)
+        low, high = sampled_range(symbol, ranges or {})
         choice = SizeChoice(max(1, low), max(1, low, high))
     size = exp(rng.uniform(log(choice.low), log(choice.high + 1)))
-    return min(choice.high, max(choice.low, int(size))), choice.weight
+    return min(choice.high, max(choice.low, int(size)))
 
 
 def _check_choices(symbols: Sequence[Var], choices: Mapping[str, Sequence[SizeChoice]]) -> None:
