@@ -40,7 +40,7 @@ def required_equal_sizes(definition: Definition) -> Sequence[EqualSizes]:
     return pairs
 
 
-def assumed_replacements(pairs: Iterable[EqualSizes], assumed: Set[Expr]) -> dict[Expr, Expr]:
+def size_substitution(pairs: Iterable[EqualSizes], assumed: Set[Expr]) -> dict[Expr, Expr]:
     """The simpler size by the size that it replaces, for pairs that may be assumed to be equal.
 
     Args:

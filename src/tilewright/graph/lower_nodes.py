@@ -10,9 +10,9 @@ from tilewright.graph.conditional import ForcedCondition, RankConflictError, kno
 from tilewright.graph.constant_values import as_constant_array, fold_stage, literal_elements, substitute_constants
 from tilewright.graph.control_flow import MAX_NATIVE_DEPTH, lower_control_flow
 from tilewright.graph.declared_types import declared_mismatch
+from tilewright.graph.decompose_node import decompose_node
 from tilewright.graph.duplicate_tail import has_copied_tail
-from tilewright.graph.equal_sizes import assumed_replacements, replace_sizes, required_equal_sizes
-from tilewright.graph.expand_node import expand_node
+from tilewright.graph.equal_sizes import replace_sizes, required_equal_sizes, size_substitution
 from tilewright.graph.fallback import FallbackContext, FallbackResults, infer_results, make_fallback
 from tilewright.graph.finite_values import has_finite_elements
 from tilewright.graph.inline_branches import inline_branch, is_conditional
@@ -135,7 +135,7 @@ class NodeLowering:
             if node.outputs[0] in self.graph.outputs:
                 self._lower_to_fallback(node, "no native type")
             return
-        if self._lower_body is not None and self._lower_expanded(node, self._lower_body):
+        if self._lower_body is not None and self._lower_decomposed(node, self._lower_body):
             return
         if node.subgraphs and self._lower_body is not None:
             self._lower_control_flow(node, self._lower_body)
@@ -188,7 +188,7 @@ class NodeLowering:
         step, results = lowered
         # the loop over chunks is one level of control flow more
         if suits_strip_mining(step) and enclosing.depth < MAX_NATIVE_DEPTH:
-            self._lower_expansion(*strip_mined_loop(node, self.graph.dialect.node_source))
+            self._lower_replacement(*strip_mined_loop(node, self.graph.dialect.node_source))
             return True
         self._set_runtime_results(node, results)
         self._add_runtime_step(step, results)
@@ -199,22 +199,22 @@ class NodeLowering:
         self.known_conditions[node.name] = condition
         taken, identity = self.graph.value_names | self.operands.keys(), self.graph.dialect.node_source("Identity")
         branch = inline_branch(node, condition, taken, identity)
-        self._lower_expansion(branch.nodes, branch.constants)
+        self._lower_replacement(branch.nodes, branch.constants)
 
-    def _lower_expanded(self, node: Node, lower_body: LowerBody) -> bool:
-        """Lowers the nodes that stand for a node; whether there are any."""
-        expansion = expand_node(node, self._operand, self.graph.constants, self.graph.dialect.node_source)
-        if isinstance(expansion, Defect):
-            self._fail_values(node.outputs, expansion)
-        elif expansion is not None:
-            self._lower_expansion(expansion.nodes, expansion.constants, expansion.constraints)
-            self._used_values |= {v for v, output in expansion.renamed.items() if output in self._used_values}
-            if expansion.loop is None or self._lower_control_flow(expansion.loop, lower_body, node):
-                for nodes, constants in expansion.after(self.operands.get):
-                    self._lower_expansion(nodes, constants)
-        return expansion is not None
+    def _lower_decomposed(self, node: Node, lower_body: LowerBody) -> bool:
+        """Lowers the nodes that replace a node; whether there are any."""
+        decomposed = decompose_node(node, self._operand, self.graph.constants, self.graph.dialect.node_source)
+        if isinstance(decomposed, Defect):
+            self._fail_values(node.outputs, decomposed)
+        elif decomposed is not None:
+            self._lower_replacement(decomposed.nodes, decomposed.constants, decomposed.constraints)
+            self._used_values |= {v for v, output in decomposed.renamed.items() if output in self._used_values}
+            if decomposed.loop is None or self._lower_control_flow(decomposed.loop, lower_body, node):
+                for nodes, constants in decomposed.after(self.operands.get):
+                    self._lower_replacement(nodes, constants)
+        return decomposed is not None
 
-    def _lower_expansion(
+    def _lower_replacement(
         self, nodes: Sequence[Node], constants: Mapping[str, Array], constraints: Iterable[Constraint] = ()
     ) -> None:
         """Lowers the nodes that stand for one node."""
@@ -245,7 +245,7 @@ class NodeLowering:
             result = define(definition)
             required = required_equal_sizes(definition)
             self.unproven_equalities += [r.condition for r in required]
-            equal_sizes = assumed_replacements(required, self._assumed_equal)
+            equal_sizes = size_substitution(required, self._assumed_equal)
             if equal_sizes:
                 definition = replace_sizes(definition, equal_sizes)
                 result = define(definition)

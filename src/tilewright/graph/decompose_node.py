@@ -1,4 +1,4 @@
-"""Nodes that stand for one node: recurrent layers, a Scan as a Loop, and Loops that carry less."""
+"""Decomposition of a node into simpler ones: recurrent layers, a Scan as a Loop, and Loops that carry less."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,8 +20,8 @@ Nodes = tuple[Sequence[Node], Mapping[str, Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Expansion:
-    """What stands for a node, in the order in which it is lowered.
+class Decomposition:
+    """The nodes that replace one, in the order in which they are lowered.
 
     Attributes:
         nodes: the first nodes.
@@ -40,10 +40,10 @@ class Expansion:
     after: Callable[[OperandOf], Iterable[Nodes]] = field(default=lambda _: ())
 
 
-def expand_node(
+def decompose_node(
     node: Node, operand_of: OperandOf, constants: Mapping[str, Array], node_source: NodeSource
-) -> Expansion | Defect | None:
-    """The nodes that stand for a node; None where it stands for itself, a defect where it is not valid.
+) -> Decomposition | Defect | None:
+    """The nodes that replace a node; None where it needs none, a defect where it is not valid.
 
     Args:
         node: a node.
@@ -56,21 +56,21 @@ def expand_node(
     if node.op_type in GATES:
         operands = [operand_of(v) if v else None for v in node.arguments]
         expanded = recurrent_nodes(node, operands, node_source)
-        return expanded if expanded is None or isinstance(expanded, Defect) else Expansion(*expanded)
+        return expanded if expanded is None or isinstance(expanded, Defect) else Decomposition(*expanded)
     if node.op_type == "Scan" and node.subgraphs:
         scan = scan_as_loop(node, node_source)
         if scan is None:
             return Defect("arity", f"node {node.label}", "its inputs and outputs do not fit those of its body")
-        return _scan_expansion(node, scan, node_source)
+        return _decomposed_scan(node, scan, node_source)
     if node.op_type == "Loop" and node.subgraphs:
         loop = simplify_loop(node, operand_of, constants.get, node_source)
         if loop is not None:
             after = loop.after
-            return Expansion(loop.before, loop.constants, (), loop.loop, after=lambda _: ((after, {}),))
+            return Decomposition(loop.before, loop.constants, (), loop.loop, after=lambda _: ((after, {}),))
     return None
 
 
-def _scan_expansion(node: Node, scan: ScanAsLoop, node_source: NodeSource) -> Expansion:
+def _decomposed_scan(node: Node, scan: ScanAsLoop, node_source: NodeSource) -> Decomposition:
     def after(operand_of: OperandOf) -> Iterable[Nodes]:
         for stacked, output, axis, is_reversed in scan.stacked:
             operand = operand_of(stacked)
@@ -78,4 +78,4 @@ def _scan_expansion(node: Node, scan: ScanAsLoop, node_source: NodeSource) -> Ex
                 yield scan_output_nodes(node, stacked, output, (operand.rank, axis, is_reversed), node_source)
 
     renamed = {stacked: output for stacked, output, _, _ in scan.stacked}
-    return Expansion(scan.before, scan.constants, (), scan.loop, renamed, after)
+    return Decomposition(scan.before, scan.constants, (), scan.loop, renamed, after)
