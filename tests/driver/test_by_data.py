@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from tests.driver.data_dependent import assert_close, assert_native, compile_natively, feeds_of, one_node, reference
+from tests.frontend.onnx_models import model
 
 from tilewright.errors import ModelError, ShapeError
 
@@ -90,6 +91,15 @@ def test_range_between_distant_integers():
     for row in ((0, INT64_MIN, -1), (INT64_MIN, INT64_MAX, 1), (-5, INT64_MAX, 2), (0, 1 << 31, 1)):
         with pytest.raises(ShapeError, match=r"\(Range\): the data ask for a size of \d+, expected at most 2147483647"):
             executable.run(feeds_of([np.array(v) for v in row]))
+
+
+@pytest.mark.parametrize("limits", [f"Range({name}, n, d)" for name in "ab"] + ["Range(n, b, d)"])
+def test_range_between_a_distant_integer_and_a_size(limits):
+    body = f"""s = Shape(x)  z = Constant <value_ints = [0]> ()  n = Squeeze(s, z)
+               a = Constant <value = int64 {{{INT64_MIN}}}> ()  b = Constant <value = int64 {{{INT64_MAX}}}> ()
+               d = Constant <value = int64 {{{1 << 62}}}> ()  y = {limits}"""
+    with pytest.raises(ModelError, match=r"expected limits from -2\^62 to 2\^62"):
+        compile_natively(model(body, inputs="float[N] x", outputs="int64[M] y", opset=20))
 
 
 def test_range_without_end():

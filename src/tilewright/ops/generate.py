@@ -15,6 +15,9 @@ from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type, optional_scalar
 from tilewright.routine.intrinsics import as_integer
 
+_MAX_LIMIT = 1 << 62
+"""The largest limit of a range whose distance from a size does not overflow."""
+
 
 @operator("ConstantOfShape")
 def constant_of_shape(d: Definition) -> OpValue:
@@ -38,14 +41,15 @@ def range_(d: Definition) -> OpValue:
     """start, start + delta, ... below limit; 16-bit floats are computed in the type of `stash_type`.
 
     Raises:
-        UnsupportedError: the number of elements depends on data, or is symbolic and can't be derived; `stash_type` is
-            neither float32 nor float64.
-        ShapeError: the step is 0.
+        UnsupportedError: the number of elements is symbolic and can't be derived; `stash_type` is neither float32 nor
+            float64.
+        ShapeError: the step is 0, there are more elements than int64 counts, or a limit is too far from a symbolic one.
     """
     inputs_of_one_type(d, 0, 3)
     if any(d.input(k).known_elements is None for k in range(3)):
         return range_by_data(d, _stash_type(d, d.input(0).dtype))
-    return arithmetic_sequence(d, d.known_elements(0)[0], d.known_elements(1)[0], d.known_elements(2)[0])
+    start, limit, delta = (d.known_elements(k)[0] for k in range(3))
+    return arithmetic_sequence(d, start, limit, delta)
 
 
 def arithmetic_sequence(d: Definition, start: Expr, limit: Expr, delta: Expr) -> OpValue:
@@ -89,6 +93,10 @@ def _range_length(d: Definition, start: Expr, limit: Expr, delta: Expr) -> Expr:
     first, last = cast(int64, start), cast(int64, limit)
     if not isinstance(delta, Const):
         raise d.unsupported("the step of the range is symbolic")
+    for n in (start, limit):
+        if isinstance(n, Const) and abs(n.value) > _MAX_LIMIT:
+            what = f"expected limits from -2^62 to 2^62, as one of them is symbolic, got {n}"
+            raise ShapeError(what, where=f"node {d.label}")
     step = int(delta.value)
     return maximum(ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step), 0)
 
