@@ -31,10 +31,10 @@ from benchmarks.common.result_store import ResultStore
 from benchmarks.common.statistics import geometric_mean, rank_correlation
 from benchmarks.one_thread import current_log, one_thread_space
 from benchmarks.populations import POPULATIONS
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.cost.learned.ranking_model import MeasuredPrograms, train
-from tilewright.cost.learned.rowwise_rows import rowwise_rows
-from tilewright.cost.learned.tile_rows import tile_rows
+from tilewright.cost.learned.rowwise_features import rowwise_features
+from tilewright.cost.learned.tile_features import tile_features
 from tilewright.errors import TilewrightError
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
@@ -45,7 +45,7 @@ from tilewright.measure.search import run_search, timed_entries
 from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.measurer import Candidate, Timing
-from tilewright.optimize.search.constructed import constructed_starts
+from tilewright.optimize.search.constructed_starts import constructed_starts
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.optimize.search.start_search import start_search
 from tilewright.tile.program import TileProgram
@@ -195,13 +195,13 @@ def _measured(name: str, result: dict[str, Any]) -> MeasuredPrograms:
     machine = machine_for(task.target).with_cores(1)
     drawn = [p for _, p in POPULATIONS["at random"](task, result["asked"])]
     rows = [_program_rows(p, machine) for p in drawn]
-    return MeasuredPrograms(ProgramRows.concat(rows), np.array(result["measured"]))
+    return MeasuredPrograms(FeatureRows.concat(rows), np.array(result["measured"]))
 
 
-def _program_rows(program: KernelProgram, machine: Machine) -> ProgramRows:
+def _program_rows(program: KernelProgram, machine: Machine) -> FeatureRows:
     if isinstance(program, TileProgram):
-        return tile_rows(program.problem, program.sketch, program.array[None], machine)
-    return rowwise_rows(program, machine)
+        return tile_features(program.problem, program.sketch, program.array[None], machine)
+    return rowwise_features(program, machine)
 
 
 def model_table(store: ResultStore, options: Options) -> str:

@@ -25,7 +25,7 @@ from benchmarks.paper_eto.operator_tasks import set_tasks
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.optimize.measurer import Measurer, Timing
-from tilewright.optimize.reuse.task_kinds import ReusableTask
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_eto"

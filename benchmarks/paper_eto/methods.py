@@ -19,10 +19,10 @@ from tilewright.optimize.measurer import Candidate, Measurement, Measurer
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, PlanStep, plan_reuse
 from tilewright.optimize.reuse.recognize import tile_program_of
+from tilewright.optimize.reuse.reusable_task import ReusableTask, bridge_task
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
 from tilewright.optimize.reuse.reuse_search import ReuseSearch, ReuseSource
 from tilewright.optimize.reuse.selective_tuning import TOP_PROGRAMS, clusters
-from tilewright.optimize.reuse.task_kinds import ReusableTask, bridge_task
 from tilewright.optimize.search.interface import Search
 from tilewright.optimize.search.measurement_history import MeasurementHistory
 from tilewright.optimize.search.start_search import start_search

@@ -9,7 +9,7 @@ from benchmarks.paper_eto.operator_sets import PaperOperator, operator_sets
 from tilewright.machine import Target
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
-from tilewright.optimize.reuse.task_kinds import ReusableTask, contraction_task
+from tilewright.optimize.reuse.reusable_task import ReusableTask, contraction_task
 
 WITHOUT_TASKS = frozenset(("T2D", "GRP"))
 

@@ -14,7 +14,7 @@ from tilewright.machine.model import Machine
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, ProgramConstructor, problem_for
 from tilewright.optimize.vortex.analyser import Analyser
 from tilewright.optimize.vortex.dietcode import DietCode
-from tilewright.optimize.vortex.optimizer import Estimates, Levels, Vortex
+from tilewright.optimize.vortex.optimizer import Estimator, Levels, Vortex
 from tilewright.tile.program import TileProgram
 from tilewright.tile.shape_samples import value_of
 
@@ -29,8 +29,8 @@ def variants(machine: Machine) -> dict[str, ProgramConstructor]:
     """The system's variants, by the name in results."""
     return {
         "vortex": Vortex(machine),
-        "analytical": Vortex(machine, estimates=Estimates.ANALYTICAL),
-        "cost model": Vortex(machine, estimates=Estimates.COST_MODEL),
+        "analytical": Vortex(machine, estimator=Estimator.ANALYTICAL),
+        "cost model": Vortex(machine, estimator=Estimator.COST_MODEL),
         "static1": Vortex(machine, levels=Levels.STATIC1),
         "static2": Vortex(machine, levels=Levels.STATIC2),
         "dietcode": DietCode(machine),

@@ -75,7 +75,7 @@ def library_seconds() -> dict[str, Any]:
     library.cache_clear()
     seconds = _elapsed_seconds(lambda: library(machine, 32))
     candidates = library(machine, 32)
-    return {"strategies": candidates.strategies, "register tiles": len(candidates.register_tiles),
+    return {"tiling strategies": candidates.tiling_strategies, "register tiles": len(candidates.register_tiles),
             "cache buffers": len(candidates.cache_buffers), "links": len(candidates.links),
             "seconds": seconds}  # fmt: skip
 

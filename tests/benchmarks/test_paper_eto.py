@@ -15,7 +15,7 @@ from tests.optimize.search_tasks import made_up_time, timed
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import Func
 from tilewright.optimize.measurer import Candidate, Measurement
-from tilewright.optimize.reuse.task_kinds import ReusableTask
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.search.start_search import start_search
 from tilewright.optimize.task import Task
 

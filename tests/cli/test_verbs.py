@@ -286,7 +286,7 @@ def test_inspect_of_sizes_that_data_decide(tmp_path, capsys):
     y = models.helper.make_tensor_value_info("y", models.onnx.TensorProto.INT64, [1, "found"])
     tilewright.compile(models.model(nodes, [models.value("x", [9])], [y], {})).save(tmp_path / "m.tw")
     out = run(capsys, "inspect", tmp_path / "m.tw")[1].splitlines()
-    assert "step     sizes by data: 1 node" in out
+    assert "step     data-dependent sizes: 1 node" in out
 
 
 def test_doctor(capsys, monkeypatch):

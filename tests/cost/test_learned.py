@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tests.optimize.search_tasks import MACHINE, search_task
 
 from tilewright.cost.learned import ranking_model
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.cost.learned.ranking_model import BoostingSettings, MeasuredPrograms, train
-from tilewright.cost.learned.tile_rows import NAMES, least_time, tile_rows
+from tilewright.cost.learned.tile_features import NAMES, least_time, tile_features
 from tilewright.errors import OptionError
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.search.program_space import ProgramId, ProgramSpace
@@ -74,11 +74,11 @@ def test_remainders_are_rows_of_their_own() -> None:
     assert flags.sum() == (counts == 2).sum()
 
 
-def synthetic(count: int, seed: int) -> ProgramRows:
+def synthetic(count: int, seed: int) -> FeatureRows:
     """Programs of one to three rows of random features."""
     rng = np.random.default_rng(seed)
     owners = np.repeat(np.arange(count), rng.integers(1, 4, count))
-    return ProgramRows.of(rng.random((len(owners), 6)), owners, rng.random(len(owners)), rng.uniform(100, 200, count))
+    return FeatureRows.of(rng.random((len(owners), 6)), owners, rng.random(len(owners)), rng.uniform(100, 200, count))
 
 
 @settings(max_examples=30)
@@ -87,7 +87,7 @@ def test_programs_are_taken_and_joined_with_their_rows(count: int, picked: list[
     features = synthetic(count, seed)
     order = [k % count for k in picked]
     taken = features.take(order)
-    joined = ProgramRows.concat([features.take([k]) for k in order])
+    joined = FeatureRows.concat([features.take([k]) for k in order])
     for a, b in ((taken.rows, joined.rows), (taken.programs, joined.programs), (taken.weights, joined.weights)):
         assert (a == b).all()
     assert (taken.predicted == features.predicted[order]).all()
@@ -96,7 +96,7 @@ def test_programs_are_taken_and_joined_with_their_rows(count: int, picked: list[
     assert np.allclose([taken.rows[taken.programs == n].sum() for n in range(len(order))], sums)
 
 
-def hidden_time(features: ProgramRows) -> np.ndarray:
+def hidden_time(features: FeatureRows) -> np.ndarray:
     """Times by a rule that the analytical model does not know."""
     return 1000.0 * features.mean(np.where(features.rows[:, 2] > 0.5, 3.0, 1.0) + features.rows[:, 4])
 
@@ -160,12 +160,12 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_sketch_is_scored_at_once() -> None:
-    """Features are those of `tile_rows`, whatever the order of the candidates' sketches."""
+    """Features are those of `tile_features`, whatever the order of the candidates' sketches."""
     space, programs = drawn("transposed", 30)
     (family,) = (space.families[k] for k in {p.family for p in programs})
     assert isinstance(family, TilePrograms)
     chosen = [p for p in programs if p.genes[:2] == programs[0].genes[:2] and p.parallel]
     tiles = [family.program(p.genes) for p in chosen]
     sizes = np.stack([t.array for t in tiles])
-    direct = tile_rows(tiles[0].problem, tiles[0].sketch, sizes, MACHINE)
+    direct = tile_features(tiles[0].problem, tiles[0].sketch, sizes, MACHINE)
     assert np.allclose(direct.rows, space.features(chosen).rows)

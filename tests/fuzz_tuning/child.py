@@ -19,7 +19,7 @@ from tilewright.driver.tune.kernel_tuning import Instruments
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan
 from tilewright.driver.tune.protocols import Search
 from tilewright.driver.tune.record_store import TuningRecords
-from tilewright.driver.tune.session import Session
+from tilewright.driver.tune.session import TuningSession
 from tilewright.machine import Target
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
@@ -76,7 +76,7 @@ def main() -> None:
 
     with open_store(store, "write") as records, LocalMeasurer(MeasureOptions(builders=2)) as measurer:
         tools = Instruments(measurer, measurer, AcknowledgedRecords(records, machine, "random"))
-        session = Session(plan, tools, start, Budget(None, trials), time.monotonic)
+        session = TuningSession(plan, tools, start, Budget(None, trials), time.monotonic)
         result = session.finish(measurer, session.run().end)
     say("end", result.trials)
 

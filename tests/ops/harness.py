@@ -20,7 +20,7 @@ from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, const
 from tilewright.graph.constant_values import literal_elements
 from tilewright.ops.definition import Definition, OpValue
 from tilewright.ops.library import OPERATORS
-from tilewright.routine.stages import DataSize, MadeSize, RoutineStage, SizesStage
+from tilewright.routine.stages import BoundSize, DataSize, RoutineStage, SizesStage
 
 Array = np.ndarray[Any, Any]
 Reference = str | Callable[..., Any]
@@ -142,9 +142,9 @@ def define(
     return d, result if isinstance(result, tuple) else (result,)
 
 
-def _make_size(size: DataSize) -> MadeSize:
+def _make_size(size: DataSize) -> BoundSize:
     symbol = Symbol(f"decided{size.axis}", 0, size.upper_bound)
-    return MadeSize(symbol, symbol, is_new=True)
+    return BoundSize(symbol, symbol, is_new=True)
 
 
 def _is_constant_by_default(position: int, x: Array) -> bool:

@@ -14,9 +14,9 @@ from tilewright.expr.nodes import Const, MemoryScope, const
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.chains.chain_tree import chain_tree, row_heights
+from tilewright.optimize.chains.choose_register_tiles import TileAxis, best_register_tile
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression, nested
 from tilewright.optimize.chains.expression import axes_of as loop_axes
-from tilewright.optimize.chains.register_tiles import TileAxis, best_register_tile
 from tilewright.tile.tree import Loop, walk_tree
 from tilewright.tile.tree_text import show_tree
 

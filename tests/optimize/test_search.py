@@ -26,7 +26,7 @@ from tilewright.optimize.construct.optimizer import Gensor
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.rule import Rule
 from tilewright.optimize.search import learned_strategy, program_search, start_search
-from tilewright.optimize.search.constructed import constructed_starts
+from tilewright.optimize.search.constructed_starts import constructed_starts
 from tilewright.optimize.search.interface import SearchVariant
 from tilewright.optimize.search.measurement_history import trace_key
 from tilewright.optimize.search.program_search import loops_digest

@@ -7,7 +7,7 @@ import pytest
 
 from tilewright.machine.register_tile_cycles import RegisterTileCycles
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.vortex.analyser import Analyser, Level0, Stage, parallel_cost
+from tilewright.optimize.vortex.analyser import Analyser, LevelTimes, RegisterTileSource, parallel_cost
 from tilewright.optimize.vortex.register_tiles import RegisterTileTimes, filter_by_isa
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem, ProblemAxis
@@ -36,7 +36,7 @@ def program(m: int, n: int, k: int) -> tuple[Problem, Sketch, Sizes]:
     [(1.0, 5.0, 1 + 9 * 5 + 5 + 2), (5.0, 1.0, 5 + 9 * 5 + 1 + 2), (3.0, 3.0, 3 + 9 * 3 + 3 + 2)],
 )
 def test_loads_hide_behind_the_level_below_or_it_behind_them(load: float, inner: float, expected: float) -> None:
-    stage = Stage(np.array([load]), np.array([10.0]), np.array([2.0]))
+    stage = LevelTimes(np.array([load]), np.array([10.0]), np.array([2.0]))
     assert stage.temporal(np.array([inner])) == pytest.approx([expected])
 
 
@@ -80,7 +80,8 @@ def test_measured_tiles_replace_computed_ones_and_scale_the_others() -> None:
 def test_only_the_hybrid_analyser_reads_measurements() -> None:
     tile = RegisterTileCycles(512, 32, 8, 2, 1, 100.0)
     machine = replace(MACHINE, register_tiles=(tile,))
-    hybrid, analytical = (Analyser(machine, x).times(*program(64, 64, 64)) for x in (Level0.MEASURED, Level0.COMPUTED))
+    sources = RegisterTileSource.MEASURED, RegisterTileSource.COMPUTED
+    hybrid, analytical = (Analyser(machine, x).times(*program(64, 64, 64)) for x in sources)
     assert analytical == pytest.approx(Analyser(MACHINE).times(*program(64, 64, 64)))
     assert hybrid > 2 * analytical
 

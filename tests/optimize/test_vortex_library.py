@@ -64,7 +64,7 @@ def test_the_table_links_multiples_to_their_children(machine: Machine) -> None:
     assert (buffers % tiles == 0).all()
     assert len(np.unique(candidates.links, axis=0)) == len(candidates.links)
     assert set(candidates.links[:, 0]) == set(range(len(candidates.cache_buffers)))
-    assert candidates.strategies == len(candidates.links) * len(candidates.grids)
+    assert candidates.tiling_strategies == len(candidates.links) * len(candidates.grids)
 
 
 def test_grids_give_every_core_the_same_number_of_tasks() -> None:

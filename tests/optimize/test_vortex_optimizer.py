@@ -17,7 +17,7 @@ from tilewright.expr.nodes import Symbol
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor
 from tilewright.optimize.interface import Task, optimizer_named
-from tilewright.optimize.vortex.optimizer import Estimates, Levels, Vortex, worst_regret
+from tilewright.optimize.vortex.optimizer import Estimator, Levels, Vortex, worst_regret
 from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
 from tilewright.tile.shape_samples import ShapeSamples
 
@@ -48,9 +48,9 @@ def programs_of(result: ConstructionResult) -> Sequence[TileProgram]:
     return [p for p in result.programs[:1] if isinstance(p, TileProgram)]
 
 
-@pytest.mark.parametrize("estimates", Estimates)
-def test_a_product_of_any_rows_has_several_programs(estimates: Estimates) -> None:
-    result = constructed(Vortex(estimates=estimates))
+@pytest.mark.parametrize("estimator", Estimator)
+def test_a_product_of_any_rows_has_several_programs(estimator: Estimator) -> None:
+    result = constructed(Vortex(estimator=estimator))
     assert result.variants is not None
     assert 2 <= len(result.variants.programs) <= 8
     assert result.variants.gain > 1

@@ -262,7 +262,7 @@ def _engine_name(step: ManifestStep) -> str:
         case FallbackStep():
             return "reference evaluator"
         case SizesStep():
-            return "sizes by data"
+            return "data-dependent sizes"
         case IfStep():
             return "conditional"
         case LoopStep():

@@ -1,4 +1,4 @@
-"""LLVM functions over an array of sizes."""
+"""A builder of LLVM functions that compute integers from the values of symbolic sizes, as the bytes of a workspace."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ from tilewright.machine import Target
 
 
 class SizeFunction:
-    """A function over an array of symbols."""
+    """An LLVM function under construction, whose argument is an array with the values of a call's symbols."""
 
     def __init__(
         self, module: ir.Module, name: str, result: ir.Type, kinds: Sequence[ir.Type], segment: Segment, target: Target

@@ -1,4 +1,4 @@
-"""Regimes of problems, which the cost model treats differently: long or short reductions, with reuse or without."""
+"""Kinds of problems to which different cost formulas apply: long or short reductions, with reuse of elements or not."""
 
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem

@@ -1,4 +1,4 @@
-"""Regimes of nests at several shapes: what formulas branch on, so that shapes of one regime are scored as one batch."""
+"""The regime of a tile tree at a shape: every property that cost formulas branch on, so equal regimes are one batch."""
 
 from collections.abc import Hashable, Sequence
 

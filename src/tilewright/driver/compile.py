@@ -13,13 +13,13 @@ from tilewright.driver.build import Build, make_build
 from tilewright.driver.build_resources import IN_PROCESS, BuildResources, build_resources
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.considered_chain import ConsideredChain
+from tilewright.driver.definition_errors import definitions_checked_on_failure
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_builds import KernelBuilds
 from tilewright.driver.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.driver.steps import StepPlanner, all_symbols
-from tilewright.driver.unsafe_definitions import definitions_checked_on_failure
 from tilewright.driver.variant_specs import variant_specs
 from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError

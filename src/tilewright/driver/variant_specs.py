@@ -1,4 +1,4 @@
-"""The record of kernels with several programs in the artifact, over the symbolic dimensions of the model."""
+"""Manifest entries of kernels with several programs: selector and estimates over the model's symbolic dimensions."""
 
 from collections.abc import Sequence
 

@@ -81,7 +81,7 @@ class RoutineStep(RuntimeStep):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class SizesStep(RuntimeStep):
-    """Sizes that data decide: the runtime binds symbols to elements of an int64 tensor, the only input.
+    """Data-dependent sizes: the runtime binds symbols to elements of an int64 tensor, the only input.
 
     Attributes:
         positions: of the element of each of `data_symbols`.

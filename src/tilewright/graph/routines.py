@@ -1,4 +1,4 @@
-"""Steps for calls of routines and for sizes that data decide."""
+"""Steps for calls of routines and for data-dependent sizes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from tilewright.graph.data_dependent_shapes import DataDependentSize
 from tilewright.graph.fallback import FallbackContext, FallbackResults, result_size
 from tilewright.graph.ir import Node
 from tilewright.graph.program import RoutineStep, RuntimeStep, SizesStep
-from tilewright.routine.stages import DataSize, MadeSize, RoutineStage, SizesStage
+from tilewright.routine.stages import BoundSize, DataSize, RoutineStage, SizesStage
 
 
 @dataclass(slots=True)
@@ -24,11 +24,11 @@ class SizeSymbols:
     node: Node
     context: Callable[[], FallbackContext]
     prefix: str
-    _made: dict[int, MadeSize] = field(default_factory=dict[int, MadeSize])
+    _bound: dict[int, BoundSize] = field(default_factory=dict[int, BoundSize])
 
-    def make(self, size: DataSize) -> MadeSize:
+    def make(self, size: DataSize) -> BoundSize:
         """The symbol of the size along an axis of the node's first result."""
-        if size.axis not in self._made:
+        if size.axis not in self._bound:
             results, sizes = FallbackResults(), dict[str, tuple[Var, Expr]]()
             value = next((o for o in self.node.outputs if o), self.node.name)
             dependent = DataDependentSize(str(size.axis), size.upper_bound, size.origin)
@@ -37,8 +37,8 @@ class SizeSymbols:
             constraints = tuple((c.condition, c.message) for c in results.constraints)
             if not isinstance(symbol, Var):
                 raise TypeError(f"the size {symbol} is no symbol")
-            self._made[size.axis] = MadeSize(symbol, stands_for, bool(results.data_symbols), constraints)
-        return self._made[size.axis]
+            self._bound[size.axis] = BoundSize(symbol, stands_for, bool(results.data_symbols), constraints)
+        return self._bound[size.axis]
 
 
 def make_step(stage: RoutineStage | SizesStage, node: Node) -> RuntimeStep:

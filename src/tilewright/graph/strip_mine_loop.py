@@ -29,10 +29,12 @@ def suits_strip_mining(step: ControlFlow) -> bool:
     """
     if not isinstance(step, Loop) or _MARK in step.nodes[0].attributes:
         return False
-    counts_by_data = step.trip_count is not None and step.count is None and step.is_counted and step.condition is None
+    is_unknown = step.trip_count is not None and step.count is None
     numbers = (step.trip_count, step.body.program.inputs[0])
     return (
-        counts_by_data
+        is_unknown
+        and step.is_counted
+        and step.condition is None
         and all(b is not None and not b.rank for b in numbers)
         and len(step.outputs) == len(step.initial)
         and not step.body.own_symbols

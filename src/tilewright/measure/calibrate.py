@@ -23,7 +23,7 @@ from tilewright.measure import calibration_kernels
 from tilewright.measure.aligned_array import aligned_array
 from tilewright.measure.fit_parameters import fit_parameters
 from tilewright.measure.native_functions import NativeFunctions
-from tilewright.measure.register_tiles import measure_register_tiles
+from tilewright.measure.register_tile_times import measure_register_tiles
 from tilewright.measure.timing import REPEATS, time_median, time_once
 
 MAX_OTHER_LOAD = 0.08

@@ -7,8 +7,8 @@ from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import minimum, select
 from tilewright.ops.axes import replace_axis
-from tilewright.ops.by_data import elements_or_symbols
 from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
+from tilewright.ops.data_dependent import elements_or_symbols
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type
 

@@ -79,7 +79,7 @@ class Definition:
         data_dependent_symbols: names of symbols for data-dependent sizes, where the reference evaluator knows how this
             node broadcasts one that turns out to be 1.
         has_finite_elements: whether all elements of a buffer are known to be finite.
-        make_size: makes the symbol of a size that data decide.
+        make_size: makes the symbol of a data-dependent size.
         names_made: number of buffers that have a name so far.
         tracked_attributes: `attributes`, with a record of those read so far.
     """

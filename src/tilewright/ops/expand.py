@@ -3,7 +3,7 @@
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.ops.axes import show_shape
-from tilewright.ops.by_data import elements_or_symbols, expand_by_data, is_by_data
+from tilewright.ops.data_dependent import data_dependent_expand, elements_or_symbols, is_data_dependent
 from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, is_one, operator
 from tilewright.ops.window import MAX_STEP
 
@@ -16,8 +16,8 @@ def expand(d: Definition) -> OpValue:
         ShapeError: the shapes can't be broadcast.
     """
     x = d.input(0)
-    if is_by_data(d, 1):
-        return expand_by_data(d, x)
+    if is_data_dependent(d, 1):
+        return data_dependent_expand(d, x)
     target = d.known_elements(1)
     if any(isinstance(n, Const) and n.value < 0 for n in target):
         raise ShapeError(f"shape: expected sizes of 0 or more, got {show_shape(target)}", where=f"node {d.label}")

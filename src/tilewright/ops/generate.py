@@ -8,9 +8,9 @@ from tilewright.expr.nodes import Binary, Const, Expr, Select, Var, const
 from tilewright.expr.operations import cast, ceildiv, maximum, select, unary
 from tilewright.expr.traversal import post_order
 from tilewright.ops.axes import show_shape
-from tilewright.ops.by_data import elements_or_symbols, range_by_data
 from tilewright.ops.cast import attribute_dtype
 from tilewright.ops.checks import expect_shape
+from tilewright.ops.data_dependent import data_dependent_range, elements_or_symbols
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import inputs_of_one_type, optional_scalar
 from tilewright.routine.intrinsics import as_integer
@@ -47,7 +47,7 @@ def range_(d: Definition) -> OpValue:
     """
     inputs_of_one_type(d, 0, 3)
     if any(d.input(k).known_elements is None for k in range(3)):
-        return range_by_data(d, _stash_type(d, d.input(0).dtype))
+        return data_dependent_range(d, _stash_type(d, d.input(0).dtype))
     start, limit, delta = (d.known_elements(k)[0] for k in range(3))
     return arithmetic_sequence(d, start, limit, delta)
 

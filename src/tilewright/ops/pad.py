@@ -9,9 +9,9 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, minimum, select
 from tilewright.ops.axes import axes_of
-from tilewright.ops.by_data import is_by_data, pad_by_data
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.clamp import clamp_index, zero_if_empty
+from tilewright.ops.data_dependent import data_dependent_pad, is_data_dependent
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.elementwise import scalar
 from tilewright.ops.window import MAX_STEP
@@ -45,8 +45,8 @@ def pad(d: Definition) -> OpValue:
     Raises:
         ShapeError: the mode is unknown, or the widths do not match the dimensions.
     """
-    if d.opset >= 11 and (is_by_data(d, 1) or is_by_data(d, 3)):
-        return pad_by_data(d, d.input(0), _mode(d), _fill_value(d, d.input(0), 2))
+    if d.opset >= 11 and (is_data_dependent(d, 1) or is_data_dependent(d, 3)):
+        return data_dependent_pad(d, d.input(0), _mode(d), _fill_value(d, d.input(0), 2))
     widths, axes = _widths_and_axes(d)
     return padded(d, widths, axes, 2 if d.opset >= 11 else None)
 

@@ -8,8 +8,8 @@ from tilewright.expr.dtype import DType, float64
 from tilewright.expr.nodes import Expr, as_expr, const
 from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.axes import axes_of, num_elements
-from tilewright.ops.by_data import separate_reduced
 from tilewright.ops.contraction import accumulator_dtype
+from tilewright.ops.data_dependent import separate_reduced
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.integer_division import truncated_quotient
 

@@ -1,4 +1,4 @@
-"""Calls of routines in operator definitions, and sizes that data decide.
+"""Calls of routines in operator definitions, and data-dependent sizes.
 
 A definition computes with tensor expressions where it can, and calls a routine where it cannot. Where the data decide a
 size, it computes that size as an int64 tensor, by expressions or by a routine, and asks for a symbol for each of its

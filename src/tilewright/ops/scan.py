@@ -7,7 +7,7 @@ from tilewright.ops.checks import expect_one_element
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.routine_call import call_routine, shape_tensor
-from tilewright.ops.routines.running import running_reduction, running_reduction_by_data
+from tilewright.ops.routines.running import data_dependent_running_reduction, running_reduction
 
 
 @operator("CumSum", "CumProd")
@@ -25,7 +25,7 @@ def cumulative_reduction(d: Definition) -> OpValue:
     if axes.known_elements is None:
         expect_one_element(d, axes, "input 1 (axis)")
         operands = [wide, axes, shape_tensor(d, x.shape)]
-        return convert(d, call_routine(d, running_reduction_by_data, operands, result, flags)[0], x.dtype)
+        return convert(d, call_routine(d, data_dependent_running_reduction, operands, result, flags)[0], x.dtype)
     if len(axes.known_elements) != 1:
         what = f"input 1 (axis): expected one element, got {len(axes.known_elements)}"
         raise ShapeError(what, where=f"node {d.label}")

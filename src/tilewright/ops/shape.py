@@ -9,7 +9,7 @@ from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Const, Expr, as_expr, const
 from tilewright.expr.operations import binary, select
 from tilewright.ops.axes import axes_of, num_elements, show_shape
-from tilewright.ops.by_data import is_by_data, view_by_data
+from tilewright.ops.data_dependent import data_dependent_view, is_data_dependent
 from tilewright.ops.definition import Definition, OpValue, is_one, operator
 from tilewright.ops.routine_call import known_length
 from tilewright.ops.routines.shapes import resolve_reshape, resolve_squeeze, resolve_unsqueeze
@@ -70,8 +70,8 @@ def reshape(d: Definition) -> OpValue:
         ShapeError: the numbers of elements differ.
     """
     x, allows_zero = d.input(0), d.attr_int("allowzero", 0)
-    if is_by_data(d, 1):
-        return view_by_data(d, x, resolve_reshape, 1, known_length(d.input(1)) or 0, allows_zero)
+    if is_data_dependent(d, 1):
+        return data_dependent_view(d, x, resolve_reshape, 1, known_length(d.input(1)) or 0, allows_zero)
     target, zero_copies = d.known_elements(1), not allows_zero
     sizes: list[Expr] = []
     inferred: list[int] = []
@@ -148,8 +148,8 @@ def squeeze(d: Definition) -> OpValue:
     Without axes, a symbolic size counts as larger than 1, which is checked at run time.
     """
     x = d.input(0)
-    if is_by_data(d, 1):
-        return view_by_data(d, x, resolve_squeeze, 1, x.rank - (known_length(d.input(1)) or 0))
+    if is_data_dependent(d, 1):
+        return data_dependent_view(d, x, resolve_squeeze, 1, x.rank - (known_length(d.input(1)) or 0))
     axes = axes_of(d, x.rank)
     if axes is None:
         axes = tuple(k for k, n in enumerate(x.shape) if is_one(n))
@@ -166,8 +166,8 @@ def unsqueeze(d: Definition) -> OpValue:
     """The input with dimensions of size 1 inserted at the given places of the result."""
     x = d.input(0)
     attribute = d.attr_ints("axes")
-    if attribute is None and is_by_data(d, 1):
-        return view_by_data(d, x, resolve_unsqueeze, 1, x.rank + (known_length(d.input(1)) or 0))
+    if attribute is None and is_data_dependent(d, 1):
+        return data_dependent_view(d, x, resolve_unsqueeze, 1, x.rank + (known_length(d.input(1)) or 0))
     count = len(d.known_elements(1) if attribute is None else attribute)
     axes = axes_of(d, x.rank + count) or ()
     sizes = list(x.shape)

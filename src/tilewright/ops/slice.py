@@ -8,8 +8,8 @@ from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, ceildiv, maximum, minimum, select
-from tilewright.ops.by_data import slice_by_data
 from tilewright.ops.clamp import clamp_index, is_in_bounds, zero_if_empty
+from tilewright.ops.data_dependent import data_dependent_slice
 from tilewright.ops.definition import Definition, OpValue, operator
 
 _END_SENTINEL = 1 << 31
@@ -105,12 +105,12 @@ def _ranges(d: Definition, x: OpValue) -> dict[int, Range]:
 def slice_(d: Definition) -> OpValue:
     """Ranges along some dimensions."""
     x = d.input(0)
-    if d.opset >= 10 and any(_is_range_by_data(d, k) for k in range(1, 5)):
-        return slice_by_data(d, x)
+    if d.opset >= 10 and any(_is_data_dependent_range(d, k) for k in range(1, 5)):
+        return data_dependent_slice(d, x)
     return take_ranges(d, x, _ranges(d, x))
 
 
-def _is_range_by_data(d: Definition, position: int) -> bool:
+def _is_data_dependent_range(d: Definition, position: int) -> bool:
     """Whether starts (1), ends (2), axes (3) or steps (4) are no expressions that ranges are made of."""
     x = d.optional(position)
     if x is None:

@@ -1,4 +1,4 @@
-"""What operator definitions emit besides tensor expressions: calls of routines, and sizes that data decide."""
+"""What operator definitions emit besides tensor expressions: calls of routines, and data-dependent sizes."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class SizesStage:
 
 @dataclass(frozen=True, slots=True)
 class DataSize:
-    """A size that data decide.
+    """A data-dependent size.
 
     Attributes:
         axis: of the node's first result, for the symbol's name; another one for each size of a node.
@@ -58,7 +58,7 @@ class DataSize:
 
 
 @dataclass(frozen=True, slots=True)
-class MadeSize:
+class BoundSize:
     """The symbol of a size.
 
     Attributes:
@@ -74,9 +74,9 @@ class MadeSize:
     constraints: tuple[tuple[Expr, str], ...] = ()
 
 
-SizeMaker = Callable[[DataSize], MadeSize]
+SizeMaker = Callable[[DataSize], BoundSize]
 
 
-def no_sizes(size: DataSize) -> MadeSize:
+def no_sizes(size: DataSize) -> BoundSize:
     """Makes no symbol: for definitions outside of a graph."""
     raise InternalError(f"a definition outside of a graph has the data-dependent size {size}")

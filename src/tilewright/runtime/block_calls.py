@@ -108,8 +108,8 @@ class BlockCalls:
         self._outputs = [spec.name for spec in block.outputs]
         bound = frozenset(symbols) | {d for spec in block.inputs for d in spec.dims if isinstance(d, str)}
         computed = {spec.name: spec.dims for spec in (*block.inputs, *(c.value for c in block.constants))}
-        by_data = {name for step in block.steps if isinstance(step, SizesStep) for name in step.symbols}
-        changing = frozenset(by_data if is_model else (s.name for s in block.symbols))
+        data_symbols = {name for step in block.steps if isinstance(step, SizesStep) for name in step.symbols}
+        changing = frozenset(data_symbols if is_model else (s.name for s in block.symbols))
         self._plans: list[_StepPlan] = []
         for step, unused in zip(block.steps, _dead_after_steps(block), strict=True):
             plan = _plan_step(step, unused, bound, computed, changing)
@@ -254,7 +254,7 @@ def _plan_step(
         unused: values that nothing reads after it.
         bound: symbols that have a size before it.
         computed: dims of the values that there are before it, as their producers declare them.
-        changing: symbols of a branch or of a loop's body, and those that data decide.
+        changing: symbols of a branch or of a loop's body, and data-dependent ones.
     """
     symbols = {d for spec in step.inputs for d in spec.dims if isinstance(d, str)}
     native = isinstance(step, NativeStep)

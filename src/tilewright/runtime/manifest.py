@@ -107,7 +107,7 @@ class FallbackStep:
 
 @dataclass(frozen=True, slots=True)
 class SizesStep:
-    """Sizes that data decide: `symbols` get the elements at `positions` of its only input, an int64 tensor; no outputs.
+    """Data-dependent sizes: `symbols` get the elements at `positions` of its only input, an int64 tensor; no outputs.
     `nodes` are the user's nodes that need the sizes."""
 
     symbols: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""Sizes that data decide, within one call: symbols get the elements of a tensor that native code has computed."""
+"""Data-dependent sizes within one call: symbols get the elements of a tensor that native code has computed."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

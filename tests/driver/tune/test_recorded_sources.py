@@ -10,7 +10,7 @@ from tilewright.errors import ScheduleError
 from tilewright.measure.records.record import Record
 from tilewright.measure.records.store import open_store
 from tilewright.optimize.reuse.program_features import features_of
-from tilewright.optimize.reuse.task_kinds import ReusableTask
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.tile.program import TileProgram
 
 

@@ -24,15 +24,15 @@ from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan
 from tilewright.driver.tune.recorded_sources import RecordedSource
 from tilewright.driver.tune.reuse_order import ConsecutiveSearches, ReuseOrder, ReuseSchedule
-from tilewright.driver.tune.session import TRIAL_SECONDS, Session
+from tilewright.driver.tune.session import TRIAL_SECONDS, TuningSession
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import Roller
 from tilewright.optimize.measurer import Candidate, Measurement, Timing
 from tilewright.optimize.reuse.plan import StepKind
 from tilewright.optimize.reuse.recognize import tile_program_of
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice
 from tilewright.optimize.reuse.reuse_search import ReuseSource
-from tilewright.optimize.reuse.task_kinds import ReusableTask
 
 MACHINE = machine_named("zen5")
 ROLLER = Roller(MACHINE)
@@ -85,7 +85,7 @@ def test_sources_are_tuned_before_what_starts_from_them(plan: TuningPlan) -> Non
     schedule = ReuseSchedule(order, full_search, 30)
     tools = instruments(Equal(lambda number, sizes: 1.0, clock), MemoryStore())
     labels: list[str] = []
-    session = Session(order.plan, tools, schedule.start_search, Budget(trials=60), clock,
+    session = TuningSession(order.plan, tools, schedule.start_search, Budget(trials=60), clock,
                       report=lambda s: labels.append(s.label), schedule=schedule.next)  # fmt: skip
     schedule.bind(session.kernels)
     session.run()

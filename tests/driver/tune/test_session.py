@@ -21,7 +21,7 @@ from tests.driver.tune.fakes import (
 
 from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
-from tilewright.driver.tune.session import ROUND_TRIALS, EndReason, Session, SessionStatus
+from tilewright.driver.tune.session import ROUND_TRIALS, EndReason, SessionStatus, TuningSession
 from tilewright.errors import MeasureError
 from tilewright.optimize.measurer import Candidate, Measurement, Timing
 from tilewright.optimize.task import Task
@@ -54,10 +54,10 @@ class SessionBench:
         self.searches[kernel.task.hash] = search
         return search
 
-    def session(self, budget: Budget, *kernels: PlannedKernel) -> Session:
+    def session(self, budget: Budget, *kernels: PlannedKernel) -> TuningSession:
         plan = cast(TuningPlan, SimpleNamespace(kernels=kernels or (planned(),)))
         tools = instruments(self.measurer, self.store)
-        return Session(plan, tools, self.start_search, budget, self.clock, report=self.statuses.append)
+        return TuningSession(plan, tools, self.start_search, budget, self.clock, report=self.statuses.append)
 
 
 def test_the_fastest_program_wins_and_is_kept() -> None:

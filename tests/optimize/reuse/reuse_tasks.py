@@ -10,7 +10,7 @@ from tests.optimize.tasks import task_of
 
 from tilewright.expr.nodes import Const
 from tilewright.loops.ir import Func
-from tilewright.optimize.reuse.task_kinds import ReusableTask
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.search.tile_programs import TilePrograms
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower import lower_program

@@ -8,7 +8,7 @@ from benchmarks.paper_eto.operator_sets import loop_vector, operator_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, ReusePlan, StepKind, plan_reuse, reselect
+from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, ReusePlan, StepKind, plan_reuse, replan
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
 from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchFeature
 
@@ -110,12 +110,12 @@ def test_costs_are_estimated_anew_once_the_sketch_of_a_kind_is_known() -> None:
     first = plan_reuse(operators)
     root = next(s.operator for s in first.steps if s.kind is StepKind.FULL and s.operator is not None)
     frozen = PROCESSOR_SEARCH.frozen([SearchFeature.THREADS])
-    again = reselect(operators, {root: frozen})
+    again = replan(operators, {root: frozen})
     assert sorted(s.operator for s in again.steps if s.kind is not StepKind.RECORDED and s.operator is not None) == [
         k for k in range(len(operators)) if k != root
     ]
     reused = {s.operator: s.cost for s in again.steps if s.kind is StepKind.REUSE}
-    same = {s.operator: s.cost for s in reselect(operators, {root: PROCESSOR_SEARCH}).steps if s.kind is StepKind.REUSE}
+    same = {s.operator: s.cost for s in replan(operators, {root: PROCESSOR_SEARCH}).steps if s.kind is StepKind.REUSE}
     assert reused.keys() == same.keys()
     assert all(reused[k] < same[k] for k in reused)
     assert again.cost < first.cost

@@ -21,7 +21,7 @@ from tilewright.loops.interpreter import interpret
 from tilewright.optimize.reuse.loop_vector import bridge
 from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.recognize import tile_program_of
-from tilewright.optimize.reuse.task_kinds import ReusableTask, bridge_task
+from tilewright.optimize.reuse.reusable_task import ReusableTask, bridge_task
 from tilewright.optimize.rule import Rule
 from tilewright.schedule.step import Step
 from tilewright.tile.program import TileProgram

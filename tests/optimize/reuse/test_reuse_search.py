@@ -10,9 +10,9 @@ from tilewright.errors import ScheduleError
 from tilewright.loops.interpreter import interpret
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges, choices_in
 from tilewright.optimize.reuse.reuse_search import ReuseEffort, ReuseSearch, ReuseSource
-from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.schedule.step import replay
 from tilewright.tile.program import TileProgram
 

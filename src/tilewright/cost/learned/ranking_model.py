@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.cost.footprint import Numbers
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.errors import OptionError
 
 MIN_LABEL_WEIGHT = 0.02
@@ -54,7 +54,7 @@ class MeasuredPrograms:
         nanoseconds: their times; infinite for those that failed [program].
     """
 
-    features: ProgramRows
+    features: FeatureRows
     nanoseconds: Numbers
 
     @property
@@ -75,7 +75,7 @@ class RankingModel:
     booster: Any
     has_prior: bool
 
-    def scores(self, features: ProgramRows) -> Numbers:
+    def scores(self, features: FeatureRows) -> Numbers:
         """A score per program, the higher the better; comparable between programs of one task and one call."""
         xgboost = load_xgboost()
         if not features.count:
@@ -96,7 +96,7 @@ def train(tasks: Sequence[MeasuredPrograms], has_prior: bool, settings: Boosting
         OptionError: XGBoost is not installed.
     """
     xgboost, settings = load_xgboost(), settings or BoostingSettings()
-    features = ProgramRows.concat([t.features for t in tasks])
+    features = FeatureRows.concat([t.features for t in tasks])
     labels = np.concatenate([t.labels for t in tasks])
     prior = np.concatenate([_guess(t.features) if has_prior else np.zeros(t.features.count) for t in tasks])
     targets, weights = labels - prior, np.maximum(labels, MIN_LABEL_WEIGHT)
@@ -130,7 +130,7 @@ def load_xgboost() -> Any:
         raise OptionError(what, where="search", hint=hint) from error
 
 
-def _guess(features: ProgramRows) -> Numbers:
+def _guess(features: FeatureRows) -> Numbers:
     """The label by the analytical model: the least predicted time over each, of the programs of one task."""
     return _best_over_each(np.where(np.isfinite(features.predicted), features.predicted, np.inf))
 

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from tilewright.driver.tune.choose_variants import choose_programs
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel
-from tilewright.driver.tune.protocols import KernelChoice, Search, StartSearch, StoredMeasurement, TuningStore
+from tilewright.driver.tune.protocols import KernelChoice, StartSearch, StoredMeasurement, TuningStore
 from tilewright.driver.tune.scheduler import TaskProgress
-from tilewright.driver.tune.verdict import joint_measurement, loses, ratio, seems_to_win, wins
+from tilewright.driver.tune.verdict import combined_measurement, loses, ratio, seems_to_win, wins
 from tilewright.errors import InternalError, MeasureError
 from tilewright.lower.kernel_variants import selected_program
 from tilewright.optimize.measurer import Candidate, Failure, Measurement, Measurer, Timing
+from tilewright.optimize.search.interface import Search
 
 MAX_PROMISING_RATIO = 1.15
 """A candidate that takes more of the incumbent's time at the first point of its round is not measured at the others."""
@@ -151,7 +152,7 @@ class KernelTuning:
         self.failures += sum(any(isinstance(x, Failure) for x in r) for r in results.values())
         self.disturbed += sum(any(isinstance(x, Timing) and x.is_disturbed for x in r) for r in results.values())
         shares = [p.weight for p in self.kernel.points]
-        search.tell([joint_measurement(c, r, self.baseline, shares) for c, r in results.items()])
+        search.tell([combined_measurement(c, r, self.baseline, shares) for c, r in results.items()])
         self._confirm(results)
         self.best.append(self._mean_time())
         return len(candidates)
@@ -297,7 +298,7 @@ class KernelTuning:
             if k is not None and (not is_unreliable or m.candidate in self.kernel.programs):
                 results.setdefault(m.candidate, [None] * len(points))[k] = m.result
         shares = [p.weight for p in points]
-        return [joint_measurement(c, r, self.baseline, shares) for c, r in results.items()]
+        return [combined_measurement(c, r, self.baseline, shares) for c, r in results.items()]
 
 
 def _is_promising(result: Timing | Failure) -> bool:

@@ -17,12 +17,11 @@ from tilewright.driver.tune.compare_model import ModelComparison, compare_models
 from tilewright.driver.tune.draw_sizes import draw_sizes, parse_sizes
 from tilewright.driver.tune.kernel_tuning import Instruments
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan, make_plan
-from tilewright.driver.tune.protocols import Search
 from tilewright.driver.tune.record_store import TuningRecords
 from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
-from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Session, SessionStatus
+from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, SessionStatus, TuningSession
 from tilewright.errors import OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
@@ -30,7 +29,7 @@ from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
 from tilewright.measure.records.jsonl import open_writable
 from tilewright.optimize.measurer import Measurement
-from tilewright.optimize.search.interface import SearchVariant
+from tilewright.optimize.search.interface import Search, SearchVariant
 from tilewright.optimize.search.start_search import start_search
 from tilewright.runtime import Executable
 
@@ -271,15 +270,15 @@ def _make_session(
     tuning: TuneOptions,
     started: float,
     report: Callable[[SessionStatus], None] | None,
-) -> Session:
+) -> TuningSession:
     """The session of a plan, in an order of reuse if there is one."""
     searches = _searches(plan.machine, tuning)
     if order is None:
-        return Session(plan, instruments, searches, tuning.budget, time.monotonic, started, report)
+        return TuningSession(plan, instruments, searches, tuning.budget, time.monotonic, started, report)
     budget = tuning.budget.with_default_time
     in_time = inf if budget.seconds is None else budget.seconds / TRIAL_SECONDS
     schedule = ReuseSchedule(order, searches, min(budget.trials or inf, in_time))
-    session = Session(
+    session = TuningSession(
         order.plan, instruments, schedule.start_search, tuning.budget, time.monotonic, started, report, schedule.next
     )
     schedule.bind(session.kernels)

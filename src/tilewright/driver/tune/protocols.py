@@ -1,4 +1,4 @@
-"""What a tuning session is handed: searches that propose programs, and a store that keeps what was measured."""
+"""What a tuning session is handed: starts of searches, and a store that keeps what was measured."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,19 +7,7 @@ from typing import Protocol
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel
 from tilewright.expr.nodes import Expr
 from tilewright.optimize.measurer import Candidate, Failure, Measurement, Timing
-
-
-class Search(Protocol):
-    """What proposes programs of one task and learns from their times; it measures nothing."""
-
-    def ask(self, count: int) -> Sequence[Candidate]:
-        """At most so many programs, none of which was proposed or told before; none where the space is exhausted."""
-        ...
-
-    def tell(self, measurements: Sequence[Measurement]) -> None:
-        """Learns the results of programs, proposed ones or others."""
-        ...
-
+from tilewright.optimize.search.interface import Search
 
 StartSearch = Callable[[PlannedKernel, Sequence[Measurement]], Search | None]
 """Starts the search of a kernel, given what was measured of it before; None where there is none for it."""

@@ -13,8 +13,8 @@ from tilewright.measure.records.record import Record, RecordKind, machine_type
 from tilewright.measure.records.store import RecordStore
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.recognize import tile_program_of
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.reuse.reuse_search import ReuseSource
-from tilewright.optimize.reuse.task_kinds import ReusableTask
 
 MAX_CHOICES = 256
 """The newest choices of a store that are looked at."""

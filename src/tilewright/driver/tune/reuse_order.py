@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 
 from tilewright.driver.tune.kernel_tuning import KernelTuning
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan, loop_group
-from tilewright.driver.tune.protocols import Search
 from tilewright.driver.tune.recorded_sources import RecordedSource
 from tilewright.driver.tune.scheduler import TaskProgress, next_task
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.plan import Operator, ReusePlan, StepKind, plan_reuse
 from tilewright.optimize.reuse.recognize import tile_program_of
+from tilewright.optimize.reuse.reusable_task import ReusableTask, bridge_task
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice
 from tilewright.optimize.reuse.reuse_search import ReuseSearch, ReuseSource
-from tilewright.optimize.reuse.task_kinds import ReusableTask, bridge_task
+from tilewright.optimize.search.interface import Search
 
 FullSearch = Callable[[PlannedKernel, Sequence[Measurement]], Search]
 """Starts the full search of a kernel."""

@@ -144,7 +144,7 @@ class SessionResult:
 Report = Callable[[SessionStatus], None]
 
 
-class Session:
+class TuningSession:
     """A tuning session.
 
     Args:

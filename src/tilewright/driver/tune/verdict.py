@@ -43,7 +43,7 @@ def loses(timing: Timing) -> bool:
     return value is not None and value > 1 + required_gain(timing)
 
 
-def joint_measurement(
+def combined_measurement(
     candidate: Candidate, results: Sequence[Timing | Failure | None], baseline: Sequence[float], shares: Sequence[float]
 ) -> Measurement:
     """One measurement of a candidate that was timed at several sizes.

@@ -47,7 +47,7 @@ def running_reduction(
 
 
 @routine("the axis is out of range")
-def running_reduction_by_data(
+def data_dependent_running_reduction(
     x: Elements, axis: Elements, dims: Elements, out: Elements, is_product: int, excludes: int, is_reverse: int
 ) -> int:
     """As `reduce_along`, along an axis that is data, of a tensor of the sizes `dims`."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope
-from tilewright.optimize.chains.register_tiles import MAX_TILE_ROWS, RegisterTile, TileAxis, best_register_tile
+from tilewright.optimize.chains.choose_register_tiles import MAX_TILE_ROWS, RegisterTile, TileAxis, best_register_tile
 from tilewright.optimize.chains.stage_placement import Path
 from tilewright.optimize.chains.stages import PLACE, ChainStage, Operand, StageKind
 from tilewright.optimize.chains.tile_loops import UNROLLED, VECTORIZED, StagedNest, TiledChain

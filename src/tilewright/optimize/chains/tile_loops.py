@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
+from tilewright.optimize.chains.choose_register_tiles import TileAxis
 from tilewright.optimize.chains.expression import TilingExpression
-from tilewright.optimize.chains.register_tiles import TileAxis
 from tilewright.optimize.chains.stage_placement import OnlineRole, Path
 from tilewright.optimize.chains.stages import ChainStage, ChainStages
 from tilewright.tile.tree import Loop, Node, Staging

@@ -39,8 +39,8 @@ def contraction_tile(
     """The register tile of the fewest cycles of a convolution that sums channels up.
 
     Cycles are those of multiply-adds, loads, or the latency of a chain of additions, whichever are most, and those of
-    entering a tile. Tiles of constructed programs (`chains/register_tiles.py`) count sums of up to 24 terms as fully
-    unrolled, which they are not here: with the tiles of 2 x 48 that follow an inverted residual of 24 x 56 x 56
+    entering a tile. Tiles of constructed programs (`chains/choose_register_tiles.py`) count sums of up to 24 terms as
+    fully unrolled, which they are not here: with the tiles of 2 x 48 that follow an inverted residual of 24 x 56 x 56
     takes 546 us on one core of a Sapphire Rapids, with 8 x 48 it takes 385 us.
 
     Args:

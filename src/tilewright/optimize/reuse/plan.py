@@ -212,7 +212,7 @@ def plan_reuse(
     return ReusePlan(tuple(steps), costs.full * len(operators))
 
 
-def reselect(
+def replan(
     operators: Sequence[Operator],
     tuned: Mapping[int, SearchSize],
     recorded: Sequence[Operator] = (),

@@ -14,7 +14,7 @@ from tilewright.errors import ScheduleError, TilewrightError
 from tilewright.expr.nodes import Const
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, walk
-from tilewright.optimize.reuse.task_kinds import ReusableTask
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.schedule.step import Trace, replay
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import Problem

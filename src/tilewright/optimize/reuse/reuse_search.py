@@ -17,9 +17,9 @@ from tilewright.errors import ScheduleError, VerifyError
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.recognize import MIN_LANES
+from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges
 from tilewright.optimize.reuse.search_cost import MAX_BLOCKS, MAX_COUNTS, PROCESSOR_SEARCH, SearchFeature, SearchSize
-from tilewright.optimize.reuse.task_kinds import ReusableTask
 from tilewright.optimize.reuse.tile_shapes import Grid, RegisterTile, TileShapes
 from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
 from tilewright.tile.lower import lower_program

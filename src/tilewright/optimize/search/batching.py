@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 
 Key = TypeVar("Key", bound=Hashable)
 Item = TypeVar("Item")
@@ -29,8 +29,8 @@ def evaluate_by_group(
 
 
 def rows_by_group(
-    items: Sequence[Item], key: Callable[[Item], Key], evaluate: Callable[[Key, list[Item]], ProgramRows]
-) -> ProgramRows:
+    items: Sequence[Item], key: Callable[[Item], Key], evaluate: Callable[[Key, list[Item]], FeatureRows]
+) -> FeatureRows:
     """Features of items, group by group; arguments as of `evaluate_by_group`.
 
     Returns:
@@ -39,7 +39,7 @@ def rows_by_group(
     groups = _positions_by_key(items, key)
     batches = [evaluate(common, [items[k] for k in members]) for common, members in groups.items()]
     order = np.argsort([k for members in groups.values() for k in members], kind="stable")
-    return ProgramRows.concat(batches).take(order.tolist())
+    return FeatureRows.concat(batches).take(order.tolist())
 
 
 def _positions_by_key(items: Sequence[Item], key: Callable[[Item], Key]) -> dict[Key, list[int]]:

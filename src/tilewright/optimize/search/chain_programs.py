@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewright.cost.footprint import Numbers
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.errors import ScheduleError
 from tilewright.graph.fusion import FusionPattern
 from tilewright.machine.model import Machine
@@ -23,7 +23,7 @@ from tilewright.optimize.chains.search import tiling_of
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.conv_chains.stages import has_windows
 from tilewright.optimize.search.batching import evaluate_by_group, rows_by_group
-from tilewright.optimize.search.family import Genes
+from tilewright.optimize.search.program_family import Genes
 from tilewright.optimize.task import Task
 from tilewright.tile.tree import TileTree
 
@@ -116,19 +116,19 @@ class ChainPrograms:
     def _tiles(self, genes: Sequence[Genes]) -> Tiles:
         return self.space.tiles(np.array([g[1:] for g in genes], np.int64))
 
-    def features(self, genes: Sequence[Genes], parallel: bool) -> ProgramRows:
+    def features(self, genes: Sequence[Genes], parallel: bool) -> FeatureRows:
         """What a learned model knows of programs: a row of sizes, tiles per axis, footprints and predicted time."""
         slowdown = 1 if parallel else self.machine.cores
         extents = np.array([a.extent for a in self.space.chain.axes], np.float64)
 
-        def rows(expression: int, alike: list[Genes]) -> ProgramRows:
+        def rows(expression: int, alike: list[Genes]) -> FeatureRows:
             model, tiles = self.space.models[expression], self._tiles(alike)
             times, one = slowdown * self._model_times(expression, alike), np.ones(len(alike))
             parts = [np.log2(tiles), np.log2(np.ceil(extents / tiles))]
             columns = [np.log2(1.0 + model.footprint(tiles)), np.log2(1.0 + model.result_footprint(tiles)),
                        np.log2(times), expression * one, float(parallel) * one]  # fmt: skip
             every = np.concatenate([*parts, np.stack(columns, axis=1)], axis=1)
-            return ProgramRows.of(every, np.arange(len(alike)), one, times)
+            return FeatureRows.of(every, np.arange(len(alike)), one, times)
 
         return rows_by_group(genes, lambda g: g[0], rows)
 

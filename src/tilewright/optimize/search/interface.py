@@ -35,13 +35,3 @@ class Search(Protocol):
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """What became of candidates, of this search or of an earlier one of the same task, in any order and number."""
         ...
-
-    @property
-    def best(self) -> Measurement | None:
-        """The fastest measurement told; None without one."""
-        ...
-
-    @property
-    def trials(self) -> int:
-        """Distinct candidates told, those that failed included."""
-        ...

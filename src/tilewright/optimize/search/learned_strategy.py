@@ -48,7 +48,7 @@ class LearnedStrategy:
     def propose(
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
     ) -> list[ProgramId]:
-        """See `search.strategies.Strategy`."""
+        """See `search.strategies.SearchStrategy`."""
         model = self._model(observations)
         if model is None and not self.has_prior:
             return draw_untried(self.space, tried, count, rng)

@@ -17,7 +17,7 @@ from tilewright.loops.printer import show
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
 from tilewright.optimize.search.program_space import ProgramId, ProgramSpace
-from tilewright.optimize.search.strategies import Observation, Strategy
+from tilewright.optimize.search.strategies import Observation, SearchStrategy
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Trace, replay
 from tilewright.verify.verifier import verify
@@ -48,7 +48,7 @@ class ProgramSearch:
         self,
         task: Task,
         space: ProgramSpace | None,
-        strategy: Strategy | None,
+        strategy: SearchStrategy | None,
         seed: int,
         programs: Sequence[ProgramId] = (),
         starts: Sequence[Candidate] = (),

@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.graph.fusion import FusionPattern
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.search.batching import evaluate_by_group, rows_by_group
 from tilewright.optimize.search.chain_programs import ChainPrograms
-from tilewright.optimize.search.family import Genes, ProgramFamily
+from tilewright.optimize.search.program_family import Genes, ProgramFamily
 from tilewright.optimize.search.rowwise_programs import RowwisePrograms
 from tilewright.optimize.search.tile_programs import TilePrograms
 from tilewright.optimize.task import Task
@@ -108,10 +108,10 @@ class ProgramSpace:
 
         return evaluate_by_group(programs, lambda p: (p.family, p.parallel), predict)
 
-    def features(self, programs: Sequence[ProgramId]) -> ProgramRows:
+    def features(self, programs: Sequence[ProgramId]) -> FeatureRows:
         """What a learned model knows of programs; at least one."""
 
-        def rows(group: tuple[int, bool], alike: list[ProgramId]) -> ProgramRows:
+        def rows(group: tuple[int, bool], alike: list[ProgramId]) -> FeatureRows:
             return self.families[group[0]].features([p.genes for p in alike], group[1])
 
         return rows_by_group(programs, lambda p: (p.family, p.parallel), rows)

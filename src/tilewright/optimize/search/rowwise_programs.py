@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tilewright.cost.learned.program_rows import ProgramRows
-from tilewright.cost.learned.rowwise_rows import rowwise_rows
+from tilewright.cost.learned.part_features import FeatureRows
+from tilewright.cost.learned.rowwise_features import rowwise_features
 from tilewright.cost.rowwise import rowwise_times
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram, program_tree
@@ -20,7 +20,7 @@ from tilewright.optimize.construct.rowwise_programs import (
     scored_stages,
 )
 from tilewright.optimize.search.batching import evaluate_by_group
-from tilewright.optimize.search.family import Genes
+from tilewright.optimize.search.program_family import Genes
 from tilewright.optimize.task import Task
 from tilewright.tile.program import TileProgram
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram
@@ -44,7 +44,7 @@ class RowwisePrograms:
     task: Task
     machine: Machine
     choices: tuple[Choice, ...]
-    rows: dict[tuple[Genes, bool], ProgramRows] = field(default_factory=dict[tuple[Genes, bool], ProgramRows])
+    rows: dict[tuple[Genes, bool], FeatureRows] = field(default_factory=dict[tuple[Genes, bool], FeatureRows])
 
     @staticmethod
     def of(task: Task, machine: Machine) -> "RowwisePrograms | None":
@@ -125,13 +125,13 @@ class RowwisePrograms:
 
         return evaluate_by_group(genes, lambda g: g[0], predict)
 
-    def features(self, genes: Sequence[Genes], parallel: bool) -> ProgramRows:
+    def features(self, genes: Sequence[Genes], parallel: bool) -> FeatureRows:
         """What a learned model knows of programs, at the representative sizes; kept, as there are few programs."""
         machine = self.machine if parallel else self.machine.with_cores(1)
         for g in genes:
             if (g, parallel) not in self.rows:
-                self.rows[g, parallel] = rowwise_rows(self.program(g), machine)
-        return ProgramRows.concat([self.rows[g, parallel] for g in genes])
+                self.rows[g, parallel] = rowwise_features(self.program(g), machine)
+        return FeatureRows.concat([self.rows[g, parallel] for g in genes])
 
     def tree(self, genes: Genes, parallel: bool) -> TileTree:
         """The loops of a program; raises ScheduleError where they are not legal."""

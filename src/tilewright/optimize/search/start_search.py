@@ -7,13 +7,13 @@ from tilewright.cost.learned.ranking_model import load_xgboost
 from tilewright.errors import OptionError, SearchWarning
 from tilewright.machine.model import Machine
 from tilewright.optimize.measurer import Candidate, Measurement
-from tilewright.optimize.search.constructed import ConstructedStarts, constructed_starts
+from tilewright.optimize.search.constructed_starts import ConstructedStarts, constructed_starts
 from tilewright.optimize.search.evolution import EvolutionSettings
 from tilewright.optimize.search.interface import SearchVariant
 from tilewright.optimize.search.learned_strategy import LearnedStrategy
 from tilewright.optimize.search.program_search import ProgramSearch
 from tilewright.optimize.search.program_space import ProgramSpace
-from tilewright.optimize.search.strategies import EvolutionStrategy, RandomStrategy, Strategy
+from tilewright.optimize.search.strategies import EvolutionStrategy, RandomStrategy, SearchStrategy
 from tilewright.optimize.task import Task
 
 
@@ -60,7 +60,7 @@ def start_search(
 
 def _strategy(
     variant: SearchVariant, space: ProgramSpace, known: ConstructedStarts, evolution: EvolutionSettings
-) -> Strategy:
+) -> SearchStrategy:
     """The strategy of a variant.
 
     Raises:

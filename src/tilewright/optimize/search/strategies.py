@@ -37,7 +37,7 @@ class Observation:
     nanoseconds: float | None
 
 
-class Strategy(Protocol):
+class SearchStrategy(Protocol):
     """Chooses programs."""
 
     def propose(
@@ -60,7 +60,7 @@ class RandomStrategy:
     def propose(
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
     ) -> list[ProgramId]:
-        """See `Strategy`."""
+        """See `SearchStrategy`."""
         return draw_untried(self.space, tried, count, rng)
 
 
@@ -82,7 +82,7 @@ class EvolutionStrategy:
     def propose(
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
     ) -> list[ProgramId]:
-        """See `Strategy`."""
+        """See `SearchStrategy`."""
         first = first_population(self.space, observations, self.starts, self.settings.population, rng)
         ranked = evolve(self.space, first, self._score, tried, rng, self.settings)
         chosen = dict.fromkeys(draw_untried(self.space, tried, ceil(RANDOM_SHARE * count) if count > 1 else 0, rng))

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.cost.analytical import mean_time, program_times
-from tilewright.cost.learned.program_rows import ProgramRows
-from tilewright.cost.learned.tile_rows import tile_rows
+from tilewright.cost.learned.part_features import FeatureRows
+from tilewright.cost.learned.tile_features import tile_features
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.optimizer import problem_for, search_spaces
 from tilewright.optimize.construct.program_tree import KernelProgram, program_tree
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind, Indices
 from tilewright.optimize.search.batching import evaluate_by_group, rows_by_group
-from tilewright.optimize.search.family import Genes
+from tilewright.optimize.search.program_family import Genes
 from tilewright.optimize.task import Task
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import LEVELS, Sketch, TileProgram, is_legal
@@ -155,13 +155,13 @@ class TilePrograms:
 
         return evaluate_by_group(genes, lambda g: g[:2], predict)
 
-    def features(self, genes: Sequence[Genes], parallel: bool) -> ProgramRows:
+    def features(self, genes: Sequence[Genes], parallel: bool) -> FeatureRows:
         """What a learned model knows of programs, at the representative sizes."""
         machine = self.machine if parallel else self.machine.with_cores(1)
 
-        def rows(_: object, alike: list[Genes]) -> ProgramRows:
+        def rows(_: object, alike: list[Genes]) -> FeatureRows:
             programs = [self.program(g) for g in alike]
-            return tile_rows(self.problem, programs[0].sketch, np.stack([p.array for p in programs]), machine)
+            return tile_features(self.problem, programs[0].sketch, np.stack([p.array for p in programs]), machine)
 
         return rows_by_group(genes, lambda g: g[:2], rows)
 

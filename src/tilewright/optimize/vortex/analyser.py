@@ -29,7 +29,7 @@ MAX_GATHERED_CYCLES = 8.0
 """Most cycles that assembling the lanes of one vector from distant elements is taken to cost."""
 
 
-class Level0(StrEnum):
+class RegisterTileSource(StrEnum):
     """Where the times of register tiles are from.
 
     Attributes:
@@ -47,11 +47,11 @@ class Analyser:
 
     Attributes:
         machine: the machine.
-        level0: where the times of register tiles are from.
+        tile_source: where the times of register tiles are from.
     """
 
     machine: Machine
-    level0: Level0 = Level0.MEASURED
+    tile_source: RegisterTileSource = RegisterTileSource.MEASURED
 
     def times(self, problem: Problem, sketch: Sketch, sizes: Sizes) -> Numbers:
         """Nanoseconds of candidates [candidate, level, axis] of a problem."""
@@ -69,13 +69,13 @@ class Analyser:
         return replace(self, machine=self.machine.with_cores(1))
 
     def _register_tiles(self, problem: Problem) -> RegisterTileTimes:
-        if self.level0 is Level0.COMPUTED:
+        if self.tile_source is RegisterTileSource.COMPUTED:
             return RegisterTileTimes.computed(self.machine)
         return RegisterTileTimes.of(self.machine, problem.bits)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class LevelTimes:
     """One level of the recurrence, one number per candidate.
 
     Attributes:
@@ -224,10 +224,11 @@ def _on_cores(
     none = np.zeros_like(store)
     # hardware prefetches across tiles and tasks, so a core fills its pipelines once
     shares = np.minimum(work.tasks, float(cores))
-    tile = Stage(from_near / work.tiles, work.tiles / shares, none)
-    level0 = tile.temporal(work.nanoseconds / work.tiles) / tile.iterations
-    buffer = Stage(sum_arrays([none, *from_far]) / work.buffers, work.buffers / shares, store * work.tasks / shares)
-    average = buffer.temporal(level0 * work.tiles / work.buffers) * shares / work.tasks
+    tile = LevelTimes(from_near / work.tiles, work.tiles / shares, none)
+    whole_tile = tile.temporal(work.nanoseconds / work.tiles) / tile.iterations
+    far_load = sum_arrays([none, *from_far]) / work.buffers
+    buffer = LevelTimes(far_load, work.buffers / shares, store * work.tasks / shares)
+    average = buffer.temporal(whole_tile * work.tiles / work.buffers) * shares / work.tasks
     # remainders are smaller tasks: no core takes less than a whole one, nor more than its share of all
     whole = average * work.tasks * np.minimum(_whole_task_share(problem, sizes), 1.0)
     return np.minimum(average * work.tasks, np.maximum(whole, parallel_cost(average, work.tasks, cores)))

@@ -1,4 +1,4 @@
-"""Tile programs of a library's strategies: how the levels of the library become the tiles of a problem's axes.
+"""Tile programs of a library's tiling strategies: how the levels of the library become the tiles of a problem's axes.
 
 A strategy speaks of rows, columns and terms. Columns are the axis of the lanes; rows are the other spatial axes, the
 innermost first, as if they were one; terms are the reduction. A product of matrices, batched or transposed, and a
@@ -43,7 +43,7 @@ def candidate_sizes(library: Library, problem: Problem, sketch: Sketch, machine:
         sketch: which axis has the lanes, what is packed, and the order of loops.
         machine: the machine.
     """
-    strategies = _strategies(library, problem, sketch)
+    strategies = _tiling_strategies(library, problem, sketch)
     sizes = np.concatenate([_with_rows(strategies, problem, sketch, x) for x in _row_placings(problem, sketch)])
     sizes = sizes[_first_of_equal(sizes.reshape(len(sizes), -1))]
     sizes = sizes[is_legal(problem, sketch, sizes)]
@@ -51,7 +51,7 @@ def candidate_sizes(library: Library, problem: Problem, sketch: Sketch, machine:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Strategies:
+class _TilingStrategies:
     """Strategies of the library that differ for a problem, one array each: rows, vectors and terms of a step of the
     register tile, rows, columns and terms of the cache buffer, parts of rows and columns that threads share."""
 
@@ -65,7 +65,7 @@ class _Strategies:
     column_parts: Indices
 
 
-def _strategies(library: Library, problem: Problem, sketch: Sketch) -> _Strategies:
+def _tiling_strategies(library: Library, problem: Problem, sketch: Sketch) -> _TilingStrategies:
     """The strategies, each once after what exceeds the problem is cut off."""
     lane, rows = problem.axes[sketch.lane], _row_axes(problem, sketch)
     tiles = library.register_tiles[library.links[:, 1]]
@@ -84,7 +84,7 @@ def _strategies(library: Library, problem: Problem, sketch: Sketch) -> _Strategi
     grids = np.unique(grids, axis=0)
     pairs = np.concatenate((np.repeat(columns, len(grids), axis=0), np.tile(grids, (len(columns), 1))), axis=1)
     m, v, u, r, c, k, p, q = pairs.T
-    return _Strategies(m, v, u, r * m, c, k, p, q)
+    return _TilingStrategies(m, v, u, r * m, c, k, p, q)
 
 
 def _row_axes(problem: Problem, sketch: Sketch) -> tuple[int, ...]:
@@ -104,7 +104,7 @@ def _row_placings(problem: Problem, sketch: Sketch) -> list[int | None]:
     return list(axes) or [None]
 
 
-def _with_rows(x: _Strategies, problem: Problem, sketch: Sketch, placing: int | None) -> Sizes:
+def _with_rows(x: _TilingStrategies, problem: Problem, sketch: Sketch, placing: int | None) -> Sizes:
     """The sizes of strategies whose register tiles have their rows along one axis, and along the next one where they
     are whole multiples of it."""
     sizes = np.ones((len(x.rows), len(LEVELS), len(problem.axes)), np.int64)
@@ -132,7 +132,7 @@ def _with_rows(x: _Strategies, problem: Problem, sketch: Sketch, placing: int | 
     return sizes
 
 
-def _set_row_tiles(sizes: Sizes, x: _Strategies, problem: Problem, rows: Sequence[int]) -> None:
+def _set_row_tiles(sizes: Sizes, x: _TilingStrategies, problem: Problem, rows: Sequence[int]) -> None:
     """Cache buffers and tasks of the row axes: the innermost axis is filled first, and divided last."""
     buffer_left = x.buffer_rows // np.maximum(1, sizes[:, REGISTER, list(rows)].prod(axis=1)) if rows else x.rows
     statics = [a for a in rows if problem.axes[a].is_static]
@@ -154,7 +154,7 @@ def _set_row_tiles(sizes: Sizes, x: _Strategies, problem: Problem, rows: Sequenc
         buffer_left = np.where(buffer == counts[a], buffer_left // buffer, 1)
 
 
-def _set_lane_tiles(sizes: Sizes, x: _Strategies, problem: Problem, sketch: Sketch) -> None:
+def _set_lane_tiles(sizes: Sizes, x: _TilingStrategies, problem: Problem, sketch: Sketch) -> None:
     """Tiles of the lane axis, in whole vectors."""
     axis, a = problem.axes[sketch.lane], sketch.lane
     vectors = -(-axis.extent // sketch.lanes)
@@ -179,7 +179,7 @@ def _set_lane_tiles(sizes: Sizes, x: _Strategies, problem: Problem, sketch: Sket
         sizes[:, level, a] = tiles * width * sketch.lanes
 
 
-def _set_terms(sizes: Sizes, x: _Strategies, problem: Problem, sketch: Sketch, a: int) -> None:
+def _set_terms(sizes: Sizes, x: _TilingStrategies, problem: Problem, sketch: Sketch, a: int) -> None:
     """Tiles of a reduction axis: unrolled windows, and K-blocks of the longest axis."""
     axis = problem.axes[a]
     sizes[:, L1:, a] = axis.extent

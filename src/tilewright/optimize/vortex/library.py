@@ -2,7 +2,7 @@
 
 Three levels, as in Vortex (section 5.1): register tiles that the instruction set has room for; cache buffers, integer
 multiples of a register tile that use neither very little nor nearly all of L2; and thread grids. A table links every
-cache buffer to the register tiles that it is a multiple of: a link and a grid are one strategy.
+cache buffer to the register tiles that it is a multiple of: a link and a grid are one tiling strategy.
 """
 
 from dataclasses import dataclass, replace
@@ -52,7 +52,7 @@ class Library:
     grids: Indices
 
     @property
-    def strategies(self) -> int:
+    def tiling_strategies(self) -> int:
         """Number of combinations of the levels."""
         return len(self.links) * len(self.grids)
 

@@ -29,7 +29,7 @@ from tilewright.optimize.construct.variants import (
     choose_variants,
 )
 from tilewright.optimize.task import Task
-from tilewright.optimize.vortex.analyser import Analyser, Level0
+from tilewright.optimize.vortex.analyser import Analyser, RegisterTileSource
 from tilewright.optimize.vortex.candidates import candidate_sizes, is_contraction
 from tilewright.optimize.vortex.library import Library, library
 from tilewright.optimize.vortex.register_tiles import RegisterTileTimes
@@ -51,8 +51,8 @@ class Levels(StrEnum):
     STATIC2 = "static2"
 
 
-class Estimates(StrEnum):
-    """What judges the candidates.
+class Estimator(StrEnum):
+    """What estimates the times of candidates.
 
     Attributes:
         HYBRID: the hybrid analyser.
@@ -72,12 +72,12 @@ class Vortex(ProgramConstructor):
     Attributes:
         max_variants: the largest number of programs of a kernel whose sizes are symbols.
         levels: which levels of the library have several candidates.
-        estimates: what judges the candidates.
+        estimator: what judges the candidates.
     """
 
     max_variants: int = DEFAULT_MAX_VARIANTS
     levels: Levels = Levels.ALL
-    estimates: Estimates = Estimates.HYBRID
+    estimator: Estimator = Estimator.HYBRID
     name: str = "vortex"
 
     def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
@@ -110,9 +110,10 @@ class Vortex(ProgramConstructor):
 
     def time_model(self, machine: Machine) -> TimeModel:
         """What judges the candidates."""
-        if self.estimates is Estimates.COST_MODEL:
+        if self.estimator is Estimator.COST_MODEL:
             return CostModel(machine)
-        return Analyser(machine, Level0.MEASURED if self.estimates is Estimates.HYBRID else Level0.COMPUTED)
+        is_measured = self.estimator is Estimator.HYBRID
+        return Analyser(machine, RegisterTileSource.MEASURED if is_measured else RegisterTileSource.COMPUTED)
 
 
 def static1() -> Vortex:

@@ -1,8 +1,8 @@
 """Libraries whose lower levels are fixed, to measure what the choice on each level is worth.
 
 Vortex' variants Static1 and Static2 (section 7.4) fix the register tile, and the register tile with its cache buffer.
-There the fixed strategy is the one that was most often the best over the test cases; here, without test cases, it is
-the register tile of the highest rate, and of its cache buffers the one of the highest arithmetic intensity.
+There the fixed tiling strategy is the one that was most often the best over the test cases; here, without test cases,
+it is the register tile of the highest rate, and of its cache buffers the one of the highest arithmetic intensity.
 """
 
 import numpy as np

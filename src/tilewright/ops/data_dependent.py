@@ -1,4 +1,4 @@
-"""Shapes, axes, ranges and borders that are data: how operators compute when their elements are not known."""
+"""Data-dependent shapes, axes, ranges and borders: operators whose arguments are not known before run time."""
 
 from collections.abc import Sequence
 
@@ -23,8 +23,8 @@ from tilewright.routine.routine import Routine
 from tilewright.routine.stages import DataSize
 
 
-def is_by_data(d: Definition, position: int) -> bool:
-    """Whether the elements of an input are data, but their number is known."""
+def is_data_dependent(d: Definition, position: int) -> bool:
+    """Whether the elements of an input are known at run time only, but their number before."""
     x = d.optional(position)
     return x is not None and x.known_elements is None and known_length(x) is not None
 
@@ -40,7 +40,7 @@ def elements_or_symbols(d: Definition, position: int, first: int = 0) -> tuple[E
     Raises:
         UnsupportedError: not even their number is known.
     """
-    if not is_by_data(d, position):
+    if not is_data_dependent(d, position):
         return d.known_elements(position)
     x = d.input(position)
     count = known_length(x) or 0
@@ -53,7 +53,9 @@ def _symbols(d: Definition, sizes: OpValue, bounds: Sequence[int], first: int = 
     return tuple(size for _, size in made)
 
 
-def view_by_data(d: Definition, x: OpValue, routine: Routine, position: int, rank: int, *scalars: int) -> OpValue:
+def data_dependent_view(
+    d: Definition, x: OpValue, routine: Routine, position: int, rank: int, *scalars: int
+) -> OpValue:
     """The elements of an operand in a shape of known rank that a routine computes from an input and the sizes.
 
     Args:
@@ -76,7 +78,7 @@ def _shape_of(d: Definition, x: OpValue) -> OpValue:
     return shape_tensor(d, x.shape)
 
 
-def expand_by_data(d: Definition, x: OpValue) -> OpValue:
+def data_dependent_expand(d: Definition, x: OpValue) -> OpValue:
     """An operand broadcast with the shape in input 1."""
     shape = d.input(1)
     rank = max(x.rank, known_length(shape) or 0)
@@ -96,7 +98,7 @@ def expand_by_data(d: Definition, x: OpValue) -> OpValue:
     return d.compute(shape_of_result, body)
 
 
-def slice_by_data(d: Definition, x: OpValue) -> OpValue:
+def data_dependent_slice(d: Definition, x: OpValue) -> OpValue:
     """Ranges along some dimensions, of which starts, ends, axes or steps are data."""
     starts, ends, axes, steps = d.input(1), d.input(2), d.optional(3), d.optional(4)
     count = known_length(starts)
@@ -115,7 +117,7 @@ def slice_by_data(d: Definition, x: OpValue) -> OpValue:
     return _take_positions(d, x, shape, positions, None)
 
 
-def pad_by_data(d: Definition, x: OpValue, mode: str, fill: Expr) -> OpValue:
+def data_dependent_pad(d: Definition, x: OpValue, mode: str, fill: Expr) -> OpValue:
     """An operand with borders whose widths, or whose axes, are data."""
     pads, axes = d.input(1), d.optional(3)
     axes = shape_tensor(d, range(x.rank)) if axes is None else axes
@@ -161,7 +163,7 @@ def _partial_sums(sizes: Sequence[Expr]) -> list[Expr]:
     return sums
 
 
-def range_by_data(d: Definition, wide: DType) -> OpValue:
+def data_dependent_range(d: Definition, wide: DType) -> OpValue:
     """start, start + delta, ... below limit, computed in a type; all three may be data."""
     operands = [d.input(k) for k in range(3)]
     for k, x in enumerate(operands):

@@ -1,4 +1,4 @@
-"""What construction knows of a task, as starts of a search: its answers, and the best states that it went through."""
+"""Starts of a search: the programs that constructions choose for a task, and the best states on the way to them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -39,7 +39,7 @@ PART_NAMES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramRows:
+class FeatureRows:
     """Features of a batch of programs.
 
     Attributes:
@@ -60,12 +60,12 @@ class ProgramRows:
         return len(self.predicted)
 
     @staticmethod
-    def of(rows: Numbers, programs: npt.NDArray[np.int64], shares: Numbers, predicted: Numbers) -> "ProgramRows":
+    def of(rows: Numbers, programs: npt.NDArray[np.int64], shares: Numbers, predicted: Numbers) -> "FeatureRows":
         """Features with weights in proportion to the nanoseconds of each row."""
         positive = np.maximum(shares, 1e-9)
         totals: Numbers = np.zeros(len(predicted))
         np.add.at(totals, programs, positive)
-        return ProgramRows(rows.astype(np.float32), programs, positive / totals[programs], predicted)
+        return FeatureRows(rows.astype(np.float32), programs, positive / totals[programs], predicted)
 
     def mean(self, values: Numbers) -> Numbers:
         """The weighed mean of numbers per row, for each program."""
@@ -74,26 +74,26 @@ class ProgramRows:
         return means
 
     @staticmethod
-    def concat(batches: "Sequence[ProgramRows]") -> "ProgramRows":
+    def concat(batches: "Sequence[FeatureRows]") -> "FeatureRows":
         """Several batches as one, in their order; at least one."""
         starts = np.cumsum([0, *(b.count for b in batches)])
-        return ProgramRows(
+        return FeatureRows(
             np.concatenate([b.rows for b in batches]),
             np.concatenate([b.programs + start for b, start in zip(batches, starts, strict=False)]),
             np.concatenate([b.weights for b in batches]),
             np.concatenate([b.predicted for b in batches]),
         )
 
-    def take(self, order: Sequence[int]) -> "ProgramRows":
+    def take(self, order: Sequence[int]) -> "FeatureRows":
         """The programs of some positions, in that order."""
         first = np.searchsorted(self.programs, np.arange(self.count + 1))
         picked = [np.arange(first[k], first[k + 1]) for k in order]
         owners = np.repeat(np.arange(len(order)), [len(p) for p in picked])
         rows = np.concatenate(picked) if picked else np.zeros(0, np.int64)
-        return ProgramRows(self.rows[rows], owners, self.weights[rows], self.predicted[list(order)])
+        return FeatureRows(self.rows[rows], owners, self.weights[rows], self.predicted[list(order)])
 
 
-def part_rows(part: CostPart, packing: Numbers, total: Numbers, least: float) -> Numbers:
+def part_features(part: CostPart, packing: Numbers, total: Numbers, least: float) -> Numbers:
     """The features of a part of programs [candidate, feature], in the order of `PART_NAMES`.
 
     Args:

@@ -1,11 +1,11 @@
-"""Families of programs: those of a task that are drawn, changed, scored and lowered alike."""
+"""The protocol of a family of programs: how a search draws, mutates, scores and lowers the programs of one kind."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 
-from tilewright.cost.learned.program_rows import ProgramRows
+from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.tile.tree import TileTree
 
@@ -41,7 +41,7 @@ class ProgramFamily(Protocol):
         """
         ...
 
-    def features(self, genes: Sequence[Genes], parallel: bool) -> ProgramRows:
+    def features(self, genes: Sequence[Genes], parallel: bool) -> FeatureRows:
         """What a learned model knows of programs; arguments as of `predicted_times`."""
         ...
 

@@ -1,4 +1,4 @@
-"""Loop vectors of tasks, and the tasks of bridges.
+"""Tasks that can reuse programs of others: their loop vectors and kinds, and the tasks of bridge operators.
 
 The kind of a task is the structure of its main block's accesses and the set of its sketches: strides, paddings and the
 epilogue are no part of it. A bridge of products is a plain contraction with the accesses of its kind: unit strides, no

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tilewright.cost.breakdown import CostBreakdown, cost_breakdown
 from tilewright.cost.candidate_batch import is_packed
 from tilewright.cost.footprint import Numbers, moved_bytes
-from tilewright.cost.learned.program_rows import PART_NAMES, ProgramRows, part_rows
+from tilewright.cost.learned.part_features import PART_NAMES, FeatureRows, part_features
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
@@ -37,7 +37,7 @@ NAMES = (
 """Names of all features, in the order of the columns."""
 
 
-def tile_rows(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> ProgramRows:
+def tile_features(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> FeatureRows:
     """The features of candidates of one sketch, at the problem's own sizes.
 
     Args:
@@ -47,16 +47,17 @@ def tile_rows(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) 
         machine: with the cores that they run on.
     """
     breakdown = cost_breakdown(problem, sketch, sizes, machine)
-    return rows_of_breakdown(breakdown, geometry_rows(problem, sketch, sizes, machine), least_time(problem, machine))
+    geometry = geometry_features(problem, sketch, sizes, machine)
+    return breakdown_features(breakdown, geometry, least_time(problem, machine))
 
 
-def rows_of_breakdown(breakdown: CostBreakdown, geometry: Numbers, least: float) -> ProgramRows:
+def breakdown_features(breakdown: CostBreakdown, geometry: Numbers, least: float) -> FeatureRows:
     """The rows of candidates with their terms: the parts that a candidate has.
 
     Args:
         breakdown: of the candidates.
         geometry: the features of `GEOMETRY_NAMES` and of operands [candidate, feature].
-        least: see `part_rows`.
+        least: see `part_features`.
     """
     total = breakdown.total
     rows: list[Numbers] = []
@@ -67,12 +68,12 @@ def rows_of_breakdown(breakdown: CostBreakdown, geometry: Numbers, least: float)
         present = (np.flatnonzero(part.total > 0) if k else np.arange(len(total))).astype(np.int64)
         own = geometry.copy()
         own[:, flag] = float(k > 0)
-        rows.append(np.concatenate([part_rows(part, breakdown.packing, total, least), own], axis=1)[present])
+        rows.append(np.concatenate([part_features(part, breakdown.packing, total, least), own], axis=1)[present])
         owners.append(present)
         shares.append(part.total[present])
     order = np.argsort(np.concatenate(owners), kind="stable")
     owner, share = np.concatenate(owners)[order], np.concatenate(shares)[order]
-    return ProgramRows.of(np.concatenate(rows)[order], owner, share, total)
+    return FeatureRows.of(np.concatenate(rows)[order], owner, share, total)
 
 
 def least_time(problem: Problem, machine: Machine) -> float:
@@ -82,7 +83,7 @@ def least_time(problem: Problem, machine: Machine) -> float:
     return max(work, sum(operands.values()) / machine.levels[1].gbs(machine.cores), 1.0)
 
 
-def geometry_rows(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Numbers:
+def geometry_features(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Numbers:
     """The features of `GEOMETRY_NAMES` and of operands [candidate, feature]; sizes as logarithms."""
     boxes = [[np.minimum(sizes[:, level, a], problem.axes[a].extent).astype(np.float64)
               for a in range(len(problem.axes))] for level in (REGISTER, L1, L2)]  # fmt: skip
@@ -110,10 +111,11 @@ def geometry_rows(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machi
     shares = [touched[1] / machine.levels[0].share, touched[2] / machine.levels[min(1, len(machine.levels) - 1)].share]
     intensities = [f / np.maximum(t, 1.0) for f, t in zip(flops, touched, strict=True)]
     features = [np.log2(1.0 + x) for x in columns] + [x * one for x in flags] + shares + intensities + [0.0 * one]
-    return np.concatenate([np.stack(features, axis=1), _operand_rows(problem, sketch, operands, flops, one)], axis=1)
+    of_operands = _operand_features(problem, sketch, operands, flops, one)
+    return np.concatenate([np.stack(features, axis=1), of_operands], axis=1)
 
 
-def _operand_rows(
+def _operand_features(
     problem: Problem, sketch: Sketch, touched: list[list[Numbers]], flops: list[Numbers], one: Numbers
 ) -> Numbers:
     """The features of operands, of each candidate the one with the most bytes per L1 tile first."""

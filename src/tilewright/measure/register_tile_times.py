@@ -1,4 +1,4 @@
-"""Times of the register tiles that a machine's instruction set has room for: the measured level of Vortex' analyser.
+"""Measured times of the register tiles that an instruction set has room for: the innermost level of Vortex' analyser.
 
 Every tile is a small product whose operands stay in L1, compiled by the project's own code generator, so that its time
 per term includes what compilers and out-of-order execution make of it.

@@ -1,4 +1,4 @@
-"""Errors of kernels that can't be built because a user's definition reads out of bounds."""
+"""Errors that blame a registered operator definition for a kernel that reads out of bounds, instead of the compiler."""
 
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager

@@ -4,7 +4,7 @@ from tilewright.machine import Target
 from tilewright.machine.model import parse_machine, to_json
 from tilewright.machine.shipped import host_machine
 from tilewright.measure.parameter_kernels import RegisterTile
-from tilewright.measure.register_tiles import measure_register_tiles
+from tilewright.measure.register_tile_times import measure_register_tiles
 
 TILES = (RegisterTile(1, 1, 1, 32), RegisterTile(4, 2, 2, 32))
 
