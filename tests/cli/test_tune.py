@@ -11,6 +11,8 @@ from tilewright.cli.exit_codes import INTERRUPTED
 from tilewright.cli.tune import ORDERS, VARIANTS, StatusLine
 from tilewright.driver.tune import pipeline
 from tilewright.driver.tune.session import SessionStatus
+from tilewright.measure.workers.interface import Effort
+from tilewright.measure.workers.local import LocalWorkers
 from tilewright.optimize.search.interface import SearchVariant
 
 
@@ -27,7 +29,7 @@ def place(tmp_path, monkeypatch):
 @pytest.fixture
 def times(monkeypatch):
     fake = DecreasingTimes()
-    monkeypatch.setattr(pipeline, "_make_measurers", lambda stack: (fake, fake, fake))
+    monkeypatch.setattr(pipeline, "_make_workers", lambda *args: LocalWorkers(dict.fromkeys(Effort, fake)))
     monkeypatch.setattr(pipeline, "compare_models", lambda *args: comparison_of(1.0, 0.8))
     return fake
 

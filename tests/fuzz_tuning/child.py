@@ -15,11 +15,10 @@ from tests.optimize.tasks import task_of
 
 from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.draw_sizes import ModelSizes
-from tilewright.driver.tune.kernel_tuning import Instruments
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan
 from tilewright.driver.tune.protocols import Search
 from tilewright.driver.tune.record_store import TuningRecords
-from tilewright.driver.tune.session import TuningSession
+from tilewright.driver.tune.session import Instruments, TuningSession
 from tilewright.machine import Target
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
@@ -27,6 +26,8 @@ from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.measure.records.record import Record
 from tilewright.measure.records.record_json import encode_fields
 from tilewright.measure.records.store import open_store
+from tilewright.measure.workers.interface import Effort
+from tilewright.measure.workers.local import LocalWorkers
 from tilewright.optimize.construct.optimizer import Roller
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.search.start_search import start_search
@@ -75,9 +76,10 @@ def main() -> None:
         return start_search(kernel.task, machine, "random", seed, kernel.programs, history)
 
     with open_store(store, "write") as records, LocalMeasurer(MeasureOptions(builders=2)) as measurer:
-        tools = Instruments(measurer, measurer, AcknowledgedRecords(records, machine, "random"))
+        workers = LocalWorkers(dict.fromkeys(Effort, measurer))
+        tools = Instruments(workers, AcknowledgedRecords(records, machine, "random"))
         session = TuningSession(plan, tools, start, Budget(None, trials), time.monotonic)
-        result = session.finish(measurer, session.run().end)
+        result = session.finish(session.run().end)
     say("end", result.trials)
 
 

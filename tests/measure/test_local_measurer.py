@@ -194,7 +194,7 @@ def test_operands_that_do_not_fit_are_named(measurer: LocalMeasurer) -> None:
     built = build_candidate(task, Candidate(()), cases)
     huge = replace(built.kernel.parameters[-1], name="w", shapes=((1 << 30, 8),))
     large = replace(built, kernel=replace(built.kernel, parameters=(*built.kernel.parameters, huge)))
-    result = measurer._runner.run(large, None, measurer._written_cases(task, cases), 1)
+    result = measurer._runner.run(large, None, measurer._cases.of(task), 1)
     assert failure_of(result).kind is FailureKind.OUT_OF_MEMORY
 
 
@@ -230,7 +230,7 @@ def test_workers_end_with_the_measurer() -> None:
         other.measure(honest_task(), [Candidate(())])
         started = set(psutil.Process().children(recursive=True)) - before
         assert len(started) == 2
-        folder = Path(other._folder.name)
+        folder = Path(other._cases._folder.name)
         assert folder.exists()
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in started)
     assert not folder.exists()
@@ -357,7 +357,7 @@ def test_built_candidates_travel_as_json() -> None:
 def test_what_a_candidate_writes_is_no_answer(measurer: LocalMeasurer) -> None:
     """It has no descriptor but standard error and that of its own answer, which it makes unreadable."""
     task = honest_task()
-    cases = measurer._written_cases(task, case_sizes(task))
+    cases = measurer._cases.of(task)
     built = build_candidate(task, Candidate(()), case_sizes(task))
     writes = "\n  ".join(f"%r{fd} = call i64 @write(i32 {fd}, ptr @text, i64 8)" for fd in (0, 1, *range(3, 64)))
     text = '@text = constant [8 x i8] c"{}\\0A{}\\0Aab"\ndeclare i64 @write(i32, ptr, i64)'

@@ -3,17 +3,15 @@
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any
 
 from tilewright.errors import MeasureError
 from tilewright.machine import thread_count
 from tilewright.measure.build import BuiltCandidate, Sizes, decode_built, encode_built, encode_candidate
+from tilewright.measure.case_files import CaseFiles
 from tilewright.measure.interleaved_blocks import RunPlan
-from tilewright.measure.run import write_case
-from tilewright.measure.task_cases import case_data, case_sizes
+from tilewright.measure.task_cases import case_sizes
 from tilewright.measure.worker import Reply, answer_build
 from tilewright.measure.worker_process import WorkerPool
 from tilewright.optimize import task_json
@@ -116,7 +114,7 @@ class Runner:
         Args:
             candidate: object code.
             incumbent: what it takes turns with.
-            cases: what `write_case` gave, the last one of what is timed.
+            cases: what `CaseFiles` gave, the last one of what is timed.
             threads: threads per call.
 
         Raises:
@@ -153,8 +151,7 @@ class LocalMeasurer:
     ) -> None:
         self.options = options or MeasureOptions()
         self._builder, self._runner = builder or Builder(self.options), runner or Runner(self.options)
-        self._folder = TemporaryDirectory(prefix="tilewright-")
-        self._cases: dict[str, list[dict[str, Any]]] = {}
+        self._cases = CaseFiles()
         self._sound: set[BuiltCandidate] = set()
 
     def measure(
@@ -167,43 +164,33 @@ class LocalMeasurer:
                 no process can be started.
         """
         _check_task(task)
-        sizes = case_sizes(task)
         wanted = [*candidates, *(() if incumbent is None else (incumbent,))]
-        built = self._builder.build(task, wanted, sizes)
-        best = None if incumbent is None else self._sound_incumbent(task, built.pop(), sizes)
-        results = (b if isinstance(b, Failure) else self._run(task, b, best, sizes) for b in built)
+        built = self._builder.build(task, wanted, case_sizes(task))
+        best = None if incumbent is None else self._sound_incumbent(task, built.pop())
+        results = (b if isinstance(b, Failure) else self._run(task, b, best) for b in built)
         return [Measurement(c, r) for c, r in zip(candidates, results, strict=True)]
 
-    def _sound_incumbent(self, task: Task, built: BuiltCandidate | Failure, sizes: Sequence[Sizes]) -> BuiltCandidate:
+    def _sound_incumbent(self, task: Task, built: BuiltCandidate | Failure) -> BuiltCandidate:
         """An incumbent that was run by itself, so that what happens beside it is the candidate's doing."""
         place = f"the incumbent of task {task.hash[:16]}"
         result = built
         if isinstance(built, BuiltCandidate):
             if built in self._sound:
                 return built
-            result = self._run(task, built, None, sizes)
+            result = self._run(task, built, None)
             if isinstance(result, Timing):
                 self._sound.add(built)
                 return built
         raise MeasureError(f"it fails: {result}", where=place, hint="pass a program that was measured")
 
-    def _run(
-        self, task: Task, built: BuiltCandidate, incumbent: BuiltCandidate | None, sizes: Sequence[Sizes]
-    ) -> Timing | Failure:
-        return self._runner.run(built, incumbent, self._written_cases(task, sizes), thread_count(task.threads))
-
-    def _written_cases(self, task: Task, sizes: Sequence[Sizes]) -> list[dict[str, Any]]:
-        """The operands of a task in files that runs read."""
-        if task.hash not in self._cases:
-            folder = Path(self._folder.name) / task.hash
-            self._cases[task.hash] = [write_case(folder / str(k), case_data(task, s)) for k, s in enumerate(sizes)]
-        return self._cases[task.hash]
+    def _run(self, task: Task, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Timing | Failure:
+        return self._runner.run(built, incumbent, self._cases.of(task), thread_count(task.threads))
 
     def close(self) -> None:
         """Ends all processes and removes operands."""
         self._builder.close()
         self._runner.close()
-        self._folder.cleanup()
+        self._cases.close()
 
     def __enter__(self) -> "LocalMeasurer":
         return self

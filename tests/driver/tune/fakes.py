@@ -9,11 +9,13 @@ import numpy as np
 from tests.optimize.computations import KERNELS
 from tests.optimize.tasks import task_of
 
-from tilewright.driver.tune.kernel_tuning import Instruments
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel
 from tilewright.driver.tune.protocols import KernelChoice, StoredMeasurement
+from tilewright.driver.tune.session import Instruments
 from tilewright.errors import MeasureError
 from tilewright.expr.nodes import Expr
+from tilewright.measure.workers.interface import Effort
+from tilewright.measure.workers.local import LocalWorkers
 from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Step
@@ -161,5 +163,5 @@ def planned(
 
 
 def instruments(measurer: FakeMeasurer, store: MemoryStore) -> Instruments:
-    """Short and long blocks of one measurer."""
-    return Instruments(measurer, measurer, store)
+    """One measurer for all efforts."""
+    return Instruments(LocalWorkers(dict.fromkeys(Effort, measurer), measurer.clock), store)

@@ -21,6 +21,8 @@ from tilewright.errors import OptionError
 from tilewright.measure.interleaved_blocks import BlockTimes
 from tilewright.measure.records.record import RecordKind
 from tilewright.measure.records.store import open_store
+from tilewright.measure.workers.interface import Effort
+from tilewright.measure.workers.local import LocalWorkers
 from tilewright.optimize.measurer import Candidate, Measurement, Timing
 from tilewright.optimize.task import Task
 
@@ -67,7 +69,7 @@ def comparison_of(untuned: float, tuned: float) -> tuple[ModelComparison, ...]:
 @pytest.fixture
 def measured_by_fake(monkeypatch: pytest.MonkeyPatch) -> DecreasingTimes:
     times = DecreasingTimes()
-    monkeypatch.setattr(pipeline, "_make_measurers", lambda stack: (times, times, times))
+    monkeypatch.setattr(pipeline, "_make_workers", lambda *args: LocalWorkers(dict.fromkeys(Effort, times)))
     monkeypatch.setattr(pipeline, "compare_models", lambda *args: comparison_of(1.0, 0.8))
     return times
 

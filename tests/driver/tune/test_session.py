@@ -207,7 +207,7 @@ def test_a_choice_that_has_become_slower_is_dropped_when_resuming() -> None:
     changed = SessionBench(store=bench.store, times=lambda number, sizes: 100.0 if number == CONSTRUCTED else 300.0)
     session = changed.session(Budget(trials=8))
     session.run()
-    session.finish(changed.measurer, EndReason.TRIALS)
+    session.finish(EndReason.TRIALS)
     assert session.kernels[0].programs == planned().programs
 
 
@@ -216,7 +216,7 @@ def test_the_end_gives_up_programs_that_do_not_win_any_more() -> None:
     session = bench.session(Budget(trials=150))
     session.run()
     bench.measurer.times = lambda number, sizes: 100.0
-    session.finish(bench.measurer, EndReason.TRIALS)
+    session.finish(EndReason.TRIALS)
     assert not session.kernels[0].is_improved
     (choice,) = bench.store.choices.values()
     assert choice.programs == planned().programs
@@ -282,7 +282,7 @@ def test_on_a_busy_machine_nothing_new_wins_and_winners_stay() -> None:
     assert session.kernels[0].is_improved
     measure, winner = bench.measurer.measure, session.kernels[0].programs
     bench.measurer.measure = busy_measure  # pyright: ignore[reportAttributeAccessIssue]
-    session.finish(bench.measurer, EndReason.EXHAUSTED)
+    session.finish(EndReason.EXHAUSTED)
     assert session.kernels[0].programs == winner
     other = SessionBench(programs=16)
     measure = other.measurer.measure

@@ -6,16 +6,17 @@ not the luckiest measurement that counts.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from tilewright.driver.tune.choose_variants import choose_programs
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel
 from tilewright.driver.tune.protocols import KernelChoice, StartSearch, StoredMeasurement, TuningStore
+from tilewright.driver.tune.rounds import Measuring
 from tilewright.driver.tune.scheduler import TaskProgress
 from tilewright.driver.tune.verdict import combined_measurement, loses, ratio, seems_to_win, wins
 from tilewright.errors import InternalError, MeasureError
 from tilewright.lower.kernel_variants import selected_program
-from tilewright.optimize.measurer import Candidate, Failure, Measurement, Measurer, Timing
+from tilewright.measure.workers.interface import Effort, MeasureRequest
+from tilewright.optimize.measurer import Candidate, Failure, Measurement, Timing
 from tilewright.optimize.search.interface import Search
 
 MAX_PROMISING_RATIO = 1.15
@@ -28,23 +29,8 @@ MAX_CONFIRMED = 2
 """Candidates of a round that are timed again, per point."""
 
 
-@dataclass(frozen=True, slots=True)
-class Instruments:
-    """What a kernel is measured with.
-
-    Attributes:
-        measurer: short blocks, for many candidates.
-        confirmer: longer blocks, for those that seem to win.
-        store: keeps every measurement.
-    """
-
-    measurer: Measurer
-    confirmer: Measurer
-    store: TuningStore
-
-
 class KernelTuning:
-    """The state of a kernel's tuning.
+    """The state of a kernel's tuning. Its work asks for measurements and is sent them (`rounds.py`).
 
     Attributes:
         kernel: the kernel.
@@ -61,7 +47,7 @@ class KernelTuning:
         is_exhausted: whether its search has no further program.
     """
 
-    def __init__(self, kernel: PlannedKernel, instruments: Instruments, start_search: StartSearch) -> None:
+    def __init__(self, kernel: PlannedKernel, store: TuningStore, start_search: StartSearch) -> None:
         self.kernel = kernel
         self.baseline: tuple[float, ...] = ()
         self.timings: list[Timing | None] = [None] * len(kernel.points)
@@ -71,7 +57,7 @@ class KernelTuning:
         self.seconds = 0.0
         self.refusal = ""
         self.is_exhausted = False
-        self._instruments, self._start_search = instruments, start_search
+        self._tuning_store, self._start_search = store, start_search
         self._program_search: Search | None = None
         self._base_programs = [kernel.programs[p.program] for p in kernel.points]
         self._constructed_choice: KernelChoice | None = None
@@ -104,20 +90,21 @@ class KernelTuning:
         k = self.kernel
         best = tuple(self.best) or ((k.predicted or 0.0),)
         rounds = max(1, len(best) - 1)
-        return TaskProgress(k.calls, best, k.operations, k.group, self.seconds / rounds, self.is_finished)
+        seconds = self.seconds / rounds
+        return TaskProgress(k.calls, best, k.operations, k.group, seconds, self.is_finished, trials=self.trials)
 
-    def start(self, is_late: Callable[[], bool]) -> None:
+    def start(self, is_late: Callable[[], bool]) -> Measuring[None]:
         """Measures the constructed programs, looks up what was chosen before, and starts the search.
 
         Args:
             is_late: whether the time is up. It is asked between points; then the baseline stays empty.
         """
-        kernel, store = self.kernel, self._instruments.store
+        kernel, store = self.kernel, self._tuning_store
         times: list[float] = []
         for point, program in zip(kernel.points, self._base_programs, strict=True):
             if is_late():
                 return
-            (measured,) = self._instruments.confirmer.measure(point.task, [program])
+            (measured,) = yield MeasureRequest(point.task, (program,), None, Effort.CONFIRM)
             store.add(kernel, point, [measured])
             if isinstance(measured.result, Failure):
                 self.refusal = f"its constructed program fails: {measured.result}"
@@ -131,17 +118,17 @@ class KernelTuning:
         self._program_search = self._start_search(kernel, self._join_history(history))
         if self._program_search is None:
             self.refusal = "there is no search for its kind"
-        self._resume()
+        yield from self._resume()
 
-    def round(self, count: int) -> int:
-        """Measures at most so many candidates, each at one point or more; returns how many."""
+    def round(self, count: int) -> Measuring[int]:
+        """Measures at most so many candidates, each at one point or more; gives how many."""
         search = self._program_search
         candidates = list(search.ask(count)) if search is not None else []
         if search is None or not candidates:
             self.is_exhausted = True
             return 0
         try:
-            results = self._measure(candidates)
+            results = yield from self._measure(candidates)
         except MeasureError as error:
             # the best program failed beside a candidate: without it nothing can be compared
             self.refusal = str(error)
@@ -153,18 +140,18 @@ class KernelTuning:
         self.disturbed += sum(any(isinstance(x, Timing) and x.is_disturbed for x in r) for r in results.values())
         shares = [p.weight for p in self.kernel.points]
         search.tell([combined_measurement(c, r, self.baseline, shares) for c, r in results.items()])
-        self._confirm(results)
+        yield from self._confirm(results)
         self.best.append(self._mean_time())
         return len(candidates)
 
-    def finish(self, judge: Measurer) -> None:
+    def finish(self) -> Measuring[None]:
         """Times the best programs against the constructed ones once more; those that do not win are given up."""
         if not self.is_improved:
             return
         for k, (point, own) in enumerate(zip(self.kernel.points, self._base_programs, strict=True)):
             if self._current[k] is own:
                 continue
-            result = self._measure_repeatedly(judge, point, self._current[k], own)
+            result = yield from self._measure_repeatedly(Effort.JUDGE, point, self._current[k], own)
             if isinstance(result, Timing) and (wins(result) or (result.is_disturbed and not loses(result))):
                 # on a machine that is too busy the earlier measurement counts
                 self.timings[k] = result if wins(result) else self.timings[k]
@@ -191,7 +178,7 @@ class KernelTuning:
         points = zip(self.kernel.points, self.baseline, self._ratios, strict=True)
         return sum(p.weight * ns * r for p, ns, r in points)
 
-    def _measure(self, candidates: Sequence[Candidate]) -> dict[Candidate, list[Timing | Failure | None]]:
+    def _measure(self, candidates: Sequence[Candidate]) -> Measuring[dict[Candidate, list[Timing | Failure | None]]]:
         """Results of candidates per point; of those that are slow at the round's first one, only there.
 
         Every round begins at another point, so that programs for some of the sizes have their chance.
@@ -203,28 +190,28 @@ class KernelTuning:
             if not remaining:
                 break
             point = points[k]
-            measured = self._instruments.measurer.measure(point.task, remaining, self._current[k])
-            self._instruments.store.add(self.kernel, point, measured)
+            measured = yield MeasureRequest(point.task, tuple(remaining), self._current[k])
+            self._tuning_store.add(self.kernel, point, measured)
             for m in measured:
                 results[m.candidate][k] = m.result
             remaining = [m.candidate for m in measured if _is_promising(m.result)]
         return results
 
-    def _confirm(self, results: dict[Candidate, list[Timing | Failure | None]]) -> None:
+    def _confirm(self, results: dict[Candidate, list[Timing | Failure | None]]) -> Measuring[None]:
         """Times candidates again that seem to win at a point, and lets those that do win serve it."""
         has_new = False
         for k, point in enumerate(self.kernel.points):
             timings = [(t, c) for c, own in results.items() if isinstance(t := own[k], Timing) and seems_to_win(t)]
             ranked = sorted(timings, key=lambda pair: ratio(pair[0]) or 1.0)
             for _, candidate in ranked[:MAX_CONFIRMED]:
-                has_new |= self._challenge(k, point, candidate)
+                has_new |= yield from self._challenge(k, point, candidate)
         if has_new:
             self._keep_choice()
 
-    def _challenge(self, k: int, point: MeasurePoint, candidate: Candidate) -> bool:
+    def _challenge(self, k: int, point: MeasurePoint, candidate: Candidate) -> Measuring[bool]:
         """Times a candidate in longer blocks against the best program of a point; whether it takes its place."""
         self.challenges += 1
-        result = self._measure_repeatedly(self._instruments.confirmer, point, candidate, self._current[k])
+        result = yield from self._measure_repeatedly(Effort.CONFIRM, point, candidate, self._current[k])
         if not isinstance(result, Timing) or not wins(result):
             return False
         self._current[k], self.timings[k] = candidate, result
@@ -233,13 +220,13 @@ class KernelTuning:
         return True
 
     def _measure_repeatedly(
-        self, measurer: Measurer, point: MeasurePoint, candidate: Candidate, incumbent: Candidate
-    ) -> Timing | Failure:
+        self, effort: Effort, point: MeasurePoint, candidate: Candidate, incumbent: Candidate
+    ) -> Measuring[Timing | Failure]:
         """The last measurement of a candidate: it is repeated where the machine was too busy for one that seems to
         win."""
         for left in reversed(range(MAX_REPEATS)):
-            (measured,) = measurer.measure(point.task, [candidate], incumbent)
-            self._instruments.store.add(self.kernel, point, [measured])
+            (measured,) = yield MeasureRequest(point.task, (candidate,), incumbent, effort)
+            self._tuning_store.add(self.kernel, point, [measured])
             result = measured.result
             if isinstance(result, Failure) or not result.is_disturbed or not seems_to_win(result) or not left:
                 return result
@@ -249,7 +236,7 @@ class KernelTuning:
         """Keeps the programs that compilations use."""
         choice = self.choice() or self._constructed_choice
         if choice is not None:
-            self._instruments.store.choose(self.kernel, choice)
+            self._tuning_store.choose(self.kernel, choice)
 
     def choice(self) -> KernelChoice | None:
         """The programs that compilations use; None for the constructed ones."""
@@ -261,13 +248,13 @@ class KernelTuning:
         worst = max(1.0 if program == best else 1 / part for program, best, part in served)
         return KernelChoice(chosen.programs, chosen.selector, timing, worst)
 
-    def _resume(self) -> None:
+    def _resume(self) -> Measuring[None]:
         """Lets the programs that an earlier tuning chose serve the points at which they are not slower.
 
         The constructed programs are a choice, too: compilations prefer it to programs of which only short blocks were
         timed.
         """
-        earlier = self._instruments.store.chosen(self.kernel)
+        earlier = self._tuning_store.chosen(self.kernel)
         if earlier is None:
             self._keep_choice()
             return
@@ -276,7 +263,8 @@ class KernelTuning:
             candidate = earlier.programs[selected_program(earlier.selector, sizes, len(earlier.programs))]
             if candidate == self._base_programs[k]:
                 continue
-            result = self._measure_repeatedly(self._instruments.confirmer, point, candidate, self._base_programs[k])
+            own = self._base_programs[k]
+            result = yield from self._measure_repeatedly(Effort.CONFIRM, point, candidate, own)
             if isinstance(result, Timing) and not loses(result):
                 self._current[k], self.timings[k] = candidate, result
                 self._ratios[k] = min(1.0, ratio(result) or 1.0)

@@ -15,19 +15,19 @@ from tilewright.driver.record_source import RecordSource
 from tilewright.driver.tune.budget import Budget, parse_seconds
 from tilewright.driver.tune.compare_model import ModelComparison, compare_models
 from tilewright.driver.tune.draw_sizes import draw_sizes, parse_sizes
-from tilewright.driver.tune.kernel_tuning import Instruments
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan, make_plan
 from tilewright.driver.tune.record_store import TuningRecords
 from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
-from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, SessionStatus, TuningSession
+from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Instruments, SessionStatus, TuningSession
 from tilewright.errors import OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
-from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
 from tilewright.measure.records.jsonl import open_writable
+from tilewright.measure.workers.interface import EFFORT_PLANS, MeasureWorkers
+from tilewright.measure.workers.local import LocalWorkers
 from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.search.interface import Search, SearchVariant
 from tilewright.optimize.search.start_search import start_search
@@ -39,12 +39,6 @@ if TYPE_CHECKING:
     from tilewright.frontend.onnx import ShapeOption
     from tilewright.graph.layouts.plan import Choice, Plan
 
-
-CONFIRM_PLAN = RunPlan(rounds=7, seconds=0.015, pause=0.0, canary_seconds=0.002)
-"""Blocks of a program that seems to win."""
-
-JUDGE_PLAN = RunPlan(rounds=11, seconds=0.02, pause=0.0, canary_seconds=0.002)
-"""Blocks of the last measurement of a winner against the constructed program."""
 
 DEFAULT_END_SECONDS = 20.0
 """Time of the end of a tuning without a budget of time."""
@@ -211,15 +205,14 @@ def tune_with_options(
     with ExitStack() as stack:
         store = stack.enter_context(open_writable(source.path))
         records = TuningRecords(store, plan.machine, tuning.variant)
-        measurers = _make_measurers(stack)
         order = None
         if tuning.plan == "eto":
             order = ReuseOrder.of(plan, lambda vectors: recorded_sources(store, plan.machine, vectors))
-        instruments = Instruments(measurers[0], measurers[1], records)
+        instruments = Instruments(_make_workers(stack), records)
         session = _make_session(plan, order, instruments, tuning, started, report)
         outcome = session.run()
         if outcome.end is not EndReason.INTERRUPTED:
-            outcome = session.finish(measurers[2], outcome.end)
+            outcome = session.finish(outcome.end)
         comparison, note, is_reverted = (), "", False
         if outcome.end is EndReason.INTERRUPTED:
             note = "interrupted before the whole model was compared"
@@ -285,14 +278,11 @@ def _make_session(
     return session
 
 
-def _make_measurers(stack: ExitStack) -> tuple[LocalMeasurer, LocalMeasurer, LocalMeasurer]:
-    """Measurers of short, longer and long blocks, which share their builders."""
+def _make_workers(stack: ExitStack) -> MeasureWorkers:
+    """Measurers of short, longer and long blocks on this machine, which share their builders."""
     builder = Builder(MeasureOptions())
-    quick, confirm, judge = (
-        stack.enter_context(LocalMeasurer(o, builder, Runner(o)))
-        for o in (MeasureOptions(), MeasureOptions(plan=CONFIRM_PLAN), MeasureOptions(plan=JUDGE_PLAN))
-    )
-    return quick, confirm, judge
+    options = {effort: MeasureOptions(plan=plan) for effort, plan in EFFORT_PLANS.items()}
+    return LocalWorkers({e: stack.enter_context(LocalMeasurer(o, builder, Runner(o))) for e, o in options.items()})
 
 
 def _searches(machine: Machine, tuning: TuneOptions) -> Callable[[PlannedKernel, Sequence[Measurement]], Search]:

@@ -36,6 +36,8 @@ class TaskProgress:
         group: kernels of one group have the same loops with other sizes.
         seconds: mean duration of its rounds; 0 before the first one.
         is_finished: whether it gets no further round: its space is exhausted, or it cannot be measured.
+        is_busy: whether a round of it is being measured.
+        trials: candidates that were measured.
     """
 
     weight: float
@@ -44,6 +46,8 @@ class TaskProgress:
     group: str
     seconds: float = 0.0
     is_finished: bool = False
+    is_busy: bool = False
+    trials: int = 0
 
     @property
     def rounds(self) -> int:
@@ -52,12 +56,12 @@ class TaskProgress:
 
 
 def next_task(tasks: Sequence[TaskProgress]) -> int | None:
-    """The kernel that gets the next round; None where all are finished.
+    """The kernel that gets the next round; None where all are finished or busy.
 
     Args:
         tasks: all kernels; of those without a round, the one that takes most of the model's time is first.
     """
-    active = [k for k, t in enumerate(tasks) if not t.is_finished]
+    active = [k for k, t in enumerate(tasks) if not t.is_finished and not t.is_busy]
     fresh = [k for k in active if tasks[k].rounds == 0]
     if fresh:
         return max(fresh, key=lambda k: (tasks[k].weight * _best_time(tasks[k]), -k))

@@ -1,21 +1,25 @@
 """Tuning session: rounds of the kernels that the scheduler picks, until the budget is spent; interrupted at any time.
 
+Where workers have several machines, rounds of several kernels are measured at once (`rounds.py`). The scheduler then
+sees the kernels as the rounds left them that were taken so far, whatever else is measured already.
+
 Whatever happens, what was measured is in the store before the next round begins, and so is the choice of every program
 that won. A session that goes on learns what the store holds of its kernels. A kernel that is new, because the model has
 changed, is tuned like any other; what the store holds of kernels that the model does not have any more stays there.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tilewright.driver.tune.budget import Budget
-from tilewright.driver.tune.kernel_tuning import Instruments, KernelTuning
+from tilewright.driver.tune.kernel_tuning import KernelTuning
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
-from tilewright.driver.tune.protocols import KernelChoice, StartSearch
+from tilewright.driver.tune.protocols import KernelChoice, StartSearch, TuningStore
+from tilewright.driver.tune.rounds import Measuring, Round, RoundsInFlight
 from tilewright.driver.tune.scheduler import TaskProgress, next_task
-from tilewright.errors import MeasureError
-from tilewright.optimize.measurer import Measurer, Timing
+from tilewright.measure.workers.interface import MeasureWorkers
+from tilewright.optimize.measurer import Timing
 
 ROUND_TRIALS, FIRST_TRIALS = 8, 2
 """Candidates of a round; of the first one within a budget of time, which shows how long they take."""
@@ -144,6 +148,19 @@ class SessionResult:
 Report = Callable[[SessionStatus], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Instruments:
+    """What kernels are measured with.
+
+    Attributes:
+        workers: measure candidates.
+        store: keeps every measurement.
+    """
+
+    workers: MeasureWorkers
+    store: TuningStore
+
+
 class TuningSession:
     """A tuning session.
 
@@ -169,12 +186,14 @@ class TuningSession:
         report: Report | None = None,
         schedule: Callable[[Sequence[TaskProgress]], int | None] = next_task,
     ) -> None:
-        self._kernels = [KernelTuning(k, instruments, start_search) for k in plan.kernels]
+        self._kernels = [KernelTuning(k, instruments.store, start_search) for k in plan.kernels]
+        self._measure_workers = instruments.workers
         self._budget, self._clock = budget.with_default_time, clock
         self._started = clock() if started is None else started
         self._report, self._next_task = report, schedule
         self._timeline: list[SessionStatus] = []
-        self._trial_seconds = 0.0
+        self._progress = [k.progress() for k in self._kernels]
+        self._trials, self._trial_seconds = 0, 0.0
         self._errors = 0
 
     @property
@@ -194,26 +213,36 @@ class TuningSession:
             end = EndReason.INTERRUPTED
         return self.result(end)
 
-    def finish(self, judge: Measurer, end: EndReason) -> SessionResult:
+    def finish(self, end: EndReason) -> SessionResult:
         """Times the best programs against the constructed ones once more; those that do not win are given up.
 
         Those with the largest gain are first; Ctrl-C, or the end of a budget of time, leaves the others as they are.
 
         Args:
-            judge: measures in long blocks.
             end: why `run` ended.
         """
-        improved = [k for k in self._kernels if k.is_improved]
+        improved = [k for k, tuning in enumerate(self._kernels) if tuning.is_improved]
+        waiting = sorted(improved, key=lambda k: self._gain_of(self._kernels[k]), reverse=True)
         deadline = None if self._budget.seconds is None else self._started + self._budget.seconds
+        flight = RoundsInFlight(self._measure_workers, self._clock)
         try:
-            for k in sorted(improved, key=lambda k: k.kernel.calls * (k.best[-1] - k.best[0])):
-                if deadline is None or self._clock() < deadline - self._budget.end_seconds * COMPARED_FRACTION:
-                    k.finish(judge)
+            while waiting or not flight.is_empty:
+                while waiting and flight.has_room:
+                    k = waiting.pop(0)
+                    if deadline is None or self._clock() < deadline - self._budget.end_seconds * COMPARED_FRACTION:
+                        flight.start(k, 0, self._kernels[k].finish())
+                if not flight.is_empty and (error := flight.take().error) is not None:
+                    raise error
         except KeyboardInterrupt:
             end = EndReason.INTERRUPTED
         if self._timeline:
             self._tell(None)
         return self.result(end)
+
+    @staticmethod
+    def _gain_of(kernel: KernelTuning) -> float:
+        """Nanoseconds of an inference that a kernel's programs gain."""
+        return kernel.kernel.calls * (kernel.best[0] - kernel.best[-1])
 
     def result(self, end: EndReason) -> SessionResult:
         """What there is so far."""
@@ -231,63 +260,71 @@ class TuningSession:
             )
             for k in self._kernels
         )
-        trials = self._trials
         return SessionResult(
             kernels,
             tuple(self._timeline),
             end,
-            self._trial_seconds / trials if trials else None,
+            self._trial_seconds / self._trials if self._trials else None,
             sum(k.challenges for k in self._kernels),
             sum(k.confirmed for k in self._kernels),
         )
 
-    @property
-    def _trials(self) -> int:
-        return sum(k.trials for k in self._kernels)
-
     def _tune(self) -> EndReason:
+        flight, begin = RoundsInFlight(self._measure_workers, self._clock), self._clock()
         while True:
-            count = self._affordable_trials()
+            end = self._start_rounds(flight)
+            if flight.is_empty:
+                return end or EndReason.EXHAUSTED
+            self._take(flight.take())
+            self._trial_seconds = self._clock() - begin
+
+    def _start_rounds(self, flight: RoundsInFlight) -> EndReason | None:
+        """Starts rounds while there are machines for them; why it could not, None where it did."""
+        while flight.has_room:
+            count = self._affordable_trials(flight.trials)
             if isinstance(count, EndReason):
                 return count
-            chosen = self._next_task([k.progress() for k in self._kernels])
+            busy = flight.kernels
+            chosen = self._next_task([replace(p, is_busy=k in busy) for k, p in enumerate(self._progress)])
             if chosen is None:
                 return EndReason.EXHAUSTED
-            kernel, before = self._kernels[chosen], self._clock()
-            self._work_on(kernel, count)
-            seconds = self._clock() - before
-            kernel.seconds += seconds
-            self._trial_seconds += seconds
-            self._tell(kernel)
+            flight.start(chosen, count, self._work_on(self._kernels[chosen], count))
+        return None
 
-    def _work_on(self, kernel: KernelTuning, count: int) -> None:
-        """A round of a kernel; one that cannot be measured gets no further one."""
-        try:
-            if not kernel.baseline and not kernel.refusal:
-                kernel.start(self._is_late)
-            if kernel.baseline and not kernel.is_finished and not self._is_late():
-                kernel.round(count)
-            self._errors = 0
-        except MeasureError as error:
-            self._errors += 1
-            kernel.refusal = kernel.refusal or str(error)
+    def _work_on(self, kernel: KernelTuning, count: int) -> Measuring[None]:
+        """A round of a kernel."""
+        if not kernel.baseline and not kernel.refusal:
+            yield from kernel.start(self._is_late)
+        if kernel.baseline and not kernel.is_finished and not self._is_late():
+            yield from kernel.round(count)
+
+    def _take(self, taken: Round) -> None:
+        """Lets what a round has changed count; a kernel that cannot be measured gets no further one."""
+        kernel = self._kernels[taken.kernel]
+        kernel.seconds += taken.seconds
+        self._errors = 0 if taken.error is None else self._errors + 1
+        if taken.error is not None:
+            kernel.refusal = kernel.refusal or str(taken.error)
             if self._errors >= MAX_ERRORS:
-                raise
+                raise taken.error
+        before, self._progress[taken.kernel] = self._progress[taken.kernel], kernel.progress()
+        self._trials += kernel.trials - before.trials
+        self._tell(kernel)
 
-    def _affordable_trials(self) -> int | EndReason:
-        """How many candidates the next round may measure; why there is none."""
+    def _affordable_trials(self, in_flight: int) -> int | EndReason:
+        """How many candidates the next round may measure beside those in flight; why there is none."""
         budget, count = self._budget, ROUND_TRIALS
         if budget.speedup is not None and self._status(None).speedup >= budget.speedup and self._trials:
             return EndReason.SPEEDUP
         if budget.trials is not None:
-            count = min(count, budget.trials - self._trials)
+            count = min(count, budget.trials - self._trials - in_flight)
             if count < 1:
                 return EndReason.TRIALS
         left = self._seconds_left()
         if left is not None:
             trials = self._trials
             per_trial = self._trial_seconds / trials if trials else TRIAL_SECONDS
-            count = min(count if trials else FIRST_TRIALS, int(left / max(per_trial, 1e-9)))
+            count = min(count if trials else FIRST_TRIALS, int(left / max(per_trial, 1e-9)) - in_flight)
             if count < 1:
                 return EndReason.TIME
         return count

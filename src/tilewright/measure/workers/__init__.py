@@ -1,0 +1,1 @@
+"""Workers of a tuning: what measures candidates, on this machine or on many."""
