@@ -2,6 +2,7 @@
 
 import json
 import re
+from xml.etree import ElementTree
 
 import onnx
 import pytest
@@ -121,3 +122,30 @@ def test_wrong_options_are_refused(narrow, tmp_path, capsys):
     code, _, err = run(capsys, "run", tmp_path / "m.tw", "--fuse", "chimera")
     assert code != 0
     assert "--fuse has no effect on a model that is compiled already" in err
+
+
+def test_the_trees_of_chains_are_drawn(narrow, wide, tmp_path, capsys):
+    path = tmp_path / "chain.svg"
+    code, out, _ = run(capsys, "inspect", narrow, "--fusion", "--json", "--svg", path, *MACHINE)
+    assert code == 0
+    elements = list(ElementTree.parse(path).getroot().iter())
+    texts = [x.text for x in elements if x.tag.endswith("}text")]
+    assert "chain 1: n0 (MatMul) + n1 (Relu) -> n2 (MatMul)" in texts
+    assert "verdict  fused: the intermediates stay in fast memory" in texts
+    (chain,) = json.loads(out)["fusion"]
+    for line in chain["tree"]:
+        # loops over tiles also show how many points there are
+        text = line.strip().removesuffix(":").split(" in whole tiles of ")[0]
+        assert any(x.startswith(text) for x in texts), line
+    assert any(x.startswith("v_i0 ") and x.endswith(" parallel of 2000") for x in texts)
+    # every box is inside of the picture
+    width, height = (int(elements[0].get(x)) for x in ("width", "height"))
+    boxes = [x for x in elements if x.tag.endswith("}rect") and x.get("width") != "100%"]
+    assert all(int(x.get("x")) + int(x.get("width")) <= width for x in boxes)
+    assert all(int(x.get("y")) + int(x.get("height")) <= height for x in boxes)
+    code, _, err = run(capsys, "inspect", wide, "--fusion", "--svg", path, *MACHINE)
+    assert code == 1
+    assert "[option] --svg: there is no tree to draw: no chain of this model has a program" in err
+    code, _, err = run(capsys, "inspect", narrow, "--fusion", "--construction", "--svg", path, *MACHINE)
+    assert code == 1
+    assert "[option] --svg: it draws --construction or --fusion, not both" in err

@@ -196,7 +196,7 @@ def test_inspect_cost(model, capsys):
         (["--construction", *V3, "--node", "x"], "[option] --node: the model has no node 'x'; there are "),
         (["--construction", *V3, "--svg", "a.svg"], "[option] --svg: a picture shows one kernel, "),
         (["--construction", *V3, "--kernel", "x"], "[option] --kernel: there is no function 'x'"),
-        (["--svg", "a.svg"], "[option] --svg: it belongs to --construction"),
+        (["--svg", "a.svg"], "[option] --svg: it draws --construction or --fusion; choose one of the two"),
         (["--node", "a"], "[option] --node: it belongs to --construction"),
     ],
 )

@@ -96,7 +96,10 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     levels.add_argument("--memory", action="store_true", help="the memory plan")
     levels.add_argument("--kernel", metavar="NAME", help="only this function (loops to cost)")
     levels.add_argument("--node", metavar="NAME", help="only kernels that compute this node (construction, cost)")
-    levels.add_argument("--svg", type=Path, metavar="FILE", help="draw the states of one kernel's construction")
+    levels.add_argument(
+        "--svg", type=Path, metavar="FILE",
+        help="draw the states of one kernel's construction, or the trees of loops of fused chains",
+    )  # fmt: skip
     # --variants shows them here
     add_compile_options(parser, variants_flag="--max-variants")
     return parser
@@ -130,7 +133,8 @@ def execute(options: argparse.Namespace) -> Result:
     )
     costs = tuple(cost.kernel_cost(c) for c in constructions) if options.cost else ()
     if options.svg is not None:
-        write_text(options.svg, construction.picture(constructions), "--svg", options.quiet)
+        drawing = fusion.picture(compilation) if options.fusion else construction.picture(constructions)
+        write_text(options.svg, drawing, "--svg", options.quiet)
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: show.graph(compilation),
         "layouts": lambda: show.layouts(compilation),
@@ -169,8 +173,9 @@ def _check_levels(options: argparse.Namespace) -> None:
     Raises:
         OptionError: one is not.
     """
-    if options.svg is not None and not options.construction:
-        raise OptionError("it belongs to --construction", where="--svg", hint="add --construction")
+    if options.svg is not None and options.construction == options.fusion:
+        what = "it draws --construction or --fusion" + (", not both" if options.fusion else "")
+        raise OptionError(what, where="--svg", hint="choose one of the two")
     if options.node is not None and not (options.construction or options.cost):
         what, hint = "it belongs to --construction and --cost", "add --construction or --cost"
         raise OptionError(what, where="--node", hint=hint)

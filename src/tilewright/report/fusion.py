@@ -5,13 +5,15 @@ from typing import Any
 
 from tilewright.driver.build import UNFUSED
 from tilewright.driver.compilation import Compilation, ConsideredChain
-from tilewright.errors import pluralize
+from tilewright.errors import OptionError, pluralize
 from tilewright.graph.chains.intensity import machine_balance
+from tilewright.loops.ir import blocks
 from tilewright.optimize.chains.expression import ChainTiling, expression_text
 from tilewright.optimize.chains.optimizer import ChainCandidate, ChainConstruction
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling
 from tilewright.optimize.task import Task
-from tilewright.tile.statements import statements_of
+from tilewright.report.tree_svg import TreePicture, draw_trees
+from tilewright.tile.statements import axis_names, statements_of
 from tilewright.tile.tree_text import show_tree
 
 
@@ -72,6 +74,12 @@ def _construction_lines(construction: ChainConstruction, task: Task) -> Iterator
         yield from (f"  {line}" for line in show_tree(best.tree).splitlines())
 
 
+def _extent_texts(task: Task) -> dict[str, str]:
+    """The points of every axis."""
+    names = axis_names(task.func)
+    return {a: str(i.extent) for b in blocks(task.func.body) for a, i in zip(names[b.name], b.iters, strict=True)}
+
+
 def _axes_lines(task: Task) -> Iterator[str]:
     """The axes of every computation: of its results, then those that it reduces."""
     for statement in statements_of(task.func).values():
@@ -87,6 +95,28 @@ def _tiling_text(program: ChainCandidate) -> str:
         return f"{pluralize(tiling.rows, 'row')} and {channels} at a time; vectors along {tiling.lanes}"
     tiles = ", ".join(f"{axis} {points}" for axis, points in tiling.tiles)
     return f"{expression_text(tiling.expression)}; {tiles}"
+
+
+def picture(compilation: Compilation) -> str:
+    """The trees of all chains that have one, chosen or not, as an SVG document; those of equal chains once.
+
+    Raises:
+        OptionError: no chain has a tree.
+    """
+    pictures: dict[str, TreePicture] = {}
+    for k, chain in enumerate(compilation.chains, 1):
+        if chain.construction is None or chain.task is None or not chain.construction.programs:
+            continue
+        evaluation, best = chain.evaluation, chain.construction.programs[0]
+        title = f"chain {k}: {' -> '.join(evaluation.contractions)}"
+        notes = tuple(_chain_lines(chain, compilation))[:2]
+        tiling = f"tiling   {_tiling_text(best)}"
+        extents = _extent_texts(chain.task)
+        pictures.setdefault(chain.task.hash, TreePicture(title, (*notes, tiling), best.tree, extents))
+    if not pictures:
+        what = _why_none(compilation) if not compilation.chains else "no chain of this model has a program"
+        raise OptionError(f"there is no tree to draw: {what}", where="--svg", hint="--fusion without it says more")
+    return draw_trees(tuple(pictures.values()))
 
 
 def data(compilation: Compilation) -> list[dict[str, Any]]:

@@ -35,12 +35,13 @@ INDENT = "    "
 
 def show_tree(tree: TileTree) -> str:
     """The text of a tree: staging, a line each, then the loops."""
-    lines = [_show_staging(x) for x in tree.staging]
+    lines = [staging_text(x) for x in tree.staging]
     lines += [line for node in tree.body for line in _show_node(node, "")]
     return "\n".join(lines)
 
 
-def _show_staging(stage: Staging) -> str:
+def staging_text(stage: Staging) -> str:
+    """The text of an added statement."""
     match stage:
         case CacheWrite():
             return f"{stage.copy} copies {stage.statement}"
@@ -62,28 +63,30 @@ def _show_staging(stage: Staging) -> str:
 def _show_node(node: Node, indent: str) -> Iterator[str]:
     match node:
         case Compute():
-            yield indent + _show_compute(node)
+            yield indent + compute_text(node)
         case Loop():
-            yield indent + _show_loop(node)
+            yield f"{indent}{loop_text(node)}:"
             for child in node.body:
                 yield from _show_node(child, indent + INDENT)
         case Partition():
             for part in node.parts:
                 yield f"{indent}{node.axis} in whole tiles of {part.tile}:"
                 for stage in part.staging:
-                    yield indent + INDENT + _show_staging(stage)
+                    yield indent + INDENT + staging_text(stage)
                 for child in part.body:
                     yield from _show_node(child, indent + INDENT)
 
 
-def _show_loop(loop: Loop) -> str:
+def loop_text(loop: Loop) -> str:
+    """The text of a loop without its body: axis, step, kind, tail strategy, prefetches."""
     kind = "" if loop.kind is LoopKind.SERIAL else f" {loop.kind}"
     tail = "" if loop.tail is Tail.GUARD else f" {loop.tail}"
     hints = "".join(f" prefetching {p.copy} {p.distance} ahead" for p in loop.prefetches)
-    return f"{loop.axis} {loop.step}{kind}{tail}{hints}:"
+    return f"{loop.axis} {loop.step}{kind}{tail}{hints}"
 
 
-def _show_compute(compute: Compute) -> str:
+def compute_text(compute: Compute) -> str:
+    """The text of a statement in its place: where its results are, and which axis is innermost there."""
     scope = "" if compute.scope is None else f" in {compute.scope}"
     lanes = "" if compute.lane_axis is None else f", {compute.lane_axis} innermost"
     return f"{compute.statement}{scope}{lanes}{', online' if compute.online else ''}"
