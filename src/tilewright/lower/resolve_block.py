@@ -6,9 +6,10 @@ from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Reducer
-from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import TRUE, Const, Expr, Var, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, free_vars, loads
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block, IterKind, Store
 
 _REDUCERS = {r.op: r for r in Reducer}
@@ -45,18 +46,6 @@ class ResolvedBlock:
         return any(load.buffer.name == self.target.buffer.name for load in loads(self.target.value))
 
 
-def _match_accumulation(store: Store) -> tuple[str | None, Expr]:
-    """The combining operation and the other operand, where a store accumulates into its own element; else None and the
-    value."""
-    value = store.value
-    if isinstance(value, Binary) and value.op in _REDUCERS:
-        accumulator = Load(store.buffer, store.indices)
-        for operand, other in ((value.a, value.b), (value.b, value.a)):
-            if operand is accumulator and all(load.buffer.name != store.buffer.name for load in loads(other)):
-                return value.op, other
-    return None, value
-
-
 def resolve_block(block: Block, bounds: Bounds) -> ResolvedBlock:
     """The block with its variables replaced by their bindings, simplified with the bounds of the enclosing loops."""
     predicate = simplify(block.predicate, bounds)
@@ -69,7 +58,7 @@ def resolve_block(block: Block, bounds: Bounds) -> ResolvedBlock:
     def resolve_store(s: Store, value: Expr) -> Store:
         return Store(s.buffer, tuple(over_loops(i) for i in s.indices), over_loops(value))
 
-    op, value = _match_accumulation(block.body)
+    op, value = match_accumulation(block.body) or (None, block.body.value)
     reduce = tuple(mapping[i.var] for i in block.iters if i.kind is IterKind.REDUCE)
     first = conjunction(*(simplify(r.equals(0), bounds) for r in reduce)) if block.init is not None else TRUE
     init = None if block.init is None else resolve_store(block.init, block.init.value)

@@ -1,9 +1,10 @@
 """Strides of a block's accesses along its iteration variables, as expressions."""
 
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import Const, Expr, Load, Var, const
 from tilewright.expr.pattern import product_operands
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block
 
 
@@ -39,18 +40,7 @@ def is_literal(e: Expr | None, value: int) -> bool:
     return isinstance(e, Const) and e.value == value
 
 
-def combined_value(block: Block) -> Expr:
-    """The value that a reduction block combines into its buffer: the x of `C[..] = C[..] + x`."""
-    value = block.body.value
-    if isinstance(value, Binary):
-        for operand, other in ((value.a, value.b), (value.b, value.a)):
-            if isinstance(operand, Load) and operand.buffer == block.body.buffer:
-                return other
-    return value
-
-
 def contraction_operands(block: Block) -> tuple[Load, Load] | None:
     """The two loads that a contraction multiplies and sums, without casts; None for other blocks."""
-    total = block.body.value
-    product = combined_value(block)
-    return product_operands(product) if isinstance(total, Binary) and total.op == "add" else None
+    combined = match_accumulation(block.body)
+    return product_operands(combined[1]) if combined is not None and combined[0] == "add" else None

@@ -30,14 +30,12 @@ from tilewright.optimize.chains.contraction_nests import (
     is_split,
     leaf_statement,
 )
-from tilewright.optimize.chains.expression import ChainTiling, axes_of
+from tilewright.optimize.chains.expression import ChainTiling, Path, axes_of, loop_paths, statement_path
 from tilewright.optimize.chains.stage_placement import (
     OnlineRole,
-    Path,
     PlacedNest,
     live_loops,
     online_roles,
-    rightmost_path,
     scope_items,
     stage_paths,
 )
@@ -183,7 +181,7 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
             continue
         operand = copied_operand(tiled, stage)
         if operand is not None:
-            around = rightmost_path(tiled.loops, {a for a in operand.axes if a is not None})
+            around = statement_path(operand.axes, loop_paths(tiled.loops))
             copy = copy_nest(tiled, stage, operand, around, leaf_statement(tiled, stage, path))
             place(k - 0.5, around, f"{stage.name}.{operand.buffer}.rows", copy)
         epilogue = epilogue_of(tiled, stage, path, paths)
@@ -192,7 +190,7 @@ def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:
         final = stage if stage is chain.last else epilogue if epilogue is chain.last else None
         if final is not None and (tiled.along_rows or is_split(tiled, stage, path)):
             statement = f"{stage.name}.store" if final is stage else final.name
-            outside = next((n for n, x in enumerate(path) if x.axis in stage.reduced), len(path))
+            outside = next((n for n, x in enumerate(path) if x in stage.reduced), len(path))
             nodes = store_nest(tiled, final, statement, path[:outside])
             place(k + 0.5, path[:outside], statement, StagedNest(nodes))
     return placed, staging
@@ -217,15 +215,16 @@ def _execution_order(tiled: TiledChain) -> Mapping[str, float]:
 def _scope(tiled: TiledChain, placed: Sequence[PlacedNest], depth: int) -> tuple[Node, ...]:
     """The nodes of a scope: the loops of statements, and loops over tiles with what is inside of them."""
     result: list[Node] = []
-    for loop, nests in scope_items(placed, depth):
-        if loop is None:
+    for axis, nests in scope_items(placed, depth):
+        if axis is None:
             result += nests[0].nodes
         else:
             is_online = any(x.statement in tiled.roles and len(x.path) == depth + 1 for x in nests)
             # the verifier does not tell register tiles of both parts apart in a symbolic range, or in K-blocks
-            is_peeled = is_online and not loop.body and tiled.chain.points(loop.axis) is not None
+            is_innermost = not any(axis in path[:-1] for path in loop_paths(tiled.loops).values())
+            is_peeled = is_online and is_innermost and tiled.chain.points(axis) is not None
             tail = Tail.REMAINDER if is_peeled else Tail.GUARD
-            result.append(Loop(loop.axis, tiled.tiles[loop.axis], _scope(tiled, nests, depth + 1), tail=tail))
+            result.append(Loop(axis, tiled.tiles[axis], _scope(tiled, nests, depth + 1), tail=tail))
     return tuple(result)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import MemoryScope
 from tilewright.optimize.chains.choose_register_tiles import MAX_TILE_ROWS, RegisterTile, TileAxis, best_register_tile
-from tilewright.optimize.chains.stage_placement import Path
+from tilewright.optimize.chains.expression import Path
 from tilewright.optimize.chains.stages import PLACE, ChainStage, Operand, StageKind
 from tilewright.optimize.chains.tile_loops import UNROLLED, VECTORIZED, StagedNest, TiledChain
 from tilewright.tile.tree import CacheRead, CacheWrite, Compute, Loop, LoopPart, Node, Partition, RFactor, Staging, nest
@@ -23,7 +23,7 @@ STACK, REGISTER = MemoryScope.STACK, MemoryScope.REGISTER
 def is_split(tiled: TiledChain, stage: ChainStage, path: Path) -> bool:
     """Whether the sums of a contraction are added up over tiles of the reduction, and not online."""
     is_online = stage.name in tiled.roles or tiled.is_after_online_sum(stage)
-    return not is_online and any(loop.axis in stage.reduced for loop in path)
+    return not is_online and any(a in stage.reduced for a in path)
 
 
 def leaf_statement(tiled: TiledChain, stage: ChainStage, path: Path) -> str:

@@ -5,7 +5,7 @@ deep expression); in `mn(k,h)` loop k, which belongs to the first product only, 
 follow each other in the scope of n (a flat one). MCFuser (Zhang et al., SC 2024), section III-A.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass
 
 
@@ -24,6 +24,9 @@ class TiledLoop:
 
 TilingExpression = tuple[TiledLoop, ...]
 """Loops in the outermost scope; several run one after the other."""
+
+Path = tuple[str, ...]
+"""The axes of nested loops, outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +58,7 @@ def nested(axes: tuple[str, ...], *body: TiledLoop) -> TilingExpression:
     return result
 
 
-def walk_expression(
-    expression: TilingExpression, enclosing: tuple[str, ...] = ()
-) -> Iterator[tuple[TiledLoop, tuple[str, ...]]]:
+def walk_expression(expression: TilingExpression, enclosing: Path = ()) -> Iterator[tuple[TiledLoop, Path]]:
     """Every loop in pre-order, with the axes of the loops around it, outermost first."""
     for loop in expression:
         yield loop, enclosing
@@ -69,9 +70,15 @@ def axes_of(expression: TilingExpression) -> tuple[str, ...]:
     return tuple(loop.axis for loop, _ in walk_expression(expression))
 
 
-def loop_paths(expression: TilingExpression) -> dict[str, tuple[str, ...]]:
-    """By axis, the axes of the loops around its loop and its own, outermost first."""
+def loop_paths(expression: TilingExpression) -> dict[str, Path]:
+    """By axis, in pre-order, the axes of the loops around its loop and its own, outermost first."""
     return {loop.axis: (*enclosing, loop.axis) for loop, enclosing in walk_expression(expression)}
+
+
+def statement_path(axes: Container[str | None], paths: dict[str, Path]) -> Path:
+    """The loops around a statement: down to the rightmost one, the last in pre-order, over one of its axes (MCFuser,
+    section III-A); `paths` as `loop_paths` gives them."""
+    return next((path for axis, path in reversed(paths.items()) if axis in axes), ())
 
 
 def without_loops(expression: TilingExpression, axes: Collection[str]) -> TilingExpression:

@@ -9,10 +9,10 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Var
 from tilewright.expr.operations import const
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.accumulation import match_accumulation
-from tilewright.loops.ir import Block, Func, IterKind, blocks
-from tilewright.optimize.chains.online_sums import ReductionView, running_reads
+from tilewright.loops.ir import Func
+from tilewright.optimize.chains.online_sums import running_reads
 from tilewright.optimize.chains.problem import Chain, ChainAxis, ChainStatement, ChainTensor, ChainWork, DimIndex
+from tilewright.optimize.chains.stages import ChainStage, chain_stages
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.index_masks import index_masks
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
@@ -43,16 +43,14 @@ def _with_row_factors_inlined(func: Func) -> Func:
     A statement that multiplies by one may run in the loop over the reduction that it depends on, as the factor can be
     applied to the final sum instead; between the two it would have to wait for the end of the loop.
     """
-    names = axis_names(func)
-    reduced = {b.body.buffer: {a for a, i in zip(names[b.name], b.iters, strict=True) if i.kind is IterKind.REDUCE}
-               for b in blocks(func.body)}  # fmt: skip
-    s = Schedule(func)
-    for b in blocks(func.body):
-        needed = {a for x in loads(b.body.value) for a in reduced.get(x.buffer, ())}
-        readers = [r for r in blocks(func.body) if b.body.buffer in {x.buffer for x in loads(r.body.value)}]
-        is_factor = not reduced[b.body.buffer] and needed.isdisjoint(names[b.name]) and b.body.buffer in func.allocs
-        if is_factor and any(needed & set(names[r.name]) for r in readers):
-            s.do("inline", b.name)
+    stages, s = chain_stages(func, axis_names(func)), Schedule(func)
+    reduced = {x.name: x.reduced for x in stages}
+    for stage in stages:
+        needed = {a for name in stage.reads for a in reduced[name]}
+        readers = [r for r in stages if stage.name in r.reads]
+        is_factor = not stage.reduced and needed.isdisjoint(stage.axes) and stage.buffer in func.allocs
+        if is_factor and any(not needed.isdisjoint(r.axes) for r in readers):
+            s.do("inline", stage.name)
     return s.func
 
 
@@ -64,40 +62,32 @@ class _Extraction:
     samples: ShapeSamples
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
-        return blocks(self.func.body)
+    def stages(self) -> tuple[ChainStage, ...]:
+        return chain_stages(self.func, axis_names(self.func))
 
     @cached_property
-    def writers(self) -> Mapping[str, Block]:
-        """By the name of a buffer, the block that writes it."""
-        return {b.body.buffer.name: b for b in self.blocks}
+    def writers(self) -> Mapping[str, ChainStage]:
+        """By the name of a buffer, the statement that writes it."""
+        return {s.buffer.name: s for s in self.stages}
 
     @cached_property
     def axes(self) -> Mapping[Var, str]:
-        """The axis of every iteration variable."""
-        names = axis_names(self.func)
-        return {i.var: n for b in self.blocks for i, n in zip(b.iters, names[b.name], strict=True)}
-
-    @cached_property
-    def variables(self) -> Mapping[Var, Expr]:
-        """By iteration variable, the one that stands for its axis: the same for all blocks."""
-        first: dict[str, Var] = {}
-        for var, name in self.axes.items():
-            first.setdefault(name, var)
-        return {var: first[name] for var, name in self.axes.items()}
+        """The axis that every iteration variable stands for."""
+        return {i.var: a for s in self.stages for a, i in zip(s.axes, s.node.iters, strict=True)}
 
     @cached_property
     def extents(self) -> Mapping[str, Expr]:
         """The extent of every axis."""
-        return {self.axes[i.var]: i.extent for b in reversed(self.blocks) for i in b.iters}
+        return {self.axes[i.var]: i.extent for s in reversed(self.stages) for i in s.node.iters}
 
     def chain(self) -> Chain:
         """The chain."""
-        for b in self.blocks:
-            self._check_reads(b)
-        views = [self._reduction_view(b) for b in self.blocks]
-        online, whole = running_reads(views)
-        statements = tuple(self._statement(b, online.get(b.name, frozenset())) for b in self.blocks)
+        for s in self.stages:
+            self._check_reads(s)
+            if s.node.init is not None and s.combined[0] is None:
+                raise ScheduleError(f"block {s.name!r} reduces, but does not accumulate", where=self._where)
+        online, whole = running_reads(self.stages, self.func.outputs)
+        statements = tuple(self._statement(s, online.get(s.name, frozenset())) for s in self.stages)
         count = sum(s.is_contraction for s in statements)
         if count < 2:
             raise ScheduleError(f"expected two or more contractions, got {count}", where=self._where)
@@ -129,61 +119,29 @@ class _Extraction:
     def _where(self) -> str:
         return f"fused chain {self.func.name!r}"
 
-    def _check_reads(self, b: Block) -> None:
-        """Checks that a block reads intermediates element by element along the axes that they were written along."""
-        for x in loads(b.body.value):
+    def _check_reads(self, s: ChainStage) -> None:
+        """Checks that a statement reads intermediates element by element along the axes that they were written
+        along."""
+        for x in loads(s.combined[1]):
             writer = self.writers.get(x.buffer.name)
-            if writer is None or writer is b:
-                continue
-            for index, written in zip(x.indices, writer.body.indices, strict=True):
-                is_same = index is written if isinstance(written, Const) else self._axis(index) == self._axis(written)
-                if not is_same or (isinstance(index, Var) and self._axis(index) is None):
-                    what = f"block {b.name!r} reads {x}, expected the elements of one tile of {x.buffer.name!r}"
-                    raise ScheduleError(what, where=self._where)
+            if writer is not None and x.indices != writer.node.body.indices:
+                what = f"block {s.name!r} reads {x}, expected the elements of one tile of {x.buffer.name!r}"
+                raise ScheduleError(what, where=self._where)
 
-    def _axis(self, index: Expr) -> str | None:
-        return self.axes.get(index) if isinstance(index, Var) else None
-
-    def _value(self, b: Block) -> tuple[str | None, Expr]:
-        """The operator of a reduction, None for other blocks, and the value that is combined or stored."""
-        if b.init is None:
-            return None, b.body.value
-        matched = match_accumulation(b.body)
-        if matched is None:
-            raise ScheduleError(f"block {b.name!r} reduces, but does not accumulate", where=self._where)
-        return matched
-
-    def _reduction_view(self, b: Block) -> ReductionView:
-        op, value = self._value(b)
-        initial = b.init.value if b.init is not None and isinstance(b.init.value, Const) else None
-        return ReductionView(
-            name=b.name,
-            axes=frozenset(self.axes[i.var] for i in b.iters),
-            reductions=frozenset(self.axes[i.var] for i in b.iters if i.kind is IterKind.REDUCE),
-            reduction_vars=tuple(self.variables[i.var] for i in b.iters if i.kind is IterKind.REDUCE),
-            op=op,
-            value=substitute(value, self.variables),
-            initial=initial,
-            buffer=b.body.buffer,
-            indices=tuple(substitute(i, self.variables) for i in b.body.indices),
-            is_output=b.body.buffer in self.func.outputs,
-        )
-
-    def _statement(self, b: Block, online: frozenset[str]) -> ChainStatement:
-        op, value = self._value(b)
-        own = frozenset(self.axes[i.var] for i in b.iters)
-        read = [x for x in loads(value) if x.buffer.name != b.body.buffer.name]
+    def _statement(self, s: ChainStage, online: frozenset[str]) -> ChainStatement:
+        op, value = s.combined
+        inputs = [x for x in loads(value) if x.buffer.name not in self.writers]
         return ChainStatement(
-            name=b.name,
-            axes=own,
-            reductions=frozenset(self.axes[i.var] for i in b.iters if i.kind is IterKind.REDUCE),
+            name=s.name,
+            axes=frozenset(s.axes),
+            reductions=frozenset(s.reduced),
             is_contraction=op == "add" and self._factor_axes(value) is not None,
             work=self._work(op, value),
-            loads=tuple(dict.fromkeys(self._tensor(x) for x in read if x.buffer.name not in self.writers)),
-            reads=tuple(dict.fromkeys(self.writers[x.buffer.name].name for x in read if x.buffer.name in self.writers)),
+            loads=tuple(dict.fromkeys(map(self._tensor, inputs))),
+            reads=s.reads,
             online=online,
-            result=self._tensor(Load(b.body.buffer, b.body.indices)),
-            is_output=b.body.buffer in self.func.outputs,
+            result=self._tensor(Load(s.buffer, s.node.body.indices)),
+            is_output=s.buffer in self.func.outputs,
         )
 
     def _factor_axes(self, value: Expr) -> tuple[frozenset[str], frozenset[str]] | None:
@@ -201,8 +159,8 @@ class _Extraction:
     def _batch_axes(self, statements: Sequence[ChainStatement]) -> frozenset[str]:
         """The axes that both factors of every contraction have, and no statement reduces along."""
         shared: frozenset[str] = frozenset(self.axes.values())
-        for b, s in zip(self.blocks, statements, strict=True):
-            factors = self._factor_axes(self._value(b)[1]) if s.is_contraction else None
+        for stage, s in zip(self.stages, statements, strict=True):
+            factors = self._factor_axes(stage.combined[1]) if s.is_contraction else None
             if factors is not None:
                 shared &= factors[0] & factors[1]
             shared -= s.reductions

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from tilewright.machine.model import Level, Machine
 from tilewright.optimize.chains.block_expression import BlockExpression
-from tilewright.optimize.chains.expression import loop_paths
-from tilewright.optimize.chains.place_statements import Path, statement_path
+from tilewright.optimize.chains.expression import Path, loop_paths, statement_path
 from tilewright.optimize.chains.problem import Chain, ChainStatement, ChainTensor, DimIndex
 
 MAX_RESULT_BYTES = 192 << 10
@@ -177,7 +176,7 @@ class ChainModel:
         total = np.zeros(_count(trips))
         loaded: set[ChainTensor] = set()
         for s in self.chain.statements:
-            around = statement_path(s, dict(paths))
+            around = statement_path(s.axes, paths)
             for tensor in s.loads:
                 if tensor not in loaded:
                     loaded.add(tensor)
@@ -194,7 +193,7 @@ class ChainModel:
         paths = loop_paths(self.block.body)
         total = np.zeros(_count(trips))
         for s in self.chain.statements:
-            around = statement_path(s, dict(paths))
+            around = statement_path(s.axes, paths)
             for work in s.work:
                 repeats = self._repeats(around, work.axes, work.axes, trips) * _share(work.axes, executed, trips)
                 total += self._extents(work.axes) * repeats * work.flops

@@ -6,112 +6,97 @@ that cannot be rescaled, such as a product that follows a layer norm, needs the 
 one tile, so that the reduction is finished before the statement begins.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
+from tilewright.expr.nodes import Buffer, Const, Expr, Load
 from tilewright.expr.traversal import loads, replace_loads
+from tilewright.optimize.chains.stages import ChainStage
 from tilewright.schedule.online_rescale import RunningExtremum, rescale_rate, split_invariant_factors
 
 
-@dataclass(frozen=True, slots=True)
-class ReductionView:
-    """A statement over variables that stand for axes, so that equal elements are equal expressions.
-
-    Attributes:
-        name: of the block.
-        axes: its axes.
-        reductions: those that it reduces along.
-        reduction_vars: their variables.
-        op: the reducer; None where it reduces nothing.
-        value: what is combined or stored.
-        initial: the first value of a reduction.
-        buffer: what it writes.
-        indices: at which element.
-        is_output: whether that is a result of the kernel.
-    """
-
-    name: str
-    axes: frozenset[str]
-    reductions: frozenset[str]
-    reduction_vars: tuple[Expr, ...]
-    op: str | None
-    value: Expr
-    initial: Const | None
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-    is_output: bool
-
-
-def running_reads(views: Sequence[ReductionView]) -> tuple[Mapping[str, frozenset[str]], frozenset[str]]:
+def running_reads(
+    stages: Sequence[ChainStage], outputs: Collection[Buffer]
+) -> tuple[Mapping[str, frozenset[str]], frozenset[str]]:
     """Where running results are enough, and the axes that have to be one tile because they are not.
 
     Args:
-        views: the statements in the order of execution.
+        stages: the statements in the order of execution.
+        outputs: the results of the kernel.
 
     Returns:
         By the name of a statement, the statements whose running results it uses; and axes.
     """
-    writers = {v.buffer.name: v for v in views}
+    chain = _Statements(stages, {s.buffer: s for s in stages}, outputs)
     online: dict[str, frozenset[str]] = {}
     whole: set[str] = set()
-    for view in views:
-        read = dict.fromkeys(writers[x.buffer.name].name for x in loads(view.value) if x.buffer.name in writers)
-        running = [w for w in views if w.name in read and w.reductions & view.axes]
-        rescaled = [w for w in running if _is_rescaled(view, w, views)]
-        online[view.name] = frozenset(w.name for w in rescaled)
-        whole |= {a for w in running if w not in rescaled for a in w.reductions & view.axes}
+    for stage in stages:
+        running = [w for w in stages if w.name in stage.reads and _is_running(w, stage)]
+        rescaled = [w for w in running if chain.is_rescaled(stage, w)]
+        online[stage.name] = frozenset(w.name for w in rescaled)
+        whole |= {a for w in running if w not in rescaled for a in w.reduced if a in stage.axes}
     return {name: names for name, names in online.items() if names}, frozenset(whole)
 
 
-def _is_rescaled(view: ReductionView, writer: ReductionView, views: Sequence[ReductionView]) -> bool:
-    """Whether a statement's result is corrected when a running one that it reads changes: a sum is rescaled, and so are
-    all the sums that read an element-wise result."""
-    if view.op is not None:
-        return _can_rescale(view, writer, views)
-    readers = [v for v in views if view.buffer in {x.buffer for x in loads(v.value)}]
-    if view.is_output or not readers:
-        return False
-    return all(_can_rescale(r, writer, views) if r.op is not None else _is_rescaled(r, writer, views) for r in readers)
+def _is_running(writer: ChainStage, reader: ChainStage) -> bool:
+    """Whether a statement reduces along an axis of another one, which sees running results in the loop over it."""
+    return any(a in reader.axes for a in writer.reduced)
 
 
-def _can_rescale(view: ReductionView, writer: ReductionView, views: Sequence[ReductionView]) -> bool:
-    """Whether a reduction can be rescaled when the running result of another one changes: as `rolling_update` does,
-    once element-wise statements are substituted into it."""
-    if view.op != "add" or view.reductions != writer.reductions:
-        return False
-    value = _inlined(view.value, view, views)
-    by_buffer = {v.buffer: v for v in views}
-    running = [x for x in loads(value) if x.buffer in by_buffer and by_buffer[x.buffer].reductions & view.axes]
-    variables = [v for v in view.reduction_vars if isinstance(v, Var)]
-    core = split_invariant_factors(value, variables, [x.buffer for x in running]).core
-    return all(
-        _has_rate(core, x, by_buffer[x.buffer]) for x in running if x in loads(core) and x.buffer == writer.buffer
-    )
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """The statements of a chain, those that write a buffer, and the results of the kernel."""
+
+    stages: Sequence[ChainStage]
+    writers: Mapping[Buffer, ChainStage]
+    outputs: Collection[Buffer]
+
+    def is_rescaled(self, stage: ChainStage, writer: ChainStage) -> bool:
+        """Whether a statement's result is corrected when a running one that it reads changes: a sum is rescaled, and so
+        are all the sums that read an element-wise result."""
+        if stage.combined[0] is not None:
+            return self._can_rescale(stage, writer)
+        readers = [s for s in self.stages if stage.name in s.reads]
+        if stage.buffer in self.outputs or not readers:
+            return False
+        return all(self.is_rescaled(r, writer) for r in readers)
+
+    def _can_rescale(self, stage: ChainStage, writer: ChainStage) -> bool:
+        """Whether a reduction can be rescaled when the running result of another one changes: as `rolling_update` does,
+        once element-wise statements are substituted into it."""
+        op, value = stage.combined
+        if op != "add" or set(stage.reduced) != set(writer.reduced):
+            return False
+        value = self._inlined(value, stage)
+        running = [x for x in loads(value) if x.buffer in self.writers and _is_running(self.writers[x.buffer], stage)]
+        variables = [stage.variable(a) for a in stage.reduced]
+        core = split_invariant_factors(value, variables, [x.buffer for x in running]).core
+        return all(_has_rate(core, x, writer) for x in running if x in loads(core) and x.buffer == writer.buffer)
+
+    def _inlined(self, value: Expr, stage: ChainStage) -> Expr:
+        """A value with the element-wise results that depend on running ones substituted."""
+
+        def replace(x: Load) -> Expr:
+            producer = self.writers.get(x.buffer)
+            if producer is None or producer.combined[0] is not None or x.indices != producer.node.body.indices:
+                return x
+            inner = self._inlined(producer.combined[1], stage)
+            read = (self.writers[y.buffer] for y in loads(inner) if y.buffer in self.writers)
+            return inner if any(_is_running(w, stage) for w in read) else x
+
+        return replace_loads(value, replace)
 
 
-def _inlined(value: Expr, view: ReductionView, views: Sequence[ReductionView]) -> Expr:
-    """A value with the element-wise results that depend on running ones substituted."""
-    by_buffer = {v.buffer: v for v in views}
-
-    def replace(x: Load) -> Expr:
-        producer = by_buffer.get(x.buffer)
-        if producer is None or producer.op is not None or x.indices != producer.indices:
-            return x
-        inner = _inlined(producer.value, view, views)
-        is_running = any(by_buffer[y.buffer].reductions & view.axes for y in loads(inner) if y.buffer in by_buffer)
-        return inner if is_running else x
-
-    return replace_loads(value, replace)
-
-
-def _has_rate(core: Expr, x: Load, writer: ReductionView) -> bool:
+def _has_rate(core: Expr, x: Load, writer: ChainStage) -> bool:
     """Whether a value has a factor by which it changes when a running extremum does."""
-    if writer.op not in ("max", "min") or writer.initial is None or x.indices != writer.indices:
+    (op, value), init = writer.combined, writer.node.init
+    if op not in ("max", "min") or init is None or x.indices != writer.node.body.indices:
+        return False
+    if not isinstance(init.value, Const):
         return False
     try:
-        rescale_rate(core, RunningExtremum(x, writer.value, writer.op, writer.initial), "fused chain")
+        rescale_rate(core, RunningExtremum(x, value, op, init.value), "fused chain")
     except ScheduleError:
         return False
     return True

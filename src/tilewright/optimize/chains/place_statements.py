@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tilewright.optimize.chains.expression import (
+    Path,
     TilingExpression,
     loop_paths,
+    statement_path,
     without_loops,
 )
 from tilewright.optimize.chains.problem import Chain, ChainStatement, ChainTensor
-
-Path = tuple[str, ...]
-"""The axes of nested loops, outermost first."""
 
 
 class PrimitiveKind(StrEnum):
@@ -101,11 +100,6 @@ def dependence_graph(chain: Chain, dead: Collection[str] = ()) -> DependenceGrap
     return DependenceGraph(tuple(scopes.items()), frozenset(order))
 
 
-def statement_path(statement: ChainStatement, paths: dict[str, Path]) -> Path:
-    """The loops around a statement's computation: down to the innermost one over an axis of it."""
-    return max((paths[a] for a in statement.axes if a in paths), key=len, default=())
-
-
 def store_path(statement: ChainStatement, around: Path) -> Path:
     """The loops that a statement's result may be stored in: those around the first one that it reduces along, because
     only then it is finished."""
@@ -127,7 +121,7 @@ def place_statements(chain: Chain, expression: TilingExpression, dead: Collectio
     places: dict[Primitive, Path] = {}
     for primitive, scope in graph.scopes:
         statement = chain.statements[primitive.position]
-        around = statement_path(statement, paths)
+        around = statement_path(statement.axes, paths)
         if primitive.kind is PrimitiveKind.STORE:
             around = store_path(statement, around)
         inner = max((k for k, axis in enumerate(around) if axis in scope), default=-1)
@@ -185,7 +179,7 @@ def order_problem(chain: Chain, expression: TilingExpression) -> str | None:
     """
     paths = loop_paths(expression)
     for s in chain.statements:
-        around = statement_path(s, paths)
+        around = statement_path(s.axes, paths)
         for name in s.reads:
             reductions = chain.statement(name).reductions & set(around)
             if reductions and name not in s.online:

@@ -5,18 +5,23 @@ section III-A). Loops of a single iteration are left out, so that it moves furth
 sum comes after the loop over its axis.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from tilewright.errors import ScheduleError
-from tilewright.loops.accumulation import match_accumulation
-from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression
+from tilewright.optimize.chains.expression import (
+    ChainTiling,
+    Path,
+    TilingExpression,
+    axes_of,
+    loop_paths,
+    nested,
+    statement_path,
+    without_loops,
+)
 from tilewright.optimize.chains.stages import PLACE, ChainStage, ChainStages, StageKind
 from tilewright.tile.tree import Node
-
-Path = tuple[TiledLoop, ...]
-"""Loops around a statement, outermost first."""
 
 
 def live_loops(tiling: ChainTiling, chain: ChainStages) -> TilingExpression:
@@ -26,41 +31,14 @@ def live_loops(tiling: ChainTiling, chain: ChainStages) -> TilingExpression:
     tiles = dict(tiling.tiles)
     reduced = {a for s in chain.stages if s.kind is StageKind.ROW_REDUCTION for a in s.reduced}
 
-    def scope(loops: TilingExpression) -> TilingExpression:
-        result: list[TiledLoop] = []
-        for loop in loops:
-            body, points = scope(loop.body), chain.points(loop.axis)
-            is_kept = loop.axis == chain.row or (loop.axis in reduced and points != 1)
-            is_live = is_kept or points is None or tiles.get(loop.axis, points) < points
-            result += [replace(loop, body=body)] if is_live and loop.axis not in chain.outer else body
-        return tuple(result)
+    def is_live(axis: str) -> bool:
+        points = chain.points(axis)
+        is_kept = axis == chain.row or (axis in reduced and points != 1)
+        return axis not in chain.outer and (is_kept or points is None or tiles.get(axis, points) < points)
 
-    live = scope(tiling.expression)
-    if chain.row not in {loop.axis for loop in _walk(live)}:
-        live = (TiledLoop(chain.row, live),)
-    return live
-
-
-def _walk(loops: TilingExpression) -> Iterable[TiledLoop]:
-    for loop in loops:
-        yield loop
-        yield from _walk(loop.body)
-
-
-def rightmost_path(loops: TilingExpression, axes: Collection[str]) -> Path:
-    """The loops down to the last one, in pre-order, over one of these axes."""
-    found: Path = ()
-
-    def search(scope: TilingExpression, path: Path) -> None:
-        nonlocal found
-        for loop in scope:
-            inner = (*path, loop)
-            if loop.axis in axes:
-                found = inner
-            search(loop.body, inner)
-
-    search(loops, ())
-    return found
+    axes = axes_of(tiling.expression)
+    live = without_loops(tiling.expression, [a for a in axes if not is_live(a)])
+    return live if chain.row in axes else nested((chain.row,), *live)
 
 
 class OnlineRole(StrEnum):
@@ -79,17 +57,11 @@ class OnlineRole(StrEnum):
 def online_roles(loops: TilingExpression, chain: ChainStages) -> Mapping[str, OnlineRole]:
     """The stages that run in the loop over a reduction whose running result they read, by name: none where no reduced
     axis of rows is tiled."""
-    live = {loop.axis for loop in _walk(loops)}
+    live = set(axes_of(loops))
     roles: dict[str, OnlineRole] = {}
     for extremum in chain.stages:
         tiled = [a for a in extremum.reduced if a in live]
-        combined = match_accumulation(extremum.node.body)
-        if (
-            extremum.kind is StageKind.ROW_REDUCTION
-            and tiled
-            and combined is not None
-            and combined[0] in ("max", "min")
-        ):
+        if tiled and extremum.kind is StageKind.ROW_REDUCTION and extremum.combined[0] in ("max", "min"):
             roles |= _roles_after(extremum, tiled[0], chain)
     return roles
 
@@ -98,7 +70,7 @@ def _roles_after(extremum: ChainStage, axis: str, chain: ChainStages) -> Mapping
     """The roles of the stages that depend on the running maximum along an axis."""
     roles: dict[str, OnlineRole] = {}
     for stage in chain.stages:
-        running = {extremum.name, *roles} & stage.reads
+        running = {extremum.name, *roles}.intersection(stage.reads)
         if not running:
             continue
         if axis in stage.reduced:
@@ -122,7 +94,7 @@ def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str,
     Raises:
         ScheduleError: a stage would read results that are not complete, or have loops that do not enclose each other.
     """
-    live = {loop.axis for loop in _walk(loops)}
+    around, live = loop_paths(loops), set(axes_of(loops))
     paths: dict[str, Path] = {}
     closed: dict[str, frozenset[str]] = {}
     for stage in chain.stages:
@@ -134,14 +106,14 @@ def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str,
             reads = " and ".join(sorted(map(repr, stage.reads)))
             what = f"{stage.name!r} runs along {late[0]!r} and reads {reads}, which needs all of that axis"
             raise ScheduleError(what, where=PLACE, hint=f"make one tile of {late[0]!r}")
-        path = rightmost_path(loops, stage.axes)
-        until = next((k for k, loop in enumerate(path) if loop.axis in closed[stage.name]), len(path))
+        path = statement_path(stage.axes, around)
+        until = next((k for k, axis in enumerate(path) if axis in closed[stage.name]), len(path))
         if role is not None:
             # in the loop over the maximum's axis itself
-            until = next((k + 1 for k, loop in enumerate(path) if loop.axis in needs_all), until)
+            until = next((k + 1 for k, axis in enumerate(path) if axis in needs_all), until)
             _check_online_loops(chain, stage, path[:until])
         paths[stage.name] = path[:until]
-        missing = sorted((set(stage.reduced) & live) - {loop.axis for loop in path[:until]})
+        missing = sorted((set(stage.reduced) & live).difference(path[:until]))
         if missing:
             what = f"the loop over {missing[0]!r} does not enclose {stage.name!r}, which sums along it"
             raise ScheduleError(what, where=PLACE, hint="nest the loops over its axes")
@@ -151,12 +123,10 @@ def stage_paths(loops: TilingExpression, chain: ChainStages, roles: Mapping[str,
 def _check_online_loops(chain: ChainStages, stage: ChainStage, path: Path) -> None:
     """Checks that the loops around an online sum are over axes of the maximum that it reads, whose loops it shares."""
     extrema = [chain.stage(x) for x in stage.reads if chain.stage(x).kind is StageKind.ROW_REDUCTION]
-    for loop in path:
-        if extrema and loop.axis not in extrema[0].axes:
-            what = f"{extrema[0].name!r} would be computed in the loop over {loop.axis!r} for {stage.name!r}"
-            raise ScheduleError(
-                what, where=PLACE, hint=f"make one tile of {loop.axis!r}, or of the axis that it reduces"
-            )
+    for axis in path:
+        if extrema and axis not in extrema[0].axes:
+            what = f"{extrema[0].name!r} would be computed in the loop over {axis!r} for {stage.name!r}"
+            raise ScheduleError(what, where=PLACE, hint=f"make one tile of {axis!r}, or of the axis that it reduces")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +146,9 @@ class PlacedNest:
     nodes: tuple[Node, ...]
 
 
-def scope_items(placed: Sequence[PlacedNest], depth: int) -> list[tuple[TiledLoop | None, list[PlacedNest]]]:
-    """What is executed in a scope, in this order: statements (without a loop), and loops with those inside.
+def scope_items(placed: Sequence[PlacedNest], depth: int) -> list[tuple[str | None, list[PlacedNest]]]:
+    """What is executed in a scope, in this order: statements (without a loop), and loops, by their axes, with those
+    inside.
 
     Args:
         placed: the statements of the scope.
@@ -186,15 +157,15 @@ def scope_items(placed: Sequence[PlacedNest], depth: int) -> list[tuple[TiledLoo
     Raises:
         ScheduleError: a loop would have to be executed before and after other statements.
     """
-    items: list[tuple[TiledLoop | None, list[PlacedNest]]] = []
+    items: list[tuple[str | None, list[PlacedNest]]] = []
     for x in sorted(placed, key=lambda p: p.order):
-        loop = x.path[depth] if len(x.path) > depth else None
-        if loop is not None and items and items[-1][0] is loop:
+        axis = x.path[depth] if len(x.path) > depth else None
+        if axis is not None and items and items[-1][0] == axis:
             items[-1][1].append(x)
-        elif loop is not None and any(other is loop for other, _ in items):
+        elif axis is not None and any(other == axis for other, _ in items):
             between = items[-1][1][-1].statement
-            what = f"{between!r} is outside of the loop over {loop.axis!r}, between statements inside of it"
+            what = f"{between!r} is outside of the loop over {axis!r}, between statements inside of it"
             raise ScheduleError(what, where=PLACE)
         else:
-            items.append((loop, [x]))
+            items.append((axis, [x]))
     return items

@@ -6,14 +6,16 @@ fuses them.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Const, Expr, Load, Var
+from tilewright.expr.algebra.simplify import substitute
+from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
 from tilewright.expr.traversal import free_vars, loads
-from tilewright.loops.ir import Block, Func, IterKind, blocks
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.loops.ir import Block, Func, IterKind, Store, blocks
 from tilewright.optimize.strides import contraction_operands
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.statements import axis_names
@@ -59,21 +61,32 @@ class ChainStage:
     """One computation.
 
     Attributes:
-        node: its block.
+        node: its block, over variables that stand for axes: equal elements are equal expressions in all stages.
         axes: the axes of the block's iteration variables.
         kind: what it is.
-        reads: names of the stages whose results it reads.
+        reads: names of the stages whose results it reads, in the order of the first read.
     """
 
     node: Block
     axes: tuple[str, ...]
     kind: StageKind
-    reads: frozenset[str]
+    reads: tuple[str, ...]
 
     @property
     def name(self) -> str:
         """The name of its block."""
         return self.node.name
+
+    @property
+    def buffer(self) -> Buffer:
+        """What it writes."""
+        return self.node.body.buffer
+
+    @cached_property
+    def combined(self) -> tuple[str | None, Expr]:
+        """The reducer, None where it accumulates nothing, and the value that is combined or stored."""
+        matched = None if self.node.init is None else match_accumulation(self.node.body)
+        return matched or (None, self.node.body.value)
 
     @cached_property
     def spatial(self) -> tuple[str, ...]:
@@ -168,11 +181,11 @@ class ChainStages:
         empty = [a for a, n in extents.items() if isinstance(n, Const) and n.value == 0]
         if empty:
             raise ScheduleError(f"axis {empty[0]!r} has no points", where=PLACE)
-        stages = _chain_stages(func, names)
+        stages = chain_stages(func, names)
         row = _common_row_axis(stages, extents)
         without_rows = tuple(s.name for s in stages if row not in s.spatial)
         if without_rows:
-            stages = _chain_stages(_inline_stages(func, stages, without_rows, row), names)
+            stages = chain_stages(_inline_stages(func, stages, without_rows, row), names)
             row = _common_row_axis(stages, extents)
         return ChainStages(stages, extents, row, without_rows)
 
@@ -193,9 +206,26 @@ def _inline_stages(func: Func, stages: Sequence[ChainStage], names: Sequence[str
     return s.func
 
 
-def _chain_stages(func: Func, names: Mapping[str, tuple[str, ...]]) -> tuple[ChainStage, ...]:
+def chain_stages(func: Func, names: Mapping[str, tuple[str, ...]]) -> tuple[ChainStage, ...]:
+    """The computations of untransformed loops in order, each with the axes that it has by `names`."""
     writers = {b.body.buffer.name: b.name for b in blocks(func.body)}
-    return tuple(_stage(b, names[b.name], writers) for b in blocks(func.body))
+    variables: dict[str, Var] = {}
+    stages: list[ChainStage] = []
+    for b in blocks(func.body):
+        shared = {i.var: variables.setdefault(a, i.var) for a, i in zip(names[b.name], b.iters, strict=True)}
+        stages.append(_stage(_with_variables(b, shared), names[b.name], writers))
+    return tuple(stages)
+
+
+def _with_variables(node: Block, variables: Mapping[Var, Var]) -> Block:
+    """A block over other iteration variables."""
+
+    def renamed(store: Store) -> Store:
+        indices = tuple(substitute(i, variables) for i in store.indices)
+        return Store(store.buffer, indices, substitute(store.value, variables))
+
+    iters = tuple(replace(i, var=variables[i.var]) for i in node.iters)
+    return replace(node, iters=iters, body=renamed(node.body), init=None if node.init is None else renamed(node.init))
 
 
 def _stage(node: Block, axes: tuple[str, ...], writers: Mapping[str, str]) -> ChainStage:
@@ -204,7 +234,7 @@ def _stage(node: Block, axes: tuple[str, ...], writers: Mapping[str, str]) -> Ch
     kind = StageKind.ELEMENTWISE
     if is_reduction:
         kind = StageKind.ROW_REDUCTION if contraction_operands(node) is None else StageKind.CONTRACTION
-    return ChainStage(node, axes, kind, frozenset(x for x in read if x is not None and x != node.name))
+    return ChainStage(node, axes, kind, tuple(dict.fromkeys(x for x in read if x is not None and x != node.name)))
 
 
 def _common_row_axis(stages: Sequence[ChainStage], extents: Mapping[str, Expr]) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
 from tilewright.optimize.chains.choose_register_tiles import TileAxis
-from tilewright.optimize.chains.expression import TilingExpression
-from tilewright.optimize.chains.stage_placement import OnlineRole, Path
+from tilewright.optimize.chains.expression import Path, TilingExpression
+from tilewright.optimize.chains.stage_placement import OnlineRole
 from tilewright.optimize.chains.stages import ChainStage, ChainStages
 from tilewright.tile.tree import Loop, Node, Staging
 
@@ -56,7 +56,7 @@ class TiledChain:
         """The points of an axis that the loops of a statement cover, inside of loops over tiles."""
         if axis in self.chain.outer:
             return TileAxis(1, True)
-        if any(loop.axis == axis for loop in path):
+        if axis in path:
             return TileAxis(self.tiles[axis], True)
         return TileAxis(self.chain.points(axis), False)
 

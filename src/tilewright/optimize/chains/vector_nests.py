@@ -3,7 +3,7 @@
 from tilewright.expr.nodes import MemoryScope
 from tilewright.expr.traversal import loads
 from tilewright.optimize.chains.choose_register_tiles import TileAxis
-from tilewright.optimize.chains.stage_placement import Path
+from tilewright.optimize.chains.expression import Path
 from tilewright.optimize.chains.stages import ChainStage, StageKind
 from tilewright.optimize.chains.tile_loops import TRANSPOSED_ROWS, TiledChain, result_dims
 from tilewright.optimize.strides import is_literal, load_stride
