@@ -114,7 +114,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
         )
         phases = [Phase(work, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     elif is_long:
-        split_cycles = split_miss_cycles(problem, sketch, batch, features, footprints, capacities[0], cost)
+        split_cycles = split_miss_cycles(problem, sketch, features, footprints, capacities[0], cost)
         split_misses = split_cycles / machine.ghz * executions
         work = work + split_misses
         # data from beyond L2 arrives in time only as far as the prefetcher tracks its streams

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tilewright.cost.candidate_batch import CandidateBatch, is_packed
+from tilewright.cost.candidate_batch import is_packed
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers, sum_arrays
 from tilewright.cost.load_phase import loaded_bytes
@@ -15,7 +15,6 @@ from tilewright.tile.program import REGISTER, Sketch
 def split_miss_cycles(
     problem: Problem,
     sketch: Sketch,
-    batch: CandidateBatch,
     features: Features,
     footprints: LoopFootprints,
     l1_bytes: float,
@@ -24,7 +23,7 @@ def split_miss_cycles(
     """Cycles that candidates wait for vectors in two lines from beyond L1, on one core.
 
     Args:
-        problem, sketch, batch, features: the candidates.
+        problem, sketch, features: the candidates.
         footprints: of the candidates.
         l1_bytes: capacity of L1.
         cost: parameters of the machine.

@@ -173,7 +173,7 @@ class TreeBoxes:
         self, reader: StatementNest, o: Operand, statement: TreeStatement, dim: int, depth: int
     ) -> Numbers:
         """Distance from the first to the last element + 1 that a reader accesses along a dimension of a buffer."""
-        row = o.index[_stored_dim(o, statement, dim)]
+        row = o.index[_stored_dim(statement, dim)]
         span: Numbers = np.ones(self.sizes.shape[1])
         for k, c in enumerate(row):
             if c:
@@ -181,7 +181,7 @@ class TreeBoxes:
         return span
 
 
-def _stored_dim(o: Operand, statement: TreeStatement, dim: int) -> int:
+def _stored_dim(statement: TreeStatement, dim: int) -> int:
     """The position of a dimension of a buffer in the layout in which a reader's access has it."""
     stores = [x for x in (*statement.problem.operands, *statement.problem.results) if x.written]
     position = next(k for k, name in enumerate(statement.axes) if name == statement.stored[dim])

@@ -94,8 +94,3 @@ def _divisors(n: int, low: int, high: int) -> list[int]:
     if len(cofactors) < high - low:
         return [n // q for q in reversed(cofactors) if n % q == 0]
     return [d for d in range(low, high + 1) if n % d == 0]
-
-
-def reduction_extent(node: Block, axis: int) -> int:
-    """The literal extent of one reduction axis of a block."""
-    return [int(i.extent.value) for i in node.iters if i.kind is IterKind.REDUCE and isinstance(i.extent, Const)][axis]

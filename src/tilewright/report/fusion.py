@@ -7,13 +7,12 @@ from tilewright.driver.build import UNFUSED
 from tilewright.driver.compilation import Compilation, ConsideredChain
 from tilewright.errors import OptionError, pluralize
 from tilewright.graph.chains.intensity import machine_balance
-from tilewright.loops.ir import blocks
 from tilewright.optimize.chains.expression import ChainTiling, expression_text
 from tilewright.optimize.chains.optimizer import ChainCandidate, ChainConstruction
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling
 from tilewright.optimize.task import Task
 from tilewright.report.tree_svg import TreePicture, draw_trees
-from tilewright.tile.statements import axis_names, statements_of
+from tilewright.tile.statements import axis_extents, statements_of
 from tilewright.tile.tree_text import show_tree
 
 
@@ -74,12 +73,6 @@ def _construction_lines(construction: ChainConstruction, task: Task) -> Iterator
         yield from (f"  {line}" for line in show_tree(best.tree).splitlines())
 
 
-def _extent_texts(task: Task) -> dict[str, str]:
-    """The points of every axis."""
-    names = axis_names(task.func)
-    return {a: str(i.extent) for b in blocks(task.func.body) for a, i in zip(names[b.name], b.iters, strict=True)}
-
-
 def _axes_lines(task: Task) -> Iterator[str]:
     """The axes of every computation: of its results, then those that it reduces."""
     for statement in statements_of(task.func).values():
@@ -111,7 +104,7 @@ def picture(compilation: Compilation) -> str:
         title = f"chain {k}: {' -> '.join(evaluation.contractions)}"
         notes = tuple(_chain_lines(chain, compilation))[:2]
         tiling = f"tiling   {_tiling_text(best)}"
-        extents = _extent_texts(chain.task)
+        extents = {a: str(n) for a, n in axis_extents(chain.task.func).items()}
         pictures.setdefault(chain.task.hash, TreePicture(title, (*notes, tiling), best.tree, extents))
     if not pictures:
         what = _why_none(compilation) if not compilation.chains else "no chain of this model has a program"

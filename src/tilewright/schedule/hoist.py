@@ -54,7 +54,7 @@ def hoist(func: Func, block: str, loop: str, name: str | None = None) -> Func:
     node, enclosing = find_block(func, block)
     target, outer = find_loop(func, loop)
     place = f"hoist of block {block!r} before loop {loop!r}"
-    check_around(node, target, enclosing, place)
+    check_around(target, enclosing, place)
     parts = check_invariant_parts(node, target, enclosing, outer, place)
     used = used_names(func)
     if name is not None:
@@ -82,7 +82,7 @@ class InvariantPart:
     block: Block
 
 
-def check_around(node: Block, target: For, enclosing: Sequence[For], place: str) -> None:
+def check_around(target: For, enclosing: Sequence[For], place: str) -> None:
     """Checks that the loop encloses the block."""
     if not any(x is target for x in enclosing):
         names = ", ".join(x.var.name for x in enclosing) or "none"

@@ -9,7 +9,8 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import TRUE, Binary, BinaryOp, Buffer, Expr, Load, Symbol, Var, as_expr, const
 from tilewright.expr.operations import binary, ceildiv, conjunction, select
-from tilewright.expr.traversal import conjuncts, free_vars, loads
+from tilewright.expr.traversal import conjuncts, free_vars
+from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, blocks, seq
 from tilewright.schedule.legality import check_accumulated_once, check_untouched
 from tilewright.schedule.rewrite_tree import (
@@ -158,7 +159,7 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     """
     node, enclosing = find_block(func, block)
     place = f"rfactor of block {block!r}"
-    axis_iter, value = check_factorable(func, node, enclosing, axis, place)
+    axis_iter, value = check_factorable(node, enclosing, axis, place)
     if factor < 1:
         what = "lane" if strands else "step of a block"
         raise ScheduleError(f"expected at least 1 {what}, got {factor}", where=place)
@@ -255,9 +256,7 @@ def _serial_nest(
     return nest
 
 
-def check_factorable(
-    func: Func, node: Block, enclosing: Sequence[For], axis: int, place: str
-) -> tuple[BlockIter, Expr]:
+def check_factorable(node: Block, enclosing: Sequence[For], axis: int, place: str) -> tuple[BlockIter, Expr]:
     """Returns the reduction variable to be split, and the value that the block combines."""
     reduction_iters = [i for i in node.iters if i.kind is IterKind.REDUCE]
     if not 0 <= axis < len(reduction_iters):
@@ -273,11 +272,9 @@ def check_factorable(
         i.extent is not extents[v] for i in node.iters if isinstance(v := i.binding, Var)
     ):
         raise ScheduleError("its loops were changed", where=place, hint=RFACTOR_HINT)
-    value, result = node.body.value, Load(node.body.buffer, node.body.indices)
     if node.body.indices != tuple(i.var for i in node.iters if i.kind is IterKind.SPATIAL):
         raise ScheduleError("it does not write at its plain iteration variables", where=place)
-    if isinstance(value, Binary) and value.op in REDUCERS:
-        for accumulator, other in ((value.a, value.b), (value.b, value.a)):
-            if accumulator is result and all(x.buffer != node.body.buffer for x in loads(other)):
-                return reduction_iters[axis], other
-    raise ScheduleError("it is not a sum, product, minimum or maximum", where=place)
+    combined = match_accumulation(node.body)
+    if combined is None:
+        raise ScheduleError("it is not a sum, product, minimum or maximum", where=place)
+    return reduction_iters[axis], combined[1]

@@ -73,13 +73,13 @@ def _tiled_reduction(program: TileProgram, func: Func, parallel: bool, cores: in
     strides = problem.results[-1].strides
     parts = remainder_parts(program, [i.extent for i in node.iters], cores)
     parallel_loops = len(sketch.order) if parallel and not parts.shared else 0
-    kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
+    kind, hints = LoopKind.PARALLEL if parallel else LoopKind.SERIAL, prefetches(program)
     tiling = TiledReduction(
         node,
         problem.final if problem.final != problem.block else None,
         sketch.lane,
         sketch.order,
-        tuple(TiledPart(sizes, parallel_loops, prefetches(program, sizes)) for sizes in parts.sizes),
+        tuple(TiledPart(sizes, parallel_loops, hints) for sizes in parts.sizes),
         (k, program.sizes[L1][k]) if k is not None and is_k_blocked else None,
         tuple(a for a in problem.spatial if strides[a] == 1) if sketch.transposed_store else (),
         parts.axis,

@@ -20,7 +20,7 @@ from tilewright.errors import Defect, ScheduleError, TreeError
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.block_context import BlockContext
-from tilewright.loops.ir import Block, Func, LoopKind, blocks, walk
+from tilewright.loops.ir import Block, Func, LoopKind, walk
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.tails import Tail
@@ -33,7 +33,7 @@ from tilewright.tile.schedule_helpers import (
     loop_extent,
     make_lanes_contiguous,
 )
-from tilewright.tile.statements import Statement, apply_staging, new_statement, statements_of
+from tilewright.tile.statements import Statement, apply_staging, axis_extents, new_statement, statements_of
 from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes, walk_tree
 from tilewright.verify.memory_scopes import find_memory_scope_errors, find_stack_overflow
 
@@ -57,9 +57,8 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
     """
     check_tree(tree, func)
     s = Schedule(func)
-    original = statements_of(func)
-    lowering = TreeLowering(s, _points(tree, _extents(func, original)))
-    statements = apply_staging(s, tree.staging, original)
+    lowering = TreeLowering(s, _points(tree, axis_extents(func)))
+    statements = apply_staging(s, tree.staging, statements_of(func))
     for node in reversed(tree.body):
         lowering.lower(node, statements, None)
     for loop in lowering.parallel:
@@ -78,13 +77,6 @@ def _check_scopes(func: Func) -> None:
     errors = [*find_memory_scope_errors(func, contexts, registers=True), *find_stack_overflow(func, contexts)]
     if errors:
         raise TreeError([Defect("tree", d.where, d.what, d.hint) for d in errors])
-
-
-def _extents(func: Func, statements: Statements) -> Mapping[str, Expr]:
-    """The points of every axis of a kernel."""
-    iters = {b.name: b.iters for b in blocks(func.body)}
-    pairs = (pair for x in statements.values() for pair in zip(x.axes, iters[x.block], strict=True))
-    return {a.axis: i.extent for a, i in pairs}
 
 
 def _points(tree: TileTree, extents: Mapping[str, Expr]) -> dict[int, Expr]:

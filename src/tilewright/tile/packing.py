@@ -61,16 +61,12 @@ def panel_width(program: TileProgram, operand: int, axis: int) -> int:
     return line if in_lines else points
 
 
-def prefetches(program: TileProgram, sizes: tuple[tuple[int, ...], ...]) -> tuple[Prefetch, ...]:
+def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
     """Software prefetches of packed copies in a reduction loop around register tiles, for the operands that the sketch
     names.
 
     Only tiles with several rows per loaded element prefetch: with a single row the loads that follow are issued as
     early as the hints, which only take their place.
-
-    Args:
-        program: the program.
-        sizes: tile sizes [level][axis].
     """
     register, hints = program.sizes[REGISTER], list[Prefetch]()
     for k, axis in program.sketch.packed:

@@ -109,7 +109,7 @@ def size_tuples(sizes: Sizes) -> SizeTuples:
     return tuple(tuple(int(x) for x in level) for level in sizes)
 
 
-def register_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
+def register_tiles(problem: Problem, sizes: Sizes) -> Sizes:
     """Number of register tiles that cover each axis, a partial last one included; sizes [..., level, axis]."""
     return -(-problem.extents // np.maximum(sizes[..., REGISTER, :], 1))
 
@@ -117,7 +117,7 @@ def register_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
 def whole_tiles(problem: Problem, sketch: Sketch, sizes: Sizes) -> Sizes:
     """Like `register_tiles`, without the remainder of axes of rows, which has loops of its own."""
     counts = problem.extents // np.maximum(sizes[..., REGISTER, :], 1)
-    counts[..., sketch.lane] = register_tiles(problem, sketch, sizes)[..., sketch.lane]
+    counts[..., sketch.lane] = register_tiles(problem, sizes)[..., sketch.lane]
     return counts
 
 
@@ -186,7 +186,7 @@ def _dynamic_row_axes(problem: Problem, sketch: Sketch) -> Mask:
 def has_one_k_blocking(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether only the sketch's reduction axis is K-blocked, and no reduction axis is split above the L1 tile."""
     result = np.ones(sizes.shape[:-2], np.bool_)
-    covered = register_tiles(problem, sketch, sizes) * sizes[..., REGISTER, :]
+    covered = register_tiles(problem, sizes) * sizes[..., REGISTER, :]
     for k in problem.reduce:
         extent = covered[..., k] if k == sketch.lane else problem.axes[k].extent
         result &= sizes[..., L2, k] == extent

@@ -79,6 +79,12 @@ def axis_names(func: Func) -> dict[str, tuple[str, ...]]:
     return {b.name: tuple(names[i.var] for i in b.iters) for b in blocks(func.body)}
 
 
+def axis_extents(func: Func) -> dict[str, Expr]:
+    """The points of every axis."""
+    names = _axis_names(func)
+    return {names[i.var]: i.extent for b in blocks(func.body) for i in b.iters}
+
+
 def _axis_names(func: Func) -> dict[Var, str]:
     """The axis of every iteration variable; that of the first of several variables gives the name."""
     writers = {b.body.buffer: b for b in blocks(func.body)}

@@ -17,7 +17,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.tile.index_masks import index_masks
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 from tilewright.tile.shape_samples import ShapeSamples, value_of
-from tilewright.tile.statements import axis_names
+from tilewright.tile.statements import axis_extents, axis_names
 
 FLOPS_PER_INSTRUCTION = 2
 """Peak rates count a fused multiply-add, one instruction, as two operations."""
@@ -78,7 +78,7 @@ class _Extraction:
     @cached_property
     def extents(self) -> Mapping[str, Expr]:
         """The extent of every axis."""
-        return {self.axes[i.var]: i.extent for s in reversed(self.stages) for i in s.node.iters}
+        return axis_extents(self.func)
 
     def chain(self) -> Chain:
         """The chain."""

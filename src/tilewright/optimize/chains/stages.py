@@ -18,7 +18,7 @@ from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block, Func, IterKind, Store, blocks
 from tilewright.optimize.strides import contraction_operands
 from tilewright.schedule.schedule import Schedule
-from tilewright.tile.statements import axis_names
+from tilewright.tile.statements import axis_extents, axis_names
 
 PLACE = "fused chain"
 """Where the errors of this package are."""
@@ -177,7 +177,7 @@ class ChainStages:
         if results != [blocks(func.body)[-1].name]:
             what = f"expected the results of the last stage alone to be stored, got those of {', '.join(results)}"
             raise ScheduleError(what, where=PLACE)
-        extents = {a: i.extent for b in blocks(func.body) for a, i in zip(names[b.name], b.iters, strict=True)}
+        extents = axis_extents(func)
         empty = [a for a, n in extents.items() if isinstance(n, Const) and n.value == 0]
         if empty:
             raise ScheduleError(f"axis {empty[0]!r} has no points", where=PLACE)

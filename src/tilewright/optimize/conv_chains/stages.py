@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Const, Expr, Load, Select, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.optimize.strides import contraction_operands
-from tilewright.tile.statements import axis_names
+from tilewright.tile.statements import axis_extents, axis_names
 
 PLACE = "chain of convolutions"
 """Where the errors of this package are."""
@@ -123,7 +123,7 @@ class _Reader:
                 self._add_elementwise(node, previous)
         if self._padding is not None or len(self._found) < 2:
             raise ScheduleError(f"expected two or more convolutions, got {len(self._found)}", where=PLACE)
-        extents = {a: i.extent for b in nodes for a, i in zip(self._names[b.name], b.iters, strict=True)}
+        extents = axis_extents(self._func)
         batch = self._spatial(nodes[-1].name)[:-IMAGE_RANK]
         for stage in self._found:
             names = self._spatial(stage.name)

@@ -45,7 +45,7 @@ def program_features(problem: Problem, sketch: Sketch, sizes: Sizes) -> ProgramF
     spatial = list(problem.spatial)
     tiles = np.maximum(whole_tiles(problem, sketch, sizes), 1)
     per_task = np.maximum(sizes[..., L2, :] // np.maximum(sizes[..., REGISTER, :], 1), 1)
-    threads = register_tiles(problem, sketch, sizes)[..., spatial].prod(axis=-1).astype(np.float64)
+    threads = register_tiles(problem, sizes)[..., spatial].prod(axis=-1).astype(np.float64)
     blocks = np.maximum(tiles[..., spatial] // per_task[..., spatial], 1).prod(axis=-1).astype(np.float64)
     box = [np.minimum(sizes[..., L2, k], problem.axes[k].extent).astype(np.float64) for k in range(len(problem.axes))]
     for k in problem.reduce:
