@@ -8,7 +8,7 @@ from tilewright.loops.ir import Block, Func, IterKind, LoopKind
 from tilewright.optimize.reduction_blocking import KBlockLimits
 from tilewright.optimize.strides import is_literal, load_stride
 from tilewright.schedule.tails import Tail
-from tilewright.tile.statements import axis_extents
+from tilewright.tile.statements import extents_by_axis
 from tilewright.tile.tree import Compute, Loop, Node, RFactor, TileTree, nest
 
 K_BLOCK_LIMITS = KBlockLimits(max_unblocked=64, root_multiple=1, min_size=1, max_size=1 << 40, slack=4)
@@ -38,7 +38,7 @@ def lane_loops(axis: str, extent: Expr, lanes: int, is_exact: bool = True) -> li
 
 def with_outer_loops(tree: TileTree, func: Func) -> TileTree:
     """A tree with a loop of a single iteration around outermost loops that are vectorized or unrolled."""
-    extents = axis_extents(func)
+    extents = extents_by_axis(func)
 
     def enclosed(node: Node) -> Node:
         if not isinstance(node, Loop) or node.kind not in (LoopKind.VECTORIZED, LoopKind.UNROLLED):

@@ -12,7 +12,7 @@ from tilewright.optimize.chains.optimizer import ChainCandidate, ChainConstructi
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling
 from tilewright.optimize.task import Task
 from tilewright.report.tree_svg import TreePicture, draw_trees
-from tilewright.tile.statements import axis_extents, statements_of
+from tilewright.tile.statements import extents_by_axis, statements_of
 from tilewright.tile.tree_text import show_tree
 
 
@@ -104,7 +104,7 @@ def picture(compilation: Compilation) -> str:
         title = f"chain {k}: {' -> '.join(evaluation.contractions)}"
         notes = tuple(_chain_lines(chain, compilation))[:2]
         tiling = f"tiling   {_tiling_text(best)}"
-        extents = {a: str(n) for a, n in axis_extents(chain.task.func).items()}
+        extents = {a: str(n) for a, n in extents_by_axis(chain.task.func).items()}
         pictures.setdefault(chain.task.hash, TreePicture(title, (*notes, tiling), best.tree, extents))
     if not pictures:
         what = _why_none(compilation) if not compilation.chains else "no chain of this model has a program"

@@ -13,7 +13,7 @@ from tilewright.loops.ir import LoopKind
 from tilewright.tile.tree import Compute, Loop, Node, TileTree
 from tilewright.tile.tree_text import compute_text, loop_text, staging_text
 
-LINE, PAD, GAP, MARGIN = 18, 10, 6, 20
+LINE, PAD, GAP, PICTURE_EDGE = 18, 10, 6, 20
 CHARACTER = 6.7
 """Width of a character of the font; a little more than it has on average."""
 
@@ -82,30 +82,30 @@ class _Box:
 def draw_trees(pictures: Sequence[TreePicture]) -> str:
     """The pictures, one below the other, as an SVG document."""
     parts: list[str] = []
-    y, width = MARGIN, 0
+    y, width = PICTURE_EDGE, 0
     legend = [_Box(f"{kind} loop", colour) for kind, colour in LOOP_COLOURS.items()]
     legend += [_Box(f"results in {scope}", colour) for scope, colour in SCOPE_COLOURS.items()]
-    x = MARGIN
+    x = PICTURE_EDGE
     for box in (*legend, _Box("results in memory", MEMORY_COLOUR)):
         parts += box.svg(x, y, box.width)
         x += box.width + GAP
-    width, y = x, y + legend[0].height + MARGIN
+    width, y = x, y + legend[0].height + PICTURE_EDGE
     for picture in pictures:
         tree = picture.tree
-        parts.append(f'<text x="{MARGIN}" y="{y + LINE}" font-size="15">{escape(picture.title)}</text>')
+        parts.append(f'<text x="{PICTURE_EDGE}" y="{y + LINE}" font-size="15">{escape(picture.title)}</text>')
         y += LINE + PAD
         lines = (*picture.notes, *map(staging_text, tree.staging))
         for line in lines:
-            parts.append(f'<text x="{MARGIN}" y="{y + LINE - PAD // 2}" fill="#555555">{escape(line)}</text>')
+            parts.append(f'<text x="{PICTURE_EDGE}" y="{y + LINE - PAD // 2}" fill="#555555">{escape(line)}</text>')
             y += LINE
         boxes = [_node_box(x, picture.extents) for x in tree.body]
         inner = max((x.width for x in boxes), default=0)
         for box in boxes:
-            parts += box.svg(MARGIN, y + PAD, inner)
+            parts += box.svg(PICTURE_EDGE, y + PAD, inner)
             y += box.height + GAP
         texts = (round(CHARACTER * 1.2 * len(picture.title)), *(round(CHARACTER * len(x)) for x in lines))
-        width, y = max(width, MARGIN + inner, *(MARGIN + x for x in texts)), y + 2 * MARGIN
-    width += MARGIN
+        width, y = max(width, PICTURE_EDGE + inner, *(PICTURE_EDGE + x for x in texts)), y + 2 * PICTURE_EDGE
+    width += PICTURE_EDGE
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {y}" width="{width}" height="{y}" '
         'font-family="sans-serif" font-size="12"><rect width="100%" height="100%" fill="white"/>'

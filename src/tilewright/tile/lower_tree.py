@@ -33,7 +33,7 @@ from tilewright.tile.schedule_helpers import (
     loop_extent,
     make_lanes_contiguous,
 )
-from tilewright.tile.statements import Statement, apply_staging, axis_extents, new_statement, statements_of
+from tilewright.tile.statements import Statement, apply_staging, extents_by_axis, new_statement, statements_of
 from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes, walk_tree
 from tilewright.verify.memory_scopes import find_memory_scope_errors, find_stack_overflow
 
@@ -57,7 +57,7 @@ def lower_tree(tree: TileTree, func: Func) -> Schedule:
     """
     check_tree(tree, func)
     s = Schedule(func)
-    lowering = TreeLowering(s, _points(tree, axis_extents(func)))
+    lowering = TreeLowering(s, _points(tree, extents_by_axis(func)))
     statements = apply_staging(s, tree.staging, statements_of(func))
     for node in reversed(tree.body):
         lowering.lower(node, statements, None)

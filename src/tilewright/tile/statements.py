@@ -79,7 +79,7 @@ def axis_names(func: Func) -> dict[str, tuple[str, ...]]:
     return {b.name: tuple(names[i.var] for i in b.iters) for b in blocks(func.body)}
 
 
-def axis_extents(func: Func) -> dict[str, Expr]:
+def extents_by_axis(func: Func) -> dict[str, Expr]:
     """The points of every axis."""
     names = _axis_names(func)
     return {names[i.var]: i.extent for b in blocks(func.body) for i in b.iters}

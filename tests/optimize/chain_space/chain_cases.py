@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from tilewright.optimize.chains.block_expression import BlockExpression, bind_grid, has_many_partial_tiles
 from tilewright.optimize.chains.enumerate_expressions import expressions_of
-from tilewright.optimize.chains.expression import TiledLoop, TilingExpression, loop_paths
+from tilewright.optimize.chains.expression import TiledLoop, TilingExpression, loop_paths, statement_path
 from tilewright.optimize.chains.place_statements import (
     PlacedNode,
     Primitive,
     order_problem,
     place_statements,
-    statement_path,
 )
 from tilewright.optimize.chains.problem import Chain, ChainAxis, ChainStatement, ChainTensor, ChainWork
 
@@ -165,7 +164,7 @@ def _executions(
 ) -> Iterator[tuple[int, dict[str, range]]]:
     """The statements in the order of execution, with the tiles that they work on."""
     paths = loop_paths(scope) if paths is None else paths
-    around = [statement_path(s, paths) for s in chain.statements]
+    around = [statement_path(s.axes, paths) for s in chain.statements]
     items: list[tuple[int, TiledLoop | None]] = [(k, None) for k, x in enumerate(around) if x == path]
     for loop in scope:
         inside = [k for k, x in enumerate(around) if x[: len(path) + 1] == (*path, loop.axis)]

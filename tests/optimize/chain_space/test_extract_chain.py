@@ -1,6 +1,7 @@
 """Chains of kernels: axes, statements, online sums, axes that have to be one tile, and kernels that are no chain."""
 
 import pytest
+from tests.optimize.chains import task_of
 from tests.tile.trees import attention, func_of, inverted_residual, product, two_products
 
 import tilewright as tw
@@ -9,8 +10,10 @@ from tilewright.expr.nodes import Expr
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.chains.expression import expression_text
 from tilewright.optimize.chains.extract_chain import extract_chain
+from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.chains.problem import Chain, ChainWork
 from tilewright.optimize.chains.pruning import ChainSpace
+from tilewright.optimize.chains.refusal_text import with_result_axes
 from tilewright.optimize.chains.search import search
 from tilewright.tile.shape_samples import ShapeSamples
 
@@ -95,7 +98,7 @@ def test_an_axis_whose_sum_is_needed_finished_is_one_tile() -> None:
 
 def test_a_symbolic_axis_cannot_be_one_tile() -> None:
     depth = tw.symbol("K", 1, 4096)
-    with pytest.raises(ScheduleError, match="has to be one tile, but its extent K is symbolic"):
+    with pytest.raises(ScheduleError, match="has to be one tile, but its size is symbolic"):
         chain_of(normalised_product(64, depth))
 
 
@@ -143,5 +146,13 @@ def test_one_product_is_no_chain() -> None:
 
 
 def test_windows_of_an_intermediate_are_no_chain() -> None:
-    with pytest.raises(ScheduleError, match="expected the elements of one tile of 'A'"):
+    with pytest.raises(ScheduleError, match="reads 'A' other than element by element along its own axes"):
         chain_of(inverted_residual(10, 8, 32, 24))
+
+
+def test_refusals_name_results_and_their_axes() -> None:
+    func = func_of(normalised_product(64, tw.symbol("K", 1, 4096)))
+    construction = ChainOptimizer(machine=machine_named("zen5")).construct(task_of(func))
+    assert construction.refusal == "axis 1 of 'X0' has to be one tile, but its size is symbolic"
+    places = with_result_axes("axis 'v_j_2' and 'v_n' and 'E' and 'v_q'", func_of(two_products(128, 96, 48, 64)))
+    assert places == "axis 1 of 'E' and 'v_n' and 'E' and 'v_q'"

@@ -56,7 +56,7 @@ def copy_nest(tiled: TiledChain, stage: ChainStage, operand: Operand, path: Path
     row = operand.axes.index(tiled.chain.row)
     inner = [d for d, a in enumerate(operand.axes) if a in stage.reduced]
     if len(inner) != 1 or any(a is None for a in operand.axes):
-        what = f"{stage.name!r} reads {operand.load}, expected an element at its own axes"
+        what = f"{stage.name!r} reads {operand.buffer!r} other than element by element along its own axes"
         raise ScheduleError(what, where=PLACE)
     name = f"{stage.name}.{operand.buffer}.rows"
     order = (*(d for d in range(len(operand.axes)) if d != row), row)

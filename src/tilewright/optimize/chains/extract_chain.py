@@ -17,7 +17,7 @@ from tilewright.schedule.schedule import Schedule
 from tilewright.tile.index_masks import index_masks
 from tilewright.tile.operation_cost import computed_nodes, operation_cost
 from tilewright.tile.shape_samples import ShapeSamples, value_of
-from tilewright.tile.statements import axis_extents, axis_names
+from tilewright.tile.statements import axis_names, extents_by_axis
 
 FLOPS_PER_INSTRUCTION = 2
 """Peak rates count a fused multiply-add, one instruction, as two operations."""
@@ -78,14 +78,14 @@ class _Extraction:
     @cached_property
     def extents(self) -> Mapping[str, Expr]:
         """The extent of every axis."""
-        return axis_extents(self.func)
+        return extents_by_axis(self.func)
 
     def chain(self) -> Chain:
         """The chain."""
         for s in self.stages:
             self._check_reads(s)
             if s.node.init is not None and s.combined[0] is None:
-                raise ScheduleError(f"block {s.name!r} reduces, but does not accumulate", where=self._where)
+                raise ScheduleError(f"{s.name!r} reduces, but does not accumulate", where=self._where)
         online, whole = running_reads(self.stages, self.func.outputs)
         statements = tuple(self._statement(s, online.get(s.name, frozenset())) for s in self.stages)
         count = sum(s.is_contraction for s in statements)
@@ -106,7 +106,7 @@ class _Extraction:
     def _chain_axis(self, name: str, batch: frozenset[str], whole: frozenset[str]) -> ChainAxis:
         is_symbolic = not isinstance(self.extents[name], Const)
         if is_symbolic and name in whole:
-            what = f"axis {name!r} has to be one tile, but its extent {self.extents[name]} is symbolic"
+            what = f"axis {name!r} has to be one tile, but its size is symbolic"
             raise ScheduleError(what, where=self._where)
         extent = self._extent(name, self.samples.representative)
         largest = max(self._extent(name, x) for x in self.samples.shapes) if is_symbolic else extent
@@ -125,7 +125,7 @@ class _Extraction:
         for x in loads(s.combined[1]):
             writer = self.writers.get(x.buffer.name)
             if writer is not None and x.indices != writer.node.body.indices:
-                what = f"block {s.name!r} reads {x}, expected the elements of one tile of {x.buffer.name!r}"
+                what = f"{s.name!r} reads {x.buffer.name!r} other than element by element along its own axes"
                 raise ScheduleError(what, where=self._where)
 
     def _statement(self, s: ChainStage, online: frozenset[str]) -> ChainStatement:

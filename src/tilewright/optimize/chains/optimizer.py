@@ -17,6 +17,7 @@ from tilewright.optimize.chains.expression import ChainTiling
 from tilewright.optimize.chains.extract_chain import extract_chain
 from tilewright.optimize.chains.problem import Chain
 from tilewright.optimize.chains.pruning import ChainSpace, PruningCounts, Variant
+from tilewright.optimize.chains.refusal_text import with_result_axes
 from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
 from tilewright.optimize.conv_chains.construct import rank_tilings, tree_of
 from tilewright.optimize.conv_chains.stages import has_windows
@@ -115,12 +116,13 @@ class ChainOptimizer:
                 raise ScheduleError("no tiling expression computes its statements in order", where="fused chain")
             found = search(space, self.settings)
         except ScheduleError as error:
-            return replace(construction, refusal=error.what)
+            return replace(construction, refusal=with_result_axes(error.what, task.func))
         tilings = [(x.tiling, x.estimate) for x in found.ranked[:MAX_TREES]]
         programs, refusals = _programs(tilings, task, machine)
         programs, more = _from_first_legal(programs, task)
         none = "no tiling fits the fast memory" if not found.ranked else ""
         refusal = "" if programs else next(iter((*refusals, *more)), none)
+        refusal = with_result_axes(refusal, task.func)
         return replace(construction, programs=programs, estimated=found.estimated, refusal=refusal)
 
     def schedule_programs(self, construction: ChainConstruction | None, task: Task) -> ScheduledPrograms | None:
@@ -152,7 +154,7 @@ def _construct_convolutions(task: Task, machine: Machine) -> ChainConstruction:
     ranked = rank_tilings(task, machine)
     found = [ChainCandidate(x.tiling, x.tree, x.nanoseconds, x.nanoseconds) for x in ranked]
     programs, refusals = _from_first_legal(found, task)
-    refusal = "" if programs else refusals[0]
+    refusal = "" if programs else with_result_axes(refusals[0], task.func)
     return ChainConstruction(programs=programs, estimated=len(ranked), refusal=refusal)
 
 

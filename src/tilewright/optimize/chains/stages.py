@@ -18,7 +18,7 @@ from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block, Func, IterKind, Store, blocks
 from tilewright.optimize.strides import contraction_operands
 from tilewright.schedule.schedule import Schedule
-from tilewright.tile.statements import axis_extents, axis_names
+from tilewright.tile.statements import axis_names, extents_by_axis
 
 PLACE = "fused chain"
 """Where the errors of this package are."""
@@ -175,9 +175,9 @@ class ChainStages:
         names, written = axis_names(func), {b.body.buffer: b.name for b in blocks(func.body)}
         results = [written[b] for b in func.outputs if b in written]
         if results != [blocks(func.body)[-1].name]:
-            what = f"expected the results of the last stage alone to be stored, got those of {', '.join(results)}"
+            what = f"expected the results of the last stage alone to be stored, got {', '.join(map(repr, results))}"
             raise ScheduleError(what, where=PLACE)
-        extents = axis_extents(func)
+        extents = extents_by_axis(func)
         empty = [a for a, n in extents.items() if isinstance(n, Const) and n.value == 0]
         if empty:
             raise ScheduleError(f"axis {empty[0]!r} has no points", where=PLACE)

@@ -22,8 +22,7 @@ def rank_tilings(task: Task, machine: Machine) -> list[RankedTiling]:
     """
     chain = ConvolutionChain.of(task.func)
     if task.func.symbols:
-        shown = ", ".join(map(str, task.func.symbols))
-        raise ScheduleError(f"its sizes depend on {shown}, expected literal ones", where=PLACE)
+        raise ScheduleError("its batches are of symbolic size, expected literal ones", where=PLACE)
     vector = task.target.lanes(32)
     tilings = tilings_of(chain, vector, machine)
     trees = [convolution_tree(chain, x, vector, machine) for x in tilings]

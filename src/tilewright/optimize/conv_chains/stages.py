@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Const, Expr, Load, Select, Var
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.optimize.strides import contraction_operands
-from tilewright.tile.statements import axis_extents, axis_names
+from tilewright.tile.statements import axis_names, extents_by_axis
 
 PLACE = "chain of convolutions"
 """Where the errors of this package are."""
@@ -123,7 +123,7 @@ class _Reader:
                 self._add_elementwise(node, previous)
         if self._padding is not None or len(self._found) < 2:
             raise ScheduleError(f"expected two or more convolutions, got {len(self._found)}", where=PLACE)
-        extents = axis_extents(self._func)
+        extents = extents_by_axis(self._func)
         batch = self._spatial(nodes[-1].name)[:-IMAGE_RANK]
         for stage in self._found:
             names = self._spatial(stage.name)
@@ -132,8 +132,8 @@ class _Reader:
         shown = {a for b in nodes for a in self._names[b.name] if a not in batch}
         symbolic = sorted(a for a in shown if not isinstance(extents[a], Const))
         if symbolic:
-            what = f"axis {symbolic[0]!r} is of symbolic size {extents[symbolic[0]]}, expected literal channels, rows"
-            raise ScheduleError(f"{what} and columns", where=PLACE)
+            what = f"axis {symbolic[0]!r} is of symbolic size, expected literal channels, rows and columns"
+            raise ScheduleError(what, where=PLACE)
         return ConvolutionChain(tuple(self._found), batch, extents)
 
     def _spatial(self, name: str) -> tuple[str, ...]:
@@ -149,8 +149,7 @@ class _Reader:
         """
         names = self._spatial(node.name)
         if len(names) < IMAGE_RANK or node.body.indices[: len(names)] != tuple(i.var for i in node.iters)[: len(names)]:
-            shown = ", ".join(map(str, node.body.indices))
-            what = f"{node.name!r} writes at [{shown}], expected [..., channels, rows, columns] of several points each"
+            what = f"{node.name!r} is no image, expected [..., channels, rows, columns] of several points each"
             raise ScheduleError(what, where=PLACE)
         return ImageAxes(*names[-IMAGE_RANK:])
 
@@ -164,7 +163,7 @@ class _Reader:
         readers = [b.name for b in nodes if b is not nodes[k] and buffer in {x.buffer for x in loads(b.body.value)}]
         following = [nodes[k + 1].name] if k + 1 < len(nodes) else []
         if readers != following or (buffer in self._func.outputs) != (not following):
-            what = f"the results of {nodes[k].name!r} are read by {', '.join(readers) or 'nothing'}"
+            what = f"the results of {nodes[k].name!r} are read by {', '.join(map(repr, readers)) or 'nothing'}"
             raise ScheduleError(f"{what} and stored, expected the next computation alone to read them"
                                 if buffer in self._func.outputs else what, where=PLACE)  # fmt: skip
 
@@ -185,12 +184,14 @@ class _Reader:
         reduced = {i.var for i in node.iters if i.kind is IterKind.REDUCE}
         input_channel = data.indices[-IMAGE_RANK] if len(data.indices) >= IMAGE_RANK else None
         if not isinstance(input_channel, Var) or input_channel not in {channel, *reduced}:
-            raise ScheduleError(f"{node.name!r} reads {data}, expected its own channel or all of them", where=PLACE)
+            what = f"{node.name!r} reads some channels of {data.buffer.name!r}, expected its own or all of them"
+            raise ScheduleError(what, where=PLACE)
         if {channel, row} & {v for i in data.indices[-2:] for v in free_vars(i)} != {row}:
-            raise ScheduleError(f"{node.name!r} reads {data}, expected rows around its own", where=PLACE)
+            raise ScheduleError(f"{node.name!r} reads {data.buffer.name!r}, expected rows around its own", where=PLACE)
         at_channel = [d for d, i in enumerate(weights.indices) if i is channel]
         if len(at_channel) != 1 or {row, column} & {v for i in weights.indices for v in free_vars(i)}:
-            raise ScheduleError(f"{node.name!r} reads weights {weights}, expected one set per channel", where=PLACE)
+            what = f"{node.name!r} reads weights {weights.buffer.name!r}, expected one set per channel"
+            raise ScheduleError(what, where=PLACE)
         order = (*(d for d in range(len(weights.indices)) if d != at_channel[0]), at_channel[0])
         taps = tuple(variables[v] for v in variables if v in reduced and v is not input_channel)
         summed = (variables[input_channel],) if input_channel in reduced else ()
@@ -225,7 +226,7 @@ def _row_span(node: Block, data: Load, row: Var) -> tuple[int, int]:
     literal = {v: int(n.value) for v, n in steps.items() if isinstance(n, Const) and n.value > 0}
     points = {v: int(n.value) for v, n in extents.items() if isinstance(n, Const)}
     if literal.keys() != steps.keys() or any(v is not row and v not in points for v in literal):
-        raise ScheduleError(f"{node.name!r} reads rows {index}, expected literal strides and dilations", where=PLACE)
+        raise ScheduleError(f"{node.name!r} reads rows at other than literal strides and dilations", where=PLACE)
     return literal[row], 1 + sum(n * (points[v] - 1) for v, n in literal.items() if v is not row)
 
 
