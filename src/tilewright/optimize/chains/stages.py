@@ -8,7 +8,7 @@ fuses them.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.simplify import substitute
@@ -166,8 +166,9 @@ class ChainStages:
         return int(extent.value) if isinstance(extent, Const) else None
 
     @staticmethod
+    @lru_cache(maxsize=64)
     def of(func: Func) -> "ChainStages":
-        """The chain of a kernel's untransformed loops.
+        """The chain of a kernel's untransformed loops; the same object for all trees of the kernel.
 
         Raises:
             ScheduleError: the kernel is no chain that a tree can be built for; says why.
