@@ -27,35 +27,32 @@ def elementwise_tree(nodes: Sequence[Block], task: Task) -> TileTree:
     lane = _best_lane_axis(last, task)
     is_plain = not any(select_axes(n) or _transposed_axis(n, lane, task) is not None for n in nodes)
     is_short = len(last.iters) == 1 and isinstance(last.iters[0].extent, Const) and last.iters[0].extent.value <= width
-    if len(nodes) == 1 or not is_plain or is_short:
-        return TileTree(tuple(x for n in nodes for x in _block_nest(n, task)))
-    names, extents = axis_names(task.func), [i.extent for i in last.iters]
-    *over_vectors, _ = lane_loops(names[last.name][lane], extents[lane], width)
-    outer = [*(k for k in range(len(extents)) if k != lane), *([lane] * len(over_vectors))]
-    loops = [*(Loop(names[last.name][k], 1, ()) for k in outer if k != lane), *over_vectors]
-    inner = (nest([Loop(names[n.name][lane], 1, (), LoopKind.VECTORIZED)], Compute(n.name)) for n in nodes)
-    return TileTree(nest(parallelize(task, loops, [extents[k] for k in outer]), *(x for n in inner for x in n)))
+    groups = [nodes] if is_plain and not is_short else [[n] for n in nodes]
+    return TileTree(tuple(x for group in groups for x in _common_nest(group, task)))
 
 
-def _block_nest(node: Block, task: Task) -> tuple[Node, ...]:
-    """Vectorizes the axis along which most accesses are contiguous; the other loops are parallel."""
-    names, extents = axis_names(task.func)[node.name], [i.extent for i in node.iters]
-    width, lane = task.target.lanes(32), _best_lane_axis(node, task)
-    *over_vectors, lanes = lane_loops(names[lane], extents[lane], width)
-    cases = [k for k in select_axes(node) if k != lane]
-    across = None if cases else _transposed_axis(node, lane, task)
-    outer = [k for k in range(len(names)) if k not in (lane, across, *cases)]
-    loops = [Loop(names[k], 1, ()) for k in outer]
+def _common_nest(nodes: Sequence[Block], task: Task) -> tuple[Node, ...]:
+    """The nest of blocks that suit the same lanes, the axis along which most accesses of the last one are contiguous;
+    the other loops are parallel."""
+    names, last = axis_names(task.func), nodes[-1]
+    axes, extents = names[last.name], [i.extent for i in last.iters]
+    width, lane = task.target.lanes(32), _best_lane_axis(last, task)
+    *over_vectors, _ = lane_loops(axes[lane], extents[lane], width)
+    cases = [k for k in select_axes(last) if k != lane]
+    across = None if cases else _transposed_axis(last, lane, task)
+    outer = [k for k in range(len(axes)) if k not in (lane, across, *cases)]
+    loops = [Loop(axes[k], 1, ()) for k in outer]
     if across is not None:
         # the next vectors use the rest of a partially used cache line while it is still cached
         outer.append(across)
-        loops.append(Loop(names[across], width, ()))
+        loops.append(Loop(axes[across], width, ()))
     outer += [lane] * len(over_vectors)
     loops = parallelize(task, [*loops, *over_vectors], [extents[k] for k in outer])
     # all cases of a vector next to each other: their common subexpressions are computed once
-    inner = [Loop(names[k], 1, (), LoopKind.UNROLLED) for k in cases]
-    inner += [] if across is None else [Loop(names[across], 1, ())]
-    return nest([*loops, *inner, lanes], Compute(node.name))
+    inner = [Loop(axes[k], 1, (), LoopKind.UNROLLED) for k in cases]
+    inner += [] if across is None else [Loop(axes[across], 1, ())]
+    vectors = (nest([Loop(names[n.name][lane], 1, (), LoopKind.VECTORIZED)], Compute(n.name)) for n in nodes)
+    return nest([*loops, *inner], *(x for v in vectors for x in v))
 
 
 def _transposed_axis(node: Block, lane: int, task: Task) -> int | None:
