@@ -126,6 +126,7 @@ WITH: dict[tuple[str, str], Sample] = {
        for op in ("MaxPool", "AveragePool", "LpPool")},
     ("Pad", "value"): ([IMAGE], {"pads": [1] * 8}, 1),
     ("Resize", "cubic_coeff_a"): ([IMAGE, None, SCALES], {"mode": "cubic"}, 1),
+    ("Resize", "antialias"): ([IMAGE, None, SCALES], {"mode": "linear"}, 1),
     ("Resize", "exclude_outside"): ([IMAGE, None, SCALES], {"mode": "cubic"}, 1),
     ("Resize", "extrapolation_value"): (
         [IMAGE, ROI, SCALES], {"coordinate_transformation_mode": "tf_crop_and_resize"}, 1),

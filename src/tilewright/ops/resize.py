@@ -1,7 +1,6 @@
 """Resize and Upsample: nearest, linear and cubic, with all of ONNX's coordinate transformations."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
@@ -9,24 +8,8 @@ from tilewright.expr.nodes import FALSE, Expr, const
 from tilewright.expr.operations import binary, cast, select
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.resize_by_tables import Sampling, TableInputs, has_data, needs_tables, resize_by_tables
 from tilewright.ops.resize_scale import Ratio, Scale, clamp_in_loop, coordinate, scales_of, short_fraction
-
-
-@dataclass(frozen=True, slots=True)
-class _Sampling:
-    """The attributes that determine taps and weights."""
-
-    mode: str
-    transformation: str
-    nearest: str
-    cubic: float
-    exclude_outside: bool
-    extrapolation: float
-
-    @property
-    def crops(self) -> bool:
-        """Whether coordinates outside the input give the extrapolation value."""
-        return self.transformation == "tf_crop_and_resize"
 
 
 @operator("Resize")
@@ -34,17 +17,18 @@ def resize(d: Definition) -> OpValue:
     """Y[y] = X at the source coordinate of y, interpolated"""
     x = d.input(0)
     if d.opset < 11:
-        return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _legacy_sampling(d))
-    if d.attr_int("antialias", 0):
-        raise d.unsupported("antialias is not supported")
-    sampling = _Sampling(
+        return _resample_legacy(d, x)
+    sampling = Sampling(
         d.attr_str("mode", "nearest"),
         d.attr_str("coordinate_transformation_mode", "half_pixel"),
         d.attr_str("nearest_mode", "round_prefer_floor"),
         d.attr_float("cubic_coeff_a", -0.75),
         bool(d.attr_int("exclude_outside", 0)),
         d.attr_float("extrapolation_value", 0.0),
+        bool(d.attr_int("antialias", 0)),
     )
+    if needs_tables(d, x, sampling):
+        return resize_by_tables(d, x, sampling, TableInputs(roi=1, scales=2, sizes=3))
     return _resample(d, x, scales_of(d, x, roi=1, scales=2, sizes=3), sampling)
 
 
@@ -53,7 +37,7 @@ def upsample(d: Definition) -> OpValue:
     """Resize with the semantics before opset 11: asymmetric coordinates"""
     x = d.input(0)
     if d.opset >= 9:
-        return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), _legacy_sampling(d))
+        return _resample_legacy(d, x)
     factors = [short_fraction(float(v)) for v in d.attributes.get("scales", ())]
     if len(factors) != x.rank:
         raise ShapeError(f"scales: expected {x.rank} values, got {len(factors)}", where=f"node {d.label}")
@@ -64,12 +48,19 @@ def upsample(d: Definition) -> OpValue:
     return _resample(d, x, scales, _legacy_sampling(d))
 
 
-def _legacy_sampling(d: Definition) -> _Sampling:
+def _legacy_sampling(d: Definition) -> Sampling:
     # Before opset 11, nearest is the floor where a dimension grows and the ceiling where it shrinks.
-    return _Sampling(d.attr_str("mode", "nearest"), "asymmetric", "simple", -0.75, False, 0.0)
+    return Sampling(d.attr_str("mode", "nearest"), "asymmetric", "simple", -0.75, False, 0.0, False)
 
 
-def _resample(d: Definition, x: OpValue, scales: Sequence[Scale], sampling: _Sampling) -> OpValue:
+def _resample_legacy(d: Definition, x: OpValue) -> OpValue:
+    sampling = _legacy_sampling(d)
+    if has_data(d, 1):
+        return resize_by_tables(d, x, sampling, TableInputs(roi=None, scales=1, sizes=None))
+    return _resample(d, x, scales_of(d, x, roi=None, scales=1, sizes=None), sampling)
+
+
+def _resample(d: Definition, x: OpValue, scales: Sequence[Scale], sampling: Sampling) -> OpValue:
     axes = [k for k, s in enumerate(scales) if not s.is_identity]
     if not axes:
         return x
@@ -92,7 +83,7 @@ def _shape(x: OpValue, scales: Sequence[Scale], axes: Sequence[int]) -> list[Exp
     return [scales[k].output if k in axes else n for k, n in enumerate(x.shape)]
 
 
-def _nearest(d: Definition, x: OpValue, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling) -> OpValue:
+def _nearest(d: Definition, x: OpValue, scales: Sequence[Scale], axes: Sequence[int], sampling: Sampling) -> OpValue:
     def body(*i: Expr) -> Expr:
         index = list(i)
         is_outside: Expr = FALSE
@@ -120,7 +111,7 @@ def _out_of_range(at: Ratio, size: Expr) -> Expr:
 
 
 def _interpolate(
-    d: Definition, x: OpValue, scales: Sequence[Scale], axes: Sequence[int], sampling: _Sampling, dtype: DType
+    d: Definition, x: OpValue, scales: Sequence[Scale], axes: Sequence[int], sampling: Sampling, dtype: DType
 ) -> OpValue:
     """The weighted sum over the taps of all `axes` at once."""
     wide = accumulator_dtype(x.dtype)
@@ -150,7 +141,7 @@ def _interpolate(
     return d.compute(_shape(x, scales, axes), body)
 
 
-def _taps(at: Ratio, s: Scale, i: Expr, sampling: _Sampling, dtype: DType) -> list[tuple[Expr, Expr]]:
+def _taps(at: Ratio, s: Scale, i: Expr, sampling: Sampling, dtype: DType) -> list[tuple[Expr, Expr]]:
     """(index, weight) of every tap along one dimension; indices are clamped to the border."""
     base = at.floor
     fraction = cast(dtype, at.numerator % at.denominator) / cast(dtype, at.denominator)

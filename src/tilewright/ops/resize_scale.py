@@ -81,8 +81,8 @@ def scales_of(d: Definition, x: OpValue, *, roi: int | None, scales: int, sizes:
     axes = [d.axis(a, x.rank) for a in d.attr_ints("axes") or range(x.rank)]
     regions = _regions(d, roi, axes)
     policy = d.attr_str("keep_aspect_ratio_policy", "stretch")
-    by_scale = _is_present(d, scales)
-    by_size = sizes is not None and _is_present(d, sizes)
+    by_scale = is_present(d, scales)
+    by_size = sizes is not None and is_present(d, sizes)
     if by_scale == by_size:
         got = "both" if by_scale else "neither"
         raise ShapeError(f"expected either scales or sizes, got {got}", where=f"node {d.label}")
@@ -106,7 +106,8 @@ def scales_of(d: Definition, x: OpValue, *, roi: int | None, scales: int, sizes:
     return result
 
 
-def _is_present(d: Definition, position: int) -> bool:
+def is_present(d: Definition, position: int) -> bool:
+    """Whether an input is there, and not empty as early operator sets have one that is not used."""
     operand = d.optional(position)
     return operand is not None and not any(isinstance(n, Const) and n.value == 0 for n in operand.shape)
 
@@ -122,7 +123,7 @@ def _regions(d: Definition, position: int | None, axes: Sequence[int]) -> Mappin
     """(start, end) of the region per axis for tf_crop_and_resize; empty for other modes."""
     if d.attr_str("coordinate_transformation_mode", "half_pixel") != "tf_crop_and_resize":
         return {}
-    if position is None or not _is_present(d, position):
+    if position is None or not is_present(d, position):
         raise ShapeError("tf_crop_and_resize needs input roi", where=f"node {d.label}")
     values = _expect_elements(d, position, 2 * len(axes), "roi")
     if not all(isinstance(v, Const) for v in values):
@@ -176,7 +177,10 @@ def coordinate(d: Definition, mode: str, s: Scale, i: Expr) -> Ratio:
             n = select(is_single, const(0), (i * 2 + 1) * b - a)
             return _reduce_ratio(n, a * 2)
         case "align_corners":
-            return _reduce_ratio(i * (s.size - 1), maximum(s.output - 1, 1))
+            if s.numerator is s.output:
+                return _reduce_ratio(i * (s.size - 1), maximum(s.output - 1, 1))
+            # ONNX's length is size * scale, before it is rounded.
+            return _reduce_ratio(i * (s.size - 1) * b, maximum(s.size * a - b, 1))
         case "half_pixel_symmetric":
             return _reduce_ratio((s.size - 1) * a + (i * 2 + 1 - s.output) * b, a * 2)
         case "tf_crop_and_resize":
