@@ -146,9 +146,44 @@ def test_attention_rejects(shapes, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define(NodeCase("Attention", [normal(*s) for s in shapes], attributes))
 
+@pytest.mark.parametrize("mode", [0, 1, 2, 3])
+def test_scores_output(mode):
+    mask = np.where(RNG.random((5, 7)) > 0.4, normal(5, 7), -np.inf).astype(np.float32)
+    mask[3] = -np.inf
+    for attributes in ({}, {"softcap": 1.5, "scale": 0.7}, {"is_causal": 1}):
+        attributes = attributes | {"qk_matmul_output_mode": mode}
+        # with a soft cap, the reference's mode 0 is its mode 1
+        expected = attributes if mode or "softcap" not in attributes else attributes | {"softcap": 0.0}
+        for mask_of_case in (None, mask):
+            inputs = [*qkv(kv_heads=2), mask_of_case]
+            compare(inputs, attributes, outputs=4, reference=lambda *_, a=attributes, e=expected, i=inputs: [
+                *reference_outputs("onnx", NodeCase("Attention", i, a, outputs=4))[:3],
+                reference_outputs("onnx", NodeCase("Attention", i, e, outputs=4))[3],
+            ])  # fmt: skip
 
-def test_unsupported_attention_falls_back():
-    with pytest.raises(UnsupportedError, match="output qk_matmul_output is not supported"):
-        define(NodeCase("Attention", qkv(), outputs=4))
-    with pytest.raises(UnsupportedError, match="input nonpad_kv_seqlen is not supported"):
-        define(NodeCase("Attention", [*qkv(), None, None, None, np.array([3, 4])]), constants=())
+
+def test_scores_output_beside_a_cache():
+    inputs = [*qkv(queries=3, keys=3), None, normal(2, 4, 6, 8), normal(2, 4, 6, 6)]
+    for mode in range(4):
+        compare(inputs, {"qk_matmul_output_mode": mode, "is_causal": 1}, outputs=4)
+
+
+@pytest.mark.parametrize("attributes", [{}, {"is_causal": 1}, {"left_window_size": 2}, {"right_window_size": 1}])
+@pytest.mark.parametrize("lengths", [(7, 5), (0, 7), (3, 1)])
+def test_numbers_of_keys_that_count(attributes, lengths):
+    """Padding at the end of keys; a query that comes before the first key attends to nothing, and gives 0."""
+    valid = np.array(lengths, np.int64)
+    mask = RNG.random((2, 1, 5, 7)) > 0.2
+    compare([*qkv(kv_heads=2), None, None, None, valid], attributes, opset=25)
+    compare([*qkv(), mask, None, None, valid], attributes, opset=25)
+
+
+def test_numbers_of_keys_are_checked():
+    valid = np.array([3, 4])
+    past = [normal(2, 4, 6, 8), normal(2, 4, 6, 6)]
+    with pytest.raises(ShapeError, match="nonpad_kv_seqlen: expected none beside a past"):
+        define(NodeCase("Attention", [*qkv(), None, *past, valid]), constants=())
+    with pytest.raises(ShapeError, match="nonpad_kv_seqlen: expected shape"):
+        define(NodeCase("Attention", [*qkv(), None, None, None, valid[:1]]), constants=())
+    with pytest.raises(ShapeError, match="qk_matmul_output_mode: expected 0 to 3, got 4"):
+        define(NodeCase("Attention", qkv(), {"qk_matmul_output_mode": 4}, outputs=4))

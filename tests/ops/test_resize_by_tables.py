@@ -64,9 +64,9 @@ def test_antialias(mode, kind, exclude, known):
 @pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
 def test_aspect_ratio_of_data(policy):
     attributes = {"mode": "nearest", "axes": [2, 3], "keep_aspect_ratio_policy": policy}
-    for known in (False, True):
-        compare(normal(1, 1, 2, 4), attributes, sizes=(7, 8), known=known, tolerance=EXACT)
-        compare(normal(1, 1, 4, 2), attributes | {"mode": "linear"}, sizes=(12, 5), known=known)
+    for fixed in (False, True):
+        compare(normal(1, 1, 2, 4), attributes, sizes=(7, 8), known=fixed, tolerance=EXACT)
+        compare(normal(1, 1, 4, 2), attributes | {"mode": "linear"}, sizes=(12, 5), known=fixed)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cubic"])

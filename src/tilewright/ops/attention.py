@@ -2,7 +2,7 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
-from tilewright.expr.dtype import DType, boolean
+from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, select
 from tilewright.ops.attention_core import (
@@ -13,12 +13,14 @@ from tilewright.ops.attention_core import (
     attend,
     capped,
     heads_first,
+    query_key_products,
+    row_weights,
     score_scale,
     split_heads,
     window_condition,
 )
 from tilewright.ops.cast import ONNX_DTYPES
-from tilewright.ops.checks import expect_broadcastable
+from tilewright.ops.checks import expect_broadcastable, expect_shape
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 from tilewright.ops.window import MAX_STEP
@@ -29,26 +31,59 @@ def attention(d: Definition) -> OpValue | tuple[OpValue, ...]:
     """softmax(scale * Q K^T, capped and masked) V; completely masked rows give 0.
 
     Raises:
-        UnsupportedError: output qk_matmul_output or input nonpad_kv_seqlen is used, or `softmax_precision` is less
-            precise than the inputs.
+        ShapeError: operands do not fit, or there are both a past and the number of keys that count.
+        UnsupportedError: `softmax_precision` is less precise than the inputs.
     """
-    if d.num_outputs > 3:
-        raise d.unsupported("output qk_matmul_output is not supported")
-    if d.optional(6) is not None:
-        raise d.unsupported("input nonpad_kv_seqlen is not supported")
     query = _heads(d, d.input(0), d.attr_int("q_num_heads", 0), "Q")
     key = _heads(d, d.input(1), d.attr_int("kv_num_heads", 0), "K")
     value = _heads(d, d.input(2), d.attr_int("kv_num_heads", 0), "V")
     new_length = key.length
     key, present_key = append_to_past(d, key, d.optional(4), d.num_outputs > 1, "past_key")
     value, present_value = append_to_past(d, value, d.optional(5), d.num_outputs > 2, "past_value")
+    valid = _valid_keys(d, query)
     past = key.length - new_length
     dtype = _softmax_dtype(d, query.dtype)
-    form = SoftmaxForm(dtype, _may_mask_rows(d, query.length, key.length, past))
-    score = _score_function(d, query, key.length, past, dtype)
+    form = SoftmaxForm(dtype, valid is not None or _may_mask_rows(d, query.length, key.length, past))
+    score = _score_function(d, query, key.length, past, valid, dtype)
     y = attend(d, query, key, value, score, form, merged=d.input(0).rank == 3)
-    results = [r for r in (y, present_key, present_value) if r is not None]
+    scores = _scores_output(d, query, key, score, form) if d.num_outputs > 3 else None
+    results = [r for r in (y, present_key, present_value, scores) if r is not None]
     return tuple(results) if d.num_outputs > 1 else y
+
+
+def _valid_keys(d: Definition, query: Heads) -> OpValue | None:
+    """The number of keys of each batch that count, the last of which are those of the queries; None without."""
+    valid = d.optional(6)
+    if valid is None:
+        return None
+    if d.optional(4) is not None or d.optional(5) is not None:
+        raise ShapeError("nonpad_kv_seqlen: expected none beside a past", where=f"node {d.label}")
+    expect_shape(d, valid, (query.batch,), "nonpad_kv_seqlen")
+    return valid
+
+
+def _scores_output(d: Definition, query: Heads, key: Heads, score: ScoreFunction, form: SoftmaxForm) -> OpValue:
+    """Output qk_matmul_output: products, scores or weights, computed again beside the attention, which stays whole.
+
+    Raises:
+        ShapeError: the mode is none.
+    """
+    mode = d.attr_int("qk_matmul_output_mode", 0)
+    products = query_key_products(d, query, key)
+    if mode not in range(4):
+        raise ShapeError(f"qk_matmul_output_mode: expected 0 to 3, got {mode}", where=f"node {d.label}")
+    if mode == 3:
+        masked = d.compute(products.shape, lambda *i: score(i, products[i]), form.dtype)
+        powers, inverse = row_weights(d, masked, form)
+        return d.compute(products.shape, lambda *i: cast(query.dtype, powers[i] * inverse[i[:3]]))
+    factor = score_scale(products.dtype, d.attr_float("scale", 0.0), query.size)
+    cap = d.attr_float("softcap", 0.0) if mode == 1 else 0.0
+
+    def body(*i: Expr) -> Expr:
+        value = score(i, products[i]) if mode == 2 else capped(products[i] * factor, cap)
+        return cast(query.dtype, value)
+
+    return d.compute(products.shape, body)
 
 
 def _heads(d: Definition, x: OpValue, count: int, what: str) -> Heads:
@@ -105,8 +140,13 @@ def _mask_length(d: Definition, mask: OpValue, scores: tuple[Expr, ...]) -> Expr
     return None
 
 
-def _score_function(d: Definition, query: Heads, keys: Expr, past: Expr, dtype: DType) -> ScoreFunction:
-    """Scale, soft cap, mask, windows and causal mask, in this order, as one function of type `dtype`."""
+def _score_function(
+    d: Definition, query: Heads, keys: Expr, past: Expr, valid: OpValue | None, dtype: DType
+) -> ScoreFunction:
+    """Scale, soft cap, mask, windows and causal mask, in this order, as one function of type `dtype`.
+
+    The first query follows `past` keys, or is so far before the last of the keys that are `valid`.
+    """
     wide = accumulator_dtype(query.dtype)
     left, right = _window_sizes(d)
     factor = score_scale(wide, d.attr_float("scale", 0.0), query.size)
@@ -116,7 +156,11 @@ def _score_function(d: Definition, query: Heads, keys: Expr, past: Expr, dtype: 
 
     def score(i: tuple[Expr, ...], product: Expr) -> Expr:
         value = capped(product * factor, cap)
-        allowed = window_condition(i[2], i[3], past, left, right)
+        count = None if valid is None else cast(int64, valid[i[0]])
+        before = past if count is None else count - query.length
+        allowed = window_condition(i[2], i[3], before, left, right)
+        if count is not None:
+            allowed = binary("and", allowed, i[3] < count)
         if mask_length is not None:
             allowed = binary("and", allowed, i[3] < mask_length)
         if mask is not None and mask.dtype == boolean:

@@ -148,13 +148,9 @@ def attend(
     _check_sizes(d, query, key, value)
     group = query.heads // key.heads
     outer = (query.batch, query.heads, query.length)
-    scores = sum_over(
-        d, (*outer, key.length), (query.size,),
-        lambda i, r: widening_product(query.read(i[0], i[1], i[2], r[0]), key.read(i[0], i[1] // group, i[3], r[0]),
-        accumulator_dtype(query.dtype)),
-    )  # fmt: skip
+    scores = query_key_products(d, query, key)
     masked = d.compute(scores.shape, lambda *i: score(i, scores[i]), form.dtype)
-    powers, inverse = _row_weights(d, masked, form)
+    powers, inverse = row_weights(d, masked, form)
     shape = (outer[0], outer[2], outer[1], value.size) if merged else (*outer, value.size)
 
     def row(i: tuple[Expr, ...]) -> tuple[Expr, Expr, Expr]:
@@ -169,6 +165,17 @@ def attend(
     return d.view(result, (query.batch, query.length, query.heads * value.size)) if merged else result
 
 
+def query_key_products(d: Definition, query: Heads, key: Heads) -> OpValue:
+    """Q K^T for each head, in the accumulator type; the heads of keys divide those of queries."""
+    group, wide = query.heads // key.heads, accumulator_dtype(query.dtype)
+
+    def product(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
+        element = key.read(i[0], i[1] // group, i[3], r[0])
+        return widening_product(query.read(i[0], i[1], i[2], r[0]), element, wide)
+
+    return sum_over(d, (query.batch, query.heads, query.length, key.length), (query.size,), product)
+
+
 def _check_sizes(d: Definition, query: Heads, key: Heads, value: Heads) -> None:
     expect_size(d, key.size, query.size, "head size of K")
     expect_size(d, value.length, key.length, "positions of V")
@@ -177,7 +184,7 @@ def _check_sizes(d: Definition, query: Heads, key: Heads, value: Heads) -> None:
     d.require((query.heads % key.heads).equals(0), f"heads of Q: expected a multiple of {key.heads}, got {query.heads}")
 
 
-def _row_weights(d: Definition, scores: OpValue, form: SoftmaxForm) -> tuple[OpValue, OpValue]:
+def row_weights(d: Definition, scores: OpValue, form: SoftmaxForm) -> tuple[OpValue, OpValue]:
     """exp(score - maximum), and the inverse of each row's sum."""
     *outer, length = scores.shape
     zero = const(0, form.dtype)
