@@ -1,4 +1,7 @@
-"""`python -m tests.onnx_backend [-k TEXT] [--jobs N] [--json FILE]`: all cases, a table by cause, what did not pass."""
+"""`python -m tests.onnx_backend`: all cases, a table of what becomes of them, the operators of fallbacks, what failed.
+
+`--initializers` runs the cases whose axes, shapes or scales are inputs, with these as initializers.
+"""
 
 import argparse
 import json
@@ -7,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 from tests.onnx_backend.cases import KINDS, Outcome, load_cases
+from tests.onnx_backend.initializers import WithInitializers, has_structure
 from tests.onnx_backend.workers import Key, run_all
 
 
@@ -22,18 +26,30 @@ def table(outcomes: dict[Key, Outcome]) -> str:
     return "\n".join(f"{row[0]:20}" + "".join(f"{cell:>10}" for cell in row[1:]) for row in rows)
 
 
+def fallback_operators(outcomes: dict[Key, Outcome]) -> str:
+    """The operators that run on the reference evaluator, with the number of cases, most first."""
+    counts = Counter(o.detail for o in outcomes.values() if o.kind == "fallback")
+    return "on the reference evaluator: " + ", ".join(f"{name} {n}" for name, n in counts.most_common())
+
+
 def main() -> int:
     """The exit status is 1 where a case is wrong, fails with an exception of another kind, or crashes."""
     parser = argparse.ArgumentParser(prog="python -m tests.onnx_backend")
     parser.add_argument("-k", default="", help="only cases whose name contains this")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--json", type=Path, help="also write every case's outcome there")
+    parser.add_argument("--initializers", action="store_true", help="cases with axes or shapes, as initializers")
     options = parser.parse_args()
-    cases = {key: case for key, case in load_cases().items() if options.k in key[1]}
+    cases = load_cases(WithInitializers) if options.initializers else load_cases()
+    if options.initializers:
+        probes = load_cases(WithInitializers.probe)
+        cases = {key: case for key, case in cases.items() if key in probes and has_structure(probes[key])}
+    cases = {key: case for key, case in cases.items() if options.k in key[1]}
     outcomes = dict(run_all(cases, options.jobs))
     for (category, name), outcome in sorted(outcomes.items(), key=lambda item: (item[1].kind, item[1].detail)):
         if outcome.kind not in ("native", "fallback"):
             print(f"{outcome.kind:8} {category} {name}: {outcome.detail}")
+    print(fallback_operators(outcomes))
     print(table(outcomes))
     if options.json is not None:
         listed = [{"category": c, "name": n, "kind": o.kind, "detail": o.detail} for (c, n), o in outcomes.items()]

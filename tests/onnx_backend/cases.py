@@ -43,10 +43,10 @@ class Recorded(OnnxBackend):
 
     @classmethod
     def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> OnnxBackendRep:
-        cls.last = None
+        Recorded.last = None
         prepared = super().prepare(model, device, optimizer="rule", threads=1, **kwargs)
-        cls.last = RecordedRep(prepared.executable, model)
-        return cls.last
+        Recorded.last = RecordedRep(prepared.executable, model)
+        return Recorded.last
 
 
 class NearerError(AssertionError):
@@ -91,11 +91,11 @@ class _Runner(Runner):
                 super().assert_similar_outputs([expected], [actual], rtol, atol, model_dir)
 
 
-def load_cases() -> dict[tuple[str, str], Callable[..., Any]]:
-    """Functions by (category, name) of the case, such as ("Node", "test_abs")."""
+def load_cases(backend: type[Recorded] = Recorded) -> dict[tuple[str, str], Callable[..., Any]]:
+    """Functions by (category, name) of the case, such as ("Node", "test_abs"), which run on a backend."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        items_by_category = _Runner(Recorded)._test_items
+        items_by_category = _Runner(backend)._test_items
     return {
         (category.removesuffix("Model"), name.removesuffix("_cpu")): item.func
         for category, items in items_by_category.items()
@@ -121,8 +121,9 @@ def run_case(case: Callable[..., Any]) -> Outcome:
             return Outcome("failed", f"{type(error).__name__}: {_first(error)}")
     if Recorded.last is None:
         return Outcome("failed", "the case did not prepare a model")
-    steps = Recorded.last.executable.manifest.steps
-    return Outcome("fallback" if any(isinstance(s, FallbackStep) for s in steps) else "native")
+    fallbacks = [s for s in Recorded.last.executable.manifest.steps if isinstance(s, FallbackStep)]
+    labels = sorted({label.partition(" (")[2].rstrip(")") for s in fallbacks for label in s.nodes})
+    return Outcome("fallback" if fallbacks else "native", ", ".join(labels))
 
 
 def _kind_of(error: AssertionError) -> str:

@@ -258,6 +258,10 @@ class RoutineExprs:
     def _call(self, name: str, arguments: Sequence[ast.expr]) -> Typed:
         if name == "len" and isinstance(arguments[0], ast.Name):
             return Typed(int64, self._buffers[arguments[0].id].length)
+        if name == "entropy" and not arguments:
+            return self._entropy()
+        if name == "copy_bits":
+            return self._copy_bits(arguments)
         if name == "element" and isinstance(arguments[0], ast.Name):
             return self._element(self._buffers[arguments[0].id].dtype, self.value(arguments[1]))
         operands = [
@@ -273,6 +277,24 @@ class RoutineExprs:
         if result is None:
             raise InternalError(f"there is no function {name!r} in routines", where="routine")
         return result
+
+    def _entropy(self) -> Typed:
+        """The processor's counter: of cycles on x86-64, of time on AArch64, where programs may read no other."""
+        name = "llvm.readcyclecounter" if self._arith.target.arch == "x86_64" else "llvm.readsteadycounter"
+        counter = self._builder.module.declare_intrinsic(name, (), ir.FunctionType(I64, ()))
+        return Typed(int64, self._builder.call(counter, ()))
+
+    def _copy_bits(self, arguments: Sequence[ast.expr]) -> Typed:
+        """Stores the bits of an element of one buffer to one of another, whose type is as wide."""
+        match arguments:
+            case [ast.Name(source), i, ast.Name(target), j]:
+                a, b = self._buffers[source], self._buffers[target]
+                kind = ir.IntType(a.dtype.bits)
+                bits = self._builder.load(self.address(a, i), align=a.dtype.bytes, typ=kind)
+                self._builder.store(bits, self.address(b, j), align=a.dtype.bytes)
+                return self.literal(0)
+            case _:
+                raise InternalError("expected a buffer, an index, a buffer and an index", where="routine: copy_bits")
 
     def _element(self, dtype: DType, x: Typed) -> Typed:
         """A number in the type of elements, rounded or wrapped like a stored one."""

@@ -1,13 +1,17 @@
 """All operator definitions: importing this module fills `OPERATORS`."""
 
 from tilewright.ops import activation as activation
+from tilewright.ops import affine_grid as affine_grid
 from tilewright.ops import arithmetic as arithmetic
 from tilewright.ops import attention as attention
+from tilewright.ops import bit_cast as bit_cast
 from tilewright.ops import boxes as boxes
 from tilewright.ops import cast as cast
+from tilewright.ops import col2im as col2im
 from tilewright.ops import concat as concat
 from tilewright.ops import conv as conv
 from tilewright.ops import conv_transpose as conv_transpose
+from tilewright.ops import deform_conv as deform_conv
 from tilewright.ops import dft as dft
 from tilewright.ops import einsum as einsum
 from tilewright.ops import expand as expand
@@ -16,12 +20,15 @@ from tilewright.ops import gemm as gemm
 from tilewright.ops import generate as generate
 from tilewright.ops import grid_sample as grid_sample
 from tilewright.ops import layernorm as layernorm
+from tilewright.ops import linear_attention as linear_attention
 from tilewright.ops import logic as logic
 from tilewright.ops import matmul as matmul
+from tilewright.ops import matrix as matrix
 from tilewright.ops import normalization as normalization
 from tilewright.ops import pad as pad
 from tilewright.ops import pool as pool
 from tilewright.ops import quantize as quantize
+from tilewright.ops import random as random
 from tilewright.ops import reduce as reduce
 from tilewright.ops import resize as resize
 from tilewright.ops import rotary as rotary
@@ -31,6 +38,7 @@ from tilewright.ops import selection as selection
 from tilewright.ops import shape as shape
 from tilewright.ops import slice as slice
 from tilewright.ops import softmax as softmax
+from tilewright.ops import spectrum as spectrum
 from tilewright.ops import transpose as transpose
 from tilewright.ops import unary as unary
 from tilewright.ops.contrib import library as library

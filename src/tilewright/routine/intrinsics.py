@@ -1,6 +1,7 @@
 """Functions that routines may call, as Python runs them; code generation has its own form of each."""
 
 import math
+import os
 from typing import Any
 
 import numpy as np
@@ -34,3 +35,14 @@ def as_integer(x: Any) -> int:
     if math.isnan(number):
         return 0
     return 2**63 - 1 if number >= 2.0**63 else int(max(number, -(2.0**63)))
+
+
+def copy_bits(source: Elements, i: int, target: Elements, j: int) -> int:
+    """Stores the bits of element i of a buffer to element j of another, whose type is as wide; returns 0."""
+    target[j : j + 1] = source[i : i + 1].view(target.dtype)
+    return 0
+
+
+def entropy() -> int:
+    """A 64-bit integer that differs from call to call: native code reads the processor's counter of cycles."""
+    return int.from_bytes(os.urandom(8), "little", signed=True)

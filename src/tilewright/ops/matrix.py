@@ -1,0 +1,27 @@
+"""Det: determinants of square matrices."""
+
+from tilewright.errors import ShapeError
+from tilewright.expr.dtype import float64
+from tilewright.ops.axes import num_elements
+from tilewright.ops.cast import convert
+from tilewright.ops.checks import expect_size
+from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.routine_call import call_routine
+from tilewright.ops.routines.matrix import determinants
+
+
+@operator("Det")
+def det(d: Definition) -> OpValue:
+    """The determinant of each matrix in the last two dimensions: 0 for a singular one, 1 for one without elements.
+
+    Raises:
+        ShapeError: the matrices are not square.
+    """
+    x = d.input(0)
+    if x.rank < 2:
+        raise ShapeError(f"X: expected at least 2 dimensions, got {x.rank}", where=f"node {d.label}")
+    size = expect_size(d, x.shape[-1], x.shape[-2], "columns of X")
+    batches = num_elements(x.shape[:-2])
+    wide, work = convert(d, x, float64), [(size * size, float64)]
+    (result,) = call_routine(d, determinants, [wide], [(x.shape[:-2], float64)], (batches, size), work)
+    return convert(d, result, x.dtype)
