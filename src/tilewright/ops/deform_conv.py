@@ -68,13 +68,14 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     if mask is not None:
         expect_shape(d, mask, (batch, taps * parts, *window.output), "mask")
     places = [_places(d, offset, window, k, parts) for k in range(rank)]
+    first = [d.compute(p.shape, lambda *i, p=p: cast(int64, unary("floor", p[i]))) for p in places]
     per_part = channels // parts
 
     def body(*i: Expr) -> Expr:
         n, c, tap, *y = i
         row = (n, c // per_part * taps + tap, *y)
         at = [p[row] for p in places]
-        low = [cast(int64, unary("floor", p)) for p in at]
+        low = [p[row] for p in first]
         part = [p - unary("floor", p) for p in at]
         total: Expr = const(0, wide)
         for corner in product((0, 1), repeat=rank):

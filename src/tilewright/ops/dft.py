@@ -1,17 +1,46 @@
 """DFT: discrete Fourier transforms as products with a matrix of cosines and sines."""
 
 import math
+from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import float64
+from tilewright.expr.algebra.bounds import interval
+from tilewright.expr.dtype import float64, int64
 from tilewright.expr.nodes import Const, Expr, const
-from tilewright.expr.operations import cast, select, unary
+from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
 from tilewright.ops.axes import replace_axis
+from tilewright.ops.checks import expect_one_element
+from tilewright.ops.clamp import clamp_index
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
 from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.routine_call import call_routine, data_sizes, shape_tensor, upper_bound
+from tilewright.ops.routines.shapes import split_at_axis
+from tilewright.routine.stages import DataSize
 
 _MAX_LENGTH = 4096
 """The longest transform: the matrix has the square of so many elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Transform:
+    """The attributes, and the length where it is not that of the signals."""
+
+    inverse: bool
+    onesided: bool
+    length: Expr | None
+
+    @property
+    def is_real(self) -> bool:
+        """Whether the result has real parts only."""
+        return self.inverse and self.onesided
+
+    def size(self, given: Expr) -> Expr:
+        """The length of the transform of `given` elements."""
+        return self.length if self.length is not None else (given - 1) * 2 if self.is_real else given
+
+    def results(self, size: Expr) -> Expr:
+        """The number of results of a transform of length `size`."""
+        return size // 2 + 1 if self.onesided and not self.inverse else size
 
 
 @operator("DFT")
@@ -20,53 +49,78 @@ def dft(d: Definition) -> OpValue:
 
     Raises:
         ShapeError: the last dimension is neither 1 nor 2, or the axis is the last one.
-        UnsupportedError: the length is no literal, or very large.
+        UnsupportedError: the length may be very large.
     """
     x, inverse, onesided = d.input(0), d.attr_int("inverse", 0), d.attr_int("onesided", 0)
-    axis = d.attr_int("axis", 1) if d.opset < 20 else -2 if d.optional(2) is None else d.known_ints(2)[0]
+    parts = x.shape[-1]
+    if not isinstance(parts, Const) or parts.value not in (1, 2):
+        raise ShapeError(f"expected a last dimension of size 1 or 2, got {parts}", where=f"node {d.label}")
+    length = None if d.optional(1) is None else cast(int64, d.known_elements(1)[0])
+    transform = _Transform(bool(inverse), bool(onesided), length)
+    given = None if d.opset < 20 else d.optional(2)
+    if given is not None and given.known_elements is None:
+        return _along_axis_of_data(d, x, given, transform)
+    axis = d.attr_int("axis", 1) if d.opset < 20 else -2 if given is None else d.known_ints(2)[0]
     axis = d.axis(axis, x.rank)
-    parts, length = x.shape[-1], x.shape[axis]
-    if not isinstance(parts, Const) or not isinstance(length, Const):
-        raise d.unsupported("the length of the signals is symbolic")
-    if axis == x.rank - 1 or parts.value not in (1, 2):
-        what = f"expected an axis before the last dimension, of size 1 or 2, got axis {axis} and size {parts}"
-        raise ShapeError(what, where=f"node {d.label}")
-    given, is_real_result = int(length.value), bool(inverse and onesided)
-    size = 2 * (given - 1) if is_real_result else given
-    if d.optional(1) is not None:
-        size = d.known_ints(1)[0]
-    if not 0 < size <= _MAX_LENGTH:
+    if axis == x.rank - 1:
+        raise ShapeError(f"expected an axis before the last dimension, got axis {axis}", where=f"node {d.label}")
+    return _along(d, x, axis, transform)
+
+
+def _along_axis_of_data(d: Definition, x: OpValue, axis: OpValue, transform: _Transform) -> OpValue:
+    """The transform along an axis that is data: the dimensions before it, and those behind it, are one each."""
+    expect_one_element(d, axis, "axis")
+    dims, rank = x.shape[:-1], x.rank
+    longest = max((upper_bound(n) for n in dims), default=0)
+    fixed = const(-1) if transform.length is None else transform.length
+    scalars = [fixed, int(transform.inverse), int(transform.onesided)]
+    (sizes,) = call_routine(d, split_at_axis, [axis, shape_tensor(d, x.shape)], [((rank + 2,), int64)], scalars)
+    total = max(upper_bound(*x.shape), 1)
+    most = max(longest, upper_bound(transform.results(transform.size(const(longest)))))
+    bounds = [total, longest, total, *[most] * (rank - 1)]
+    symbols = data_sizes(d, sizes, [DataSize(k, n) for k, n in enumerate(bounds)])
+    outer, length, inner, *shape = [size for _, size in symbols]
+    y = _along(d, d.view(x, (outer, length, inner, x.shape[-1])), 1, transform)
+    return d.view(y, (*shape, y.shape[-1]))
+
+
+def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpValue:
+    given = x.shape[axis]
+    size = transform.size(given)
+    if isinstance(size, Const) and size.value < 1:
         raise d.unsupported(f"a transform of length {size}")
-    used = min(given, size // 2 + 1 if is_real_result else size)
-    results = size // 2 + 1 if onesided and not inverse else size
+    highest = interval(size)[1]
+    if highest is None or highest > _MAX_LENGTH:
+        raise d.unsupported(f"a transform of length {size}")
+    d.require(size >= 1, f"a transform of length {size}")
+    size = maximum(size, 1)
+    used = minimum(given, size // 2 + 1 if transform.is_real else size)
     wide = accumulator_dtype(x.dtype)
-    has_imaginary = parts.value == 2
+    has_imaginary = isinstance(x.shape[-1], Const) and x.shape[-1].value == 2
 
     def angle(j: Expr) -> Expr:
-        return cast(float64, j) * (2 * math.pi / size)
+        return cast(float64, j) * (2 * math.pi) / cast(float64, size)
 
-    def cosine(j: Expr) -> Expr:
-        return cast(wide, unary("cos", angle(j)))
-
-    def sine(j: Expr) -> Expr:
-        return cast(wide, unary("sin", angle(j)))
-
-    cosines, sines = d.compute((size,), cosine), d.compute((size,), sine)
-    sign = 1.0 if inverse else -1.0
+    cosines = d.compute((size,), lambda j: cast(wide, unary("cos", angle(j))))
+    sines = d.compute((size,), lambda j: cast(wide, unary("sin", angle(j))))
+    sign = 1.0 if transform.inverse else -1.0
 
     def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        (k,) = r
-        at = (i[axis] * k) % size
+        k = clamp_index(r[0], given)
+        at = clamp_index((i[axis] * r[0]) % size, size)
         place = replace_axis(i[:-1], axis, k)
         c, s = cosines[at], sines[at] * sign
         real = cast(wide, x[(*place, const(0))])
         imaginary = cast(wide, x[(*place, const(1))]) if has_imaginary else const(0.0, wide)
-        if is_real_result:
+        if transform.is_real:
             # all frequencies but the first and, for an even length, the last one stand for two
-            single = k.equals(0) if size % 2 else select(k.equals(0), k.equals(0), k.equals(size // 2))
+            single = binary("or", r[0].equals(0), (r[0] * 2).equals(size))
             return (real * c - imaginary * s) * select(single, const(1.0, wide), const(2.0, wide))
         return select(i[-1].equals(0), real * c - imaginary * s, imaginary * c + real * s)
 
-    shape = (*replace_axis(x.shape[:-1], axis, const(results)), const(1 if is_real_result else 2))
-    total = sum_over(d, shape, [const(used)], term)
-    return epilogue(d, total, x.dtype, scale=1.0 / size if inverse else 1.0)
+    parts = const(1 if transform.is_real else 2)
+    shape = (*replace_axis(x.shape[:-1], axis, transform.results(size)), parts)
+    total = sum_over(d, shape, [used], term)
+    if not transform.inverse or isinstance(size, Const):
+        return epilogue(d, total, x.dtype, scale=1.0 / int(getattr(size, "value", 1)) if transform.inverse else 1.0)
+    return d.compute(shape, lambda *i: cast(x.dtype, total[i] / cast(wide, size)))

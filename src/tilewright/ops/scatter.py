@@ -10,6 +10,7 @@ from tilewright.expr.operations import cast, conjunction, select
 from tilewright.ops.axes import num_elements, show_shape
 from tilewright.ops.checks import expect_rank, expect_shape
 from tilewright.ops.clamp import clamp_index, zero_if_empty
+from tilewright.ops.data_dependent import elements_or_symbols
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.routine_call import call_routine, shape_tensor
 from tilewright.ops.routines import scatter as routines
@@ -148,7 +149,6 @@ def max_unpool(d: Definition) -> OpValue:
 
     Raises:
         ShapeError: an attribute does not fit, or the given shape is smaller than the inferred one.
-        UnsupportedError: the given shape depends on data.
     """
     x, indices = d.input(0), d.input(1)
     expect_shape(d, indices, x.shape, "indices")
@@ -164,7 +164,7 @@ def max_unpool(d: Definition) -> OpValue:
     (scattered,) = call_routine(d, routines.scatter_flat, [x, indices], [(inferred, x.dtype)])
     if d.optional(2) is None:
         return scattered
-    shape = tuple(cast(int64, n) for n in d.known_elements(2))
+    shape = tuple(cast(int64, n) for n in elements_or_symbols(d, 2))
     if len(shape) != x.rank:
         raise ShapeError(f"output_shape: expected {x.rank} sizes, got {show_shape(shape)}", where=f"node {d.label}")
     for n, m in zip(shape, inferred, strict=True):

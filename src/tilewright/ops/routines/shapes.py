@@ -308,3 +308,31 @@ def integer_range_length(start: Elements, limit: Elements, delta: Elements, coun
     is_part_left = abs(last % step) > abs(first % step)
     count[0] = max(last // step - first // step + int(is_part_left), 0)
     return 0
+
+
+@routine("the axis is out of range, or the last one")
+def split_at_axis(axis: Elements, dims: Elements, sizes: Elements, length: int, inverse: int, onesided: int) -> int:
+    """The number of elements before an axis, along it and behind it, without the last dimension, and a DFT's sizes.
+
+    `length` is that of the transform, or -1; `sizes` ends with those of the result but for its last dimension.
+    """
+    rank = len(dims) - 1
+    place = int(axis[0])
+    if place < 0:
+        place = place + len(dims)
+    if place < 0 or place >= rank:
+        return 1
+    sizes[0] = 1
+    sizes[1] = dims[place]
+    sizes[2] = 1
+    for k in range(rank):
+        if k < place:
+            sizes[0] = sizes[0] * dims[k]
+        if k > place:
+            sizes[2] = sizes[2] * dims[k]
+        sizes[3 + k] = dims[k]
+    size = length
+    if length < 0:
+        size = 2 * (dims[place] - 1) if inverse != 0 and onesided != 0 else dims[place]
+    sizes[3 + place] = max(size // 2 + 1 if onesided != 0 and inverse == 0 else size, 0)
+    return 0
