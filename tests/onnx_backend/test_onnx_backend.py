@@ -7,8 +7,9 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.onnx_backend.__main__ import table
+from tests.onnx_backend.__main__ import fallback_operators, table
 from tests.onnx_backend.cases import Outcome, load_cases, run_case
+from tests.onnx_backend.initializers import WithInitializers, has_structure, structural_inputs, with_initializers
 from tests.onnx_backend.nearer import is_nearer
 from tests.onnx_backend.workers import run_all
 
@@ -35,8 +36,18 @@ EXPECTED = {
     ("Node", "test_hammingwindow_symmetric"): "native",
     ("Node", "test_blackmanwindow"): "native",
     # functions that the inliner can't take
-    ("Node", "test_linear_attention_delta"): "fallback",
-    ("Node", "test_causal_conv_with_state_with_past_state"): "fallback",
+    ("Node", "test_linear_attention_gated_delta_gqa"): "native",
+    ("Node", "test_causal_conv_with_state_silu_with_past_state"): "native",
+    # routines on bits, matrices, windows and spectra
+    ("Node", "test_affine_grid_3d"): "native",
+    ("Node", "test_bitcast_bool_to_uint8"): "native",
+    ("Node", "test_col2im_5d"): "native",
+    ("Node", "test_deform_conv_with_multiple_offset_groups"): "native",
+    ("Node", "test_det_nd"): "native",
+    ("Node", "test_dft_irfft"): "native",
+    ("Node", "test_maxunpool_export_with_output_shape"): "native",
+    ("Node", "test_melweightmatrix"): "native",
+    ("Node", "test_stft_with_window"): "native",
     # scales and sizes by data, stretched filters
     ("Node", "test_resize_downsample_scales_cubic_antialias"): "native",
     ("Node", "test_resize_tf_crop_and_resize_extrapolation_value"): "native",
@@ -93,6 +104,37 @@ def test_case(cases, key):
         pytest.fail(f"this version of onnx ({onnx.__version__}) has no case {key}")
     outcome = run_case(cases[key])
     assert outcome.kind == EXPECTED[key], outcome.detail
+
+
+INITIALIZED = [("Node", "test_reduce_sum_keepdims_random"), ("Node", "test_resize_upsample_sizes_cubic"),
+               ("Node", "test_slice_neg"), ("Node", "test_affine_grid_2d_align_corners_expanded")]  # fmt: skip
+"""Cases with inputs that state axes, shapes or sizes."""
+
+
+@pytest.mark.parametrize("key", INITIALIZED, ids=lambda key: key[1])
+def test_case_with_initializers(key):
+    assert has_structure(load_cases(WithInitializers.probe)[key])
+    outcome = run_case(load_cases(WithInitializers)[key])
+    assert outcome.kind == "native", outcome.detail
+
+
+def test_which_inputs_are_structure():
+    nodes = [helper.make_node("Slice", ["x", "a", "b"], ["y"]), helper.make_node("Add", ["y", "c"], ["z"]),
+             helper.make_node("ConstantOfShape", ["d"], ["t"])]  # fmt: skip
+    values = [helper.make_tensor_value_info(n, 7, None) for n in "xabcd"]
+    graph = helper.make_graph(nodes, "g", values, [helper.make_tensor_value_info(n, 7, None) for n in "zt"])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+    assert structural_inputs(model) == ["a", "b", "d"]
+    changed = with_initializers(model, {"a": np.array([1]), "d": np.array([2, 3])})
+    assert [i.name for i in changed.graph.input] == ["x", "b", "c"]
+    assert [i.name for i in changed.graph.initializer] == ["a", "d"]
+    assert structural_inputs(changed) == ["b"]
+
+
+def test_operators_of_fallbacks_are_counted():
+    outcomes = {("A", "a"): Outcome("fallback", "Cast"), ("A", "b"): Outcome("fallback", "Cast"),
+                ("A", "c"): Outcome("fallback", "Adam"), ("A", "d"): Outcome("native")}  # fmt: skip
+    assert fallback_operators(outcomes) == "on the reference evaluator: Cast 2, Adam 1"
 
 
 def _passes(_):

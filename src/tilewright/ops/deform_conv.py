@@ -102,7 +102,8 @@ def _places(d: Definition, offset: OpValue, window: Window, k: int, parts: int) 
 
     def body(n: Expr, row: Expr, *y: Expr) -> Expr:
         tap = row % taps // inner % window.kernel[k]
-        start = y[k] * window.strides[k] + tap * window.dilations[k] - window.before[k]
-        return cast(wide, start) + cast(wide, offset[(n, row * rank + k, *y)])
+        start = window.before[k] - y[k] * window.strides[k] - tap * window.dilations[k]
+        # A difference: the operands of a sum may be in another order in an index than in the test that guards it.
+        return cast(wide, offset[(n, row * rank + k, *y)]) - cast(wide, start)
 
     return d.compute((offset.shape[0], taps * parts, *window.output), body)
