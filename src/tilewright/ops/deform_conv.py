@@ -67,7 +67,7 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     expect_shape(d, offset, (batch, taps * (parts * rank), *window.output), "offset")
     if mask is not None:
         expect_shape(d, mask, (batch, taps * parts, *window.output), "mask")
-    places = [_places(d, offset, window, k, parts) for k in range(rank)]
+    places = [_tap_coordinates(d, offset, window, k, parts) for k in range(rank)]
     first = [d.compute(p.shape, lambda *i, p=p: cast(int64, unary("floor", p[i]))) for p in places]
     per_part = channels // parts
 
@@ -95,7 +95,7 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     return d.compute((batch, channels, taps, *window.output), body)
 
 
-def _places(d: Definition, offset: OpValue, window: Window, k: int, parts: int) -> OpValue:
+def _tap_coordinates(d: Definition, offset: OpValue, window: Window, k: int, parts: int) -> OpValue:
     """Coordinates of the taps along spatial dimension k: [batch, offset groups * taps, *outputs]."""
     rank, wide = len(window.kernel), accumulator_dtype(offset.dtype)
     taps, inner = num_elements(window.kernel), num_elements(window.kernel[k + 1 :])

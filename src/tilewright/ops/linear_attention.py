@@ -75,14 +75,14 @@ def _factors(d: Definition, groups: int, depth: Expr) -> OpValue:
     if decay is None:
         return d.compute(shape, lambda *_: const(1, wide))
     expect_rank(d, decay, 3, "decay")
-    by_row = not _is_size(decay.shape[2], const(groups))
+    by_row = not _is_same_size(decay.shape[2], const(groups))
     expect_shape(d, decay, (batch, steps, depth * groups if by_row else const(groups)), "decay")
     return d.compute(
         shape, lambda b, t, h, k: unary("exp", cast(wide, decay[b, t, h * depth + k if by_row else h]))
     )
 
 
-def _is_size(size: Expr, expected: Expr) -> bool:
+def _is_same_size(size: Expr, expected: Expr) -> bool:
     return size is expected or bool(getattr(size.equals(expected), "value", False))
 
 
