@@ -23,7 +23,7 @@ def affine_grid(d: Definition) -> OpValue:
         raise ShapeError(f"size: expected 4 or 5 sizes, got {len(sizes)}", where=f"node {d.label}")
     expect_shape(d, theta, (sizes[0], const(rank), const(rank + 1)), "theta")
     wide, aligns = accumulator_dtype(theta.dtype), bool(d.attr_int("align_corners", 0))
-    axes = [d.compute((n,), lambda i, n=n: _grid_coordinate(i, n, wide, aligns)) for n in sizes[2:]]
+    axes = [_coordinates(d, n, wide, aligns) for n in sizes[2:]]
 
     def body(n: Expr, *i: Expr) -> Expr:
         *place, row = i
@@ -35,8 +35,12 @@ def affine_grid(d: Definition) -> OpValue:
     return d.compute((theta.shape[0], *sizes[2:], const(rank)), body)
 
 
-def _grid_coordinate(i: Expr, size: Expr, dtype: DType, aligns: bool) -> Expr:
-    """Coordinate i of `size` between -1 and 1, which are the middles of the outermost elements or their outer edges."""
-    if aligns:
-        return cast(dtype, i) * (cast(dtype, const(2)) / cast(dtype, maximum(size - 1, 1))) - 1.0
-    return (cast(dtype, i * 2 + 1) / cast(dtype, size)) - 1.0
+def _coordinates(d: Definition, size: Expr, dtype: DType, aligns: bool) -> OpValue:
+    """`size` coordinates between -1 and 1, which are the middles of the outermost elements or their outer edges."""
+
+    def body(i: Expr) -> Expr:
+        if aligns:
+            return cast(dtype, i) * (cast(dtype, const(2)) / cast(dtype, maximum(size - 1, 1))) - 1.0
+        return cast(dtype, i * 2 + 1) / cast(dtype, size) - 1.0
+
+    return d.compute((size,), body)

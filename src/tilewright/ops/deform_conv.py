@@ -68,7 +68,7 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     if mask is not None:
         expect_shape(d, mask, (batch, taps * parts, *window.output), "mask")
     places = [_tap_coordinates(d, offset, window, k, parts) for k in range(rank)]
-    first = [d.compute(p.shape, lambda *i, p=p: cast(int64, unary("floor", p[i]))) for p in places]
+    first = [_floor(d, p) for p in places]
     per_part = channels // parts
 
     def body(*i: Expr) -> Expr:
@@ -93,6 +93,10 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
         return sample if mask is None else sample * cast(wide, mask[row])
 
     return d.compute((batch, channels, taps, *window.output), body)
+
+
+def _floor(d: Definition, coordinates: OpValue) -> OpValue:
+    return d.compute(coordinates.shape, lambda *i: cast(int64, unary("floor", coordinates[i])))
 
 
 def _tap_coordinates(d: Definition, offset: OpValue, window: Window, k: int, parts: int) -> OpValue:

@@ -101,8 +101,8 @@ def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpVal
     def angle(j: Expr) -> Expr:
         return cast(float64, j) * (2 * math.pi) / cast(float64, size)
 
-    cosines = d.compute((size,), lambda j: cast(wide, unary("cos", angle(j))))
-    sines = d.compute((size,), lambda j: cast(wide, unary("sin", angle(j))))
+    cosines = d.compute((size,), lambda *j: cast(wide, unary("cos", angle(j[0]))))
+    sines = d.compute((size,), lambda *j: cast(wide, unary("sin", angle(j[0]))))
     sign = 1.0 if transform.inverse else -1.0
 
     def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:

@@ -77,9 +77,11 @@ def _factors(d: Definition, groups: int, depth: Expr) -> OpValue:
     expect_rank(d, decay, 3, "decay")
     by_row = not _is_same_size(decay.shape[2], const(groups))
     expect_shape(d, decay, (batch, steps, depth * groups if by_row else const(groups)), "decay")
-    return d.compute(
-        shape, lambda b, t, h, k: unary("exp", cast(wide, decay[b, t, h * depth + k if by_row else h]))
-    )
+
+    def body(b: Expr, t: Expr, h: Expr, k: Expr) -> Expr:
+        return unary("exp", cast(wide, decay[b, t, h * depth + k if by_row else h]))
+
+    return d.compute(shape, body)
 
 
 def _is_same_size(size: Expr, expected: Expr) -> bool:
@@ -96,7 +98,7 @@ def _rates(d: Definition, groups: int) -> OpValue:
     expect_rank(d, rates, 3, "beta")
     is_common = is_one(rates.shape[2])
     expect_shape(d, rates, (batch, steps, const(1 if is_common else groups)), "beta")
-    return d.compute(shape, lambda b, t, h: cast(wide, rates[b, t, const(0) if is_common else h]))
+    return d.compute(shape, lambda *i: cast(wide, rates[i[0], i[1], const(0) if is_common else i[2]]))
 
 
 @operator("CausalConvWithState")
@@ -141,4 +143,4 @@ def causal_conv_with_state(d: Definition) -> tuple[OpValue, ...]:
             return cast(x.dtype, value / (unary("exp", -value) + 1.0))
 
         y = d.compute(x.shape, silu)
-    return y, d.compute((batch, channels, taps - 1), lambda n, c, t: joined[n, c, t + length])
+    return y, d.compute((batch, channels, taps - 1), lambda *i: joined[i[0], i[1], i[2] + length])

@@ -77,7 +77,7 @@ def multinomial(d: Definition) -> OpValue:
     rows, classes = x.shape
     wide = accumulator_dtype(x.dtype)
     largest = d.reduce((rows,), (classes,), lambda i, r: cast(wide, x[i[0], r[0]]), Reducer.MAX)
-    weights = d.compute(x.shape, lambda i, k: unary("exp", cast(wide, x[i, k]) - largest[i]))
+    weights = d.compute(x.shape, lambda *i: unary("exp", cast(wide, x[i]) - largest[i[0]]))
     numbers = _uniform(d, (rows, const(samples)), wide)
     outputs = [((rows, samples), dtype)]
     (result,) = call_routine(d, choose_by_weight, [weights, numbers], outputs, (rows, classes, samples))

@@ -90,8 +90,8 @@ def _basis(d: Definition, size: Expr, bins: Expr, window: OpValue | None, wide: 
     def angle(j: Expr) -> Expr:
         return cast(float64, j) * (2 * math.pi) / cast(float64, size)
 
-    cosines = d.compute((size,), lambda j: cast(wide, unary("cos", angle(j))))
-    sines = d.compute((size,), lambda j: cast(wide, unary("sin", angle(j))))
+    cosines = d.compute((size,), lambda *j: cast(wide, unary("cos", angle(j[0]))))
+    sines = d.compute((size,), lambda *j: cast(wide, unary("sin", angle(j[0]))))
 
     def body(k: Expr, j: Expr, part: Expr) -> Expr:
         at = clamp_index((k * j) % size, size)
