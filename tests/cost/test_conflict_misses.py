@@ -133,3 +133,27 @@ def test_aliased_results_that_fit_the_ways_do_not_evict_operands() -> None:
     elements = 1024 * 1024
     assert storing_across(8) < 32 * elements
     assert storing_across(16) > 64 * elements
+
+
+def product_with_planes(terms: int, apart: int) -> float:
+    """Bytes that a product moves into the second cache beyond its operands' part, where 32 planes of the result lie
+    so many elements apart: (32 planes) x (4096 elements) sums of so many terms, in register tiles of 32 x 8."""
+    axes = (ProblemAxis("i", 32, True, False), ProblemAxis("j", 4096, True, False), ProblemAxis("k", terms, True, True))
+    operands = (
+        Operand("w", 4, True, (terms, 32), ((0, 0, 1), (1, 0, 0)), False),
+        Operand("x", 4, False, (terms, 4096), ((0, 0, 1), (0, 1, 0)), False),
+    )
+    result = Operand("y", 4, False, (32, apart), ((1, 0, 0), (0, 1, 0)), True)
+    p = Problem("y", "y", axes, operands, (result,), 1, 32)
+    sketch = Sketch(0, 16, (1, 0), None)
+    columns = CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([[[32, 8, 1], [32, 8, terms], [32, 64, terms]]]))
+    caches = CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
+    return float(cache_traffic(p, sketch, columns, caches)[0][1][0])
+
+
+@given(st.integers(9, 200))
+def test_results_whose_lines_alias_are_stored_once_whatever_the_length_of_the_sum(terms: int) -> None:
+    """Sums are in registers: no iteration of the reduction touches the lines that they are stored to."""
+    added, least = (product_with_planes(n, 1 << 16) - product_with_planes(n, (1 << 16) + 32) for n in (terms, 8))
+    assert least > 0
+    assert added <= 1.1 * least

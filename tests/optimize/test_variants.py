@@ -7,15 +7,18 @@ import pytest
 from tests.driver.test_variants import dense, pointwise, product_of_inputs
 
 from tilewright.cost.analytical import sample_times
+from tilewright.cost.footprint import Numbers
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor
-from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants
+from tilewright.optimize.construct.time_model import CostModel
+from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
 from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
-from tilewright.tile.problem import extract_problem, problems_at
+from tilewright.tile.problem import Problem, extract_problem, problems_at
+from tilewright.tile.program import Sizes, Sketch, TileProgram
 from tilewright.tile.shape_samples import value_of
 
 MODELS = {"dense": dense, "pointwise": pointwise, "inputs": product_of_inputs}
@@ -90,3 +93,42 @@ def test_there_are_at_most_as_many_as_allowed(count: int) -> None:
 def test_construction_is_deterministic() -> None:
     first, second = (variants_of(constructed("dense")[1]) for _ in range(2))
     assert first == second
+
+
+class _OneBadShape:
+    """A cost model to which all programs of one lane axis are far slower at the largest shape."""
+
+    def __init__(self, model: CostModel, lane: int) -> None:
+        self.machine, self._model, self._lane = model.machine, model, lane
+
+    def sample_times(self, problem: Problem, sketch: Sketch, sizes: Sizes) -> Numbers:
+        times = self._model.sample_times(problem, sketch, sizes)
+        if sketch.lane == self._lane:
+            times[np.argmax([p.points for p in problem.samples])] *= 1e5
+        return times
+
+    def on_one_core(self) -> "_OneBadShape":
+        return _OneBadShape(self._model.on_one_core(), self._lane)
+
+
+def test_a_shape_that_is_bad_whatever_runs_does_not_hide_the_others() -> None:
+    """The layout's programs lose much at one shape, all alike: they are chosen by what they differ in."""
+    task, result = constructed("dense")
+    single = result.programs[0]
+    assert isinstance(single, TileProgram)
+    problem = extract_problem(task.func, task.constants, task.samples)
+    assert problem is not None
+    rows = 1 - single.sketch.lane
+    states: list[tuple[Sketch, Sizes]] = []
+    for height in (1, 4, 12):
+        sizes = single.array.copy()
+        sizes[:, rows] = height
+        states.append((single.sketch, sizes[None]))
+    # a program without packed constants is spared, so the others' regret at that shape is large
+    spared = replace(single.sketch, lane=rows, packed=())
+    states.append((spared, np.array([[[16, 1, 1], [16, 512, 512], [16, 512, 512]]])))
+    model = _OneBadShape(CostModel(MACHINE), single.sketch.lane)
+    variants = choose_variants(single, states, task, model, 4)
+    assert variants is not None
+    assert len(variants.programs) > 1
+    assert {p.sketch.lane for p in variants.programs} == {single.sketch.lane}

@@ -101,7 +101,8 @@ def cache_traffic(
     uncached = _uncached_bytes(accesses, caches, private, footprints, len(resident))
     if footprints.loaded is not None:
         resident = np.maximum(resident - footprints.loaded, 0.0)
-    moved_in = _moved_by_cache(resident, footprints.counts, footprints.present, stays, uncached)
+    repeats = _repeats(problem, footprints)
+    moved_in = _moved_by_cache(resident, repeats, footprints.present, stays, uncached)
     if batch.reuse_bytes is not None:
         places = [*range(len(caches.capacities)), *private]
         usable = np.array([caches.capacities[k] for k in places])[:, None, None] * caches.cost.usable_cache_fraction
@@ -229,14 +230,25 @@ def _resident_bytes(footprints: LoopFootprints, threads: int) -> Numbers:
     return resident
 
 
+def _repeats(problem: Problem, footprints: LoopFootprints) -> Numbers:
+    """How often every access is executed by the iterations of each loop [access, loop, candidate]: once
+    per iteration, but results are read and written after the reduction, whose sums are in registers or in buffers of
+    their own."""
+    repeats = np.tile(np.array(footprints.counts), (len(problem.operands) + len(problem.results), 1, 1))
+    if problem.reduce:
+        is_reduction = [loop.axis in problem.reduce for loop in footprints.loops]
+        repeats[len(problem.operands) :, is_reduction] = 1.0
+    return repeats
+
+
 def _moved_by_cache(
-    resident: Numbers, counts: Sequence[Numbers], present: Mask, stays: Sequence[Mask], uncached: Mapping[int, Numbers]
+    resident: Numbers, repeats: Numbers, present: Mask, stays: Sequence[Mask], uncached: Mapping[int, Numbers]
 ) -> Numbers:
     """Bytes that every access moves into every cache [access, cache, candidate].
 
     Args:
         resident: bytes that the loops from a depth inwards load if everything stays [cache, access, depth, candidate].
-        counts: iterations of the loops, outermost first.
+        repeats: how often an access is executed by the iterations of the loops, outermost first, see `_repeats`.
         present: which loops candidates have [loop, candidate]; others have one iteration and change nothing.
         stays: per cache whether data stays between iterations [access, or 1 for all; depth, candidate].
         uncached: what a register tile moves of accesses of which not even it stays [cache, candidate].
@@ -251,8 +263,8 @@ def _moved_by_cache(
     # body fits, everything stays that the next iteration touches again. All caches and accesses in one array: formulas
     # cost as much for few numbers as for many.
     fits = stacked[:, :, 1:] & present
-    for d in range(len(counts) - 1, -1, -1):
-        moved = np.where(fits[:, :, d], resident[:, :, d], moved * counts[d])
+    for d in range(len(present) - 1, -1, -1):
+        moved = np.where(fits[:, :, d], resident[:, :, d], moved * repeats[:, d])
     return moved.swapaxes(0, 1)
 
 

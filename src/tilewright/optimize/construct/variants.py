@@ -20,7 +20,7 @@ import numpy.typing as npt
 from tilewright.cost.footprint import Numbers
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import blocks
-from tilewright.optimize.construct.run_time_cost import run_time_cost, select_cheapest
+from tilewright.optimize.construct.run_time_cost import RunTimeCost, run_time_cost, select_cheapest
 from tilewright.optimize.construct.time_model import TimeModel
 from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
@@ -41,6 +41,9 @@ CANDIDATES_PER_SHAPE = 12
 
 MIN_GAIN = 0.02
 """The least part of the regret by which one more variant must reduce it."""
+
+MAX_COMPARED_LAYOUTS = 3
+"""Layouts whose programs are compared by what the choice at run time makes of them."""
 
 MIN_LAYOUT_GAIN = 0.05
 """The least part by which another layout of constants than that of the single program must reduce the regret."""
@@ -113,17 +116,19 @@ def choose_variants(
     groups = {k: _candidates(problems, x, model) for k, x in _by_layout(states, single.problem).items()}
     groups[own_layout] = groups[own_layout].joined(_candidates(problems, [(single.sketch, single.array[None])], model))
     best = reduce(np.minimum, [g.times.min(axis=0) for g in groups.values()])
-    chosen = {k: _choose_greedily(g.times / best, count, score) for k, g in groups.items()}
+    # relative to the layout's own best: a shape that is bad in this layout whatever runs there decides between layouts
+    # alone, since its regret would outweigh what the choice of programs can change
+    chosen = {k: _choose_greedily(g.times / g.times.min(axis=0), count, score) for k, g in groups.items()}
     handicaps = {k: 1.0 if k == own_layout else 1 + MIN_LAYOUT_GAIN for k in groups}
-    scores = {k: _geomean(regrets) * handicaps[k] for k, (_, regrets) in chosen.items()}
-    layout = min(scores, key=lambda k: scores[k])
-    programs = [TileProgram.of(single.problem, *groups[layout].programs[k]) for k in chosen[layout][0]]
-    costs = [run_time_cost(p, problems, model) for p in programs]
-    choices = np.argmin([c.values(np.array([p.extents for p in problems]).T) for c in costs], axis=0)
-    regrets = (groups[layout].times / best)[chosen[layout][0]][choices, np.arange(len(shapes))]
+    promises = {k: _geomean(groups[k].times[x].min(axis=0) / best) * handicaps[k] for k, x in chosen.items()}
+    compared = dict.fromkeys([own_layout, *sorted(groups, key=lambda k: promises[k])[:MAX_COMPARED_LAYOUTS]])
+    sets = {k: _ServingSet.of(groups[k], chosen[k], single.problem, problems, model) for k in compared}
+    layout = min(sets, key=lambda k: _geomean(sets[k].times / best) * handicaps[k])
+    programs, costs, choices = sets[layout].programs, sets[layout].costs, sets[layout].choices
+    regrets = sets[layout].times / best
     single_regrets = groups[own_layout].times[-1] / best
     used = sorted(set(choices.tolist()))
-    if len(used) < 2 or root_mean_square(regrets) > root_mean_square(single_regrets) * (1 - MIN_GAIN):
+    if len(used) < 2 or _geomean(regrets) > _geomean(single_regrets) * (1 - MIN_GAIN):
         return None
     extents = axis_extents(task)
     return ProgramVariants(
@@ -152,6 +157,34 @@ class _Candidates:
     def joined(self, others: "_Candidates") -> "_Candidates":
         """These and others, at the same shapes."""
         return _Candidates((*self.programs, *others.programs), np.concatenate((self.times, others.times)))
+
+
+@dataclass(frozen=True, slots=True)
+class _ServingSet:
+    """Programs of one layout with what serves which shape.
+
+    Attributes:
+        programs: the programs.
+        costs: their estimates at run time.
+        choices: the program whose estimate is the least, per shape.
+        times: nanoseconds of the chosen program by the model, per shape.
+    """
+
+    programs: tuple[TileProgram, ...]
+    costs: tuple[RunTimeCost, ...]
+    choices: Positions
+    times: Numbers
+
+    @staticmethod
+    def of(
+        candidates: _Candidates, chosen: Sequence[int], problem: Problem, problems: Sequence[Problem], model: TimeModel
+    ) -> "_ServingSet":
+        """The chosen ones of some candidates, which were compared at `problems`."""
+        programs = tuple(TileProgram.of(problem, *candidates.programs[k]) for k in chosen)
+        costs = tuple(run_time_cost(p, problems, model) for p in programs)
+        choices = np.argmin([c.values(np.array([p.extents for p in problems]).T) for c in costs], axis=0)
+        times = candidates.times[np.array(chosen)[choices], np.arange(len(problems))]
+        return _ServingSet(programs, costs, choices, times)
 
 
 def _by_layout(states: Sequence[States], problem: Problem) -> dict[object, list[States]]:
@@ -200,8 +233,8 @@ def _geomean(regrets: Numbers) -> float:
     return float(np.exp(np.log(regrets).mean()))
 
 
-def _choose_greedily(regrets: Numbers, count: int, score: Callable[[Numbers], Numbers]) -> tuple[list[int], Numbers]:
-    """Some of the candidates, the best single one first, and their regrets together [shape]."""
+def _choose_greedily(regrets: Numbers, count: int, score: Callable[[Numbers], Numbers]) -> list[int]:
+    """Some of the candidates, the best single one first."""
     chosen: list[int] = []
     together = np.full(regrets.shape[1], np.inf)
     while len(chosen) < count:
@@ -212,7 +245,7 @@ def _choose_greedily(regrets: Numbers, count: int, score: Callable[[Numbers], Nu
             break
         chosen.append(best)
         together = joined[best]
-    return chosen, together
+    return chosen
 
 
 def axis_extents(task: Task) -> tuple[Expr, ...]:
