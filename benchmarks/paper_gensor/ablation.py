@@ -17,6 +17,7 @@ from tilewright.cost.analytical import mean_time
 from tilewright.machine.calibration_store import machine_for
 from tilewright.optimize.construct.gensor import Annealing, WalkBatch, run_walks
 from tilewright.optimize.construct.local_search import search_locally
+from tilewright.optimize.construct.lock_step import run
 from tilewright.optimize.construct.optimizer import problem_for, search_spaces
 from tilewright.optimize.construct.roller import grow
 from tilewright.optimize.construct.search_space import SearchSpace
@@ -32,7 +33,7 @@ def best_time(space: SearchSpace, forms: Sequence[Sketch], states: Indices, with
     for form in forms:
         value = mean_time(space.problem, form, space.sizes(states), space.machine)
         times.append(float(value.min()))
-        times += [d.nanoseconds for d in search_locally(space, form, states, value)] if with_local_search else []
+        times += [d.nanoseconds for d in run(search_locally(space, form, states, value))] if with_local_search else []
     return min(times)
 
 

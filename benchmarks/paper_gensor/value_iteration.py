@@ -102,7 +102,7 @@ def potential(space: SearchSpace, states: Array, levels: Array) -> Array:
     sizes = space.sizes(states)
     rows = np.arange(len(states))
     box = [sizes[rows, levels, k].astype(np.float64) for k in range(states.shape[1])]
-    return 1.0 / (space.footprint(box, levels) * space.traffic(box, levels))
+    return 1.0 / (space.costs.footprint(box, levels) * space.costs.traffic(box, levels))
 
 
 def _benefits(

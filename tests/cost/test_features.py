@@ -121,11 +121,11 @@ def test_cache_shares_of_tiles_match_enumeration(case: tuple[Problem, Sizes]) ->
         part = held / machine.vector_registers
         if level != REGISTER:
             part = read / (machine.levels[level - 1].share * COST.usable_cache_fraction)
-        assert np.isclose(space.footprint(numbers(box), at)[0], part)
+        assert np.isclose(space.costs.footprint(numbers(box), at)[0], part)
         full = (*box[:2], extents[2])
         firsts = [(x, y, 0) for x in range(0, extents[0], box[0]) for y in range(0, extents[1], box[1])]
         moved = sum(4 * len(touched(o, full, f)) for f in firsts for o in problem.operands)
-        assert np.isclose(space.traffic(numbers(box), at)[0], moved / (extents[0] * extents[1]))
+        assert np.isclose(space.costs.traffic(numbers(box), at)[0], moved / (extents[0] * extents[1]))
 
 
 @given(tiles())

@@ -6,7 +6,7 @@ from tests.optimize.vortex_checks import window_use
 
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named, shipped_machines
-from tilewright.optimize.construct.search_space import MAX_PARTIAL_SUM_BYTES
+from tilewright.optimize.construct.state_costs import MAX_PARTIAL_SUM_BYTES
 from tilewright.optimize.vortex.library import CAPACITY_WINDOW, PANEL_SHARE, Library, library, thread_grids
 from tilewright.optimize.vortex.register_tiles import MIN_ROWS, RegisterTileTimes, filter_by_isa
 from tilewright.optimize.vortex.static_levels import fix_cache_buffer, fix_register_tile

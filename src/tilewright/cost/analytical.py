@@ -37,10 +37,10 @@ MAX_BATCH_SIZE = 4000
 
 def program_times(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis]."""
-    return _family_times(ShapeFamily.of(problem), sketch, sizes, machine)
+    return family_times(ShapeFamily.of(problem), sketch, sizes, machine)
 
 
-def _family_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Machine) -> Time:
+def family_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Machine) -> Time:
     """The times of candidates [candidate, level, axis] whose problems are of one regime (`group_by_regime`)."""
     if len(sizes) <= MAX_BATCH_SIZE:
         return _batch_times(family, sketch, sizes, machine)
@@ -151,7 +151,7 @@ def sample_times(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machin
         shape_indices = np.repeat(np.arange(len(samples)), len(sizes))
         family = ShapeFamily(tuple(problem.samples[k] for k in samples), shape_indices)
         shape_sizes = cover_reductions(family, np.tile(sizes, (len(samples), 1, 1)))
-        times = _family_times(family, sketch, shape_sizes, machine)
+        times = family_times(family, sketch, shape_sizes, machine)
         total[samples] = times.total.reshape(len(samples), -1)
     return total
 
@@ -163,14 +163,17 @@ def geomean_over_samples(total: Numbers, cost: CostParameters) -> Numbers:
 
 
 def group_by_regime(problem: Problem, sketch: Sketch, machine: Machine) -> list[list[int]]:
-    """The positions of a problem's samples, grouped by what the formulas branch on: the length of the reduction, and
-    the strides of operands along the lanes."""
+    """The positions of a problem's samples, grouped by their regimes."""
     groups: dict[tuple[object, ...], list[int]] = {}
-    line = caches(machine)[0].line
     for k, p in enumerate(problem.samples):
-        regime = is_long_reduction(p, machine.cost), lane_strides(p, sketch), has_line_per_lane(p, sketch, line)
-        groups.setdefault(regime, []).append(k)
+        groups.setdefault(regime(p, sketch, machine), []).append(k)
     return list(groups.values())
+
+
+def regime(problem: Problem, sketch: Sketch, machine: Machine) -> tuple[object, ...]:
+    """What the formulas branch on: the length of the reduction, and the strides of operands along the lanes."""
+    far = has_line_per_lane(problem, sketch, caches(machine)[0].line)
+    return is_long_reduction(problem, machine.cost), lane_strides(problem, sketch), far
 
 
 def cover_reductions(family: ShapeFamily, sizes: Sizes) -> Sizes:

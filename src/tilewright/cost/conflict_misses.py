@@ -12,7 +12,7 @@ from math import gcd, prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.footprint import Numbers, any_true, index_count_and_span
+from tilewright.cost.footprint import Numbers, all_true, any_true, index_count_and_span
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.program import Mask
@@ -55,13 +55,18 @@ def conflict_factors(
         if terms := operand.index_terms[d]:
             rows, row_span = (np.minimum(x, operand.dim_sizes[d]) for x in index_count_and_span(terms, box))
             span = span + (row_span - 1.0) * pitch
+            lines, is_within_line = np.ceil(span / line), pitch < line
             for k, starts_by_dim in start_sets.items():
                 sets, starts = set_counts[k], starts_by_dim[d]
-                covered = np.minimum(sets, starts * touched[k])
-                aliases = (rows > starts) & (starts < sets)
-                factors[k] = np.where(aliases, np.maximum(factors[k], sets / covered), factors[k])
-                spread = np.minimum(covered, rows * touched[k])
-                touched[k] = np.minimum(np.where(pitch < line, sets, spread), np.ceil(span / line))
+                can_alias, covered = starts < sets, np.minimum(sets, starts * touched[k])
+                if any_true(can_alias) and (aliases := (rows > starts) & can_alias).any():
+                    factors[k] = np.where(aliases, np.maximum(factors[k], sets / covered), factors[k])
+                if all_true(is_within_line):
+                    touched[k] = np.minimum(sets, lines)
+                elif d:
+                    spread = np.minimum(covered, rows * touched[k])
+                    spread = np.where(is_within_line, sets, spread) if any_true(is_within_line) else spread
+                    touched[k] = np.minimum(spread, lines)
         pitch = pitch * size
     return factors
 

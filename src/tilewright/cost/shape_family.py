@@ -105,6 +105,13 @@ class ShapeFamily:
         """The family of a single problem."""
         return ShapeFamily((problem,), np.zeros(0, np.int64))
 
+    @staticmethod
+    def joint(problems: Sequence[Problem], counts: Sequence[int]) -> "ShapeFamily":
+        """The family of so many candidates of each problem, one after the other; the same object may be there again."""
+        distinct = {id(p): p for p in problems}
+        positions = {key: k for k, key in enumerate(distinct)}
+        return ShapeFamily(tuple(distinct.values()), np.repeat([positions[id(p)] for p in problems], counts))
+
     @property
     def problem(self) -> Problem:
         """The first problem, for everything that does not depend on the shape."""

@@ -22,6 +22,7 @@ from tilewright.driver.build_kernel import (
 )
 from tilewright.driver.build_resources import BuildResources
 from tilewright.driver.kernel_records import KernelRecords
+from tilewright.driver.task_groups import task_groups
 from tilewright.driver.worker_threads import Job, Request, TaskQueue, ThisProcess, WorkerThread, start_workers
 from tilewright.errors import TilewrightError
 from tilewright.graph.fusion import FusionPattern
@@ -267,18 +268,32 @@ class KernelBuilds:
         keys = [construction_key(t) for t in tasks]
         self._start_workers(len(tasks))
         workers = [w for w in self._worker_threads if w.is_alive]
-        queue = TaskQueue([self._owner_of(k, workers) for k in keys])
+        owners = [self._owner_of(k, workers) for k in keys]
+        is_given = [bool(programs) and programs[k] is not None for k in range(len(tasks))]
+        is_alone = [owner is not None or given for owner, given in zip(owners, is_given, strict=True)]
+        groups = task_groups(tasks, is_alone, 1 + len(workers))
 
-        def request(k: int) -> Request:
-            program = {"program": programs[k]} if programs else {}
-            return {"do": what, "task": task_json.encode(tasks[k]), **program}
+        def request(number: int) -> Request:
+            group = groups[number]
+            given = {"programs": [programs[k] for k in group]} if programs else {}
+            return {"do": what, "tasks": [task_json.encode(tasks[k]) for k in group], **given}
 
-        job = Job(queue, request, keys)
+        queue = TaskQueue([owners[group[0]] for group in groups])
+        job = Job(queue, request, [[keys[k] for k in group] for group in groups])
         for worker in workers:
             worker.begin(job)
-        for done in range(len(tasks)):
+        done = 0
+        for _ in groups:
             progress(done)
-            finish(*queue.next_for_this_process())
+            number, answers = queue.next_for_this_process()
+            group = groups[number]
+            if answers is None:
+                self.constructions.construct_all(tasks[k] for k in group if not is_given[k])
+            for k, answer in zip(group, answers or [None] * len(group), strict=True):
+                finish(k, answer)
+                done += 1
+                if k != group[-1]:
+                    progress(done)
         for worker in workers:
             worker.finish()
 

@@ -30,7 +30,7 @@ MIN_WAITING = 3
 
 Request = dict[str, Any]
 NumberedAnswer = tuple[int, Any]
-"""The number of a task and a worker's answer; None where this process is to do the task."""
+"""The number of a group of tasks and a worker's answer; None where this process is to do them."""
 
 
 class ThisProcess(Enum):
@@ -40,10 +40,10 @@ class ThisProcess(Enum):
 
 
 class TaskQueue:
-    """The numbers of tasks that wait for a process, and answers.
+    """The numbers of groups of tasks that wait for a process, and answers.
 
     Args:
-        owners: by task who has its construction already, and is to do it before all others; None where any process may
+        owners: by group who has its construction already, and is to do it before all others; None where any process may
             take it.
     """
 
@@ -90,14 +90,14 @@ class Job:
     """Tasks that a compilation needs at one time.
 
     Attributes:
-        queue: their numbers.
-        request: the request of a task.
-        keys: of the constructions of tasks.
+        queue: the numbers of their groups.
+        request: the request of a group.
+        keys: of the constructions of the tasks of groups.
     """
 
     queue: TaskQueue
     request: Callable[[int], Request]
-    keys: Sequence[str]
+    keys: Sequence[Sequence[str]]
 
 
 class WorkerThread:
@@ -185,7 +185,7 @@ class WorkerThread:
             if not self._process.is_alive:
                 return False
             number = sent.popleft()
-            self.constructed.add(job.keys[number])
+            self.constructed.update(job.keys[number])
             job.queue.put_answer(number, answer.get("value"))
         return True
 

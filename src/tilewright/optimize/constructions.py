@@ -4,9 +4,12 @@ Estimates (`cost_oracle.py`) and the compilation of kernels share them. Tasks ar
 one hash is the same everywhere.
 """
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol, Self, TypeVar, runtime_checkable
 
+from tilewright.errors import TilewrightError
 from tilewright.graph.fusion import FusionPattern
 from tilewright.optimize.interface import Optimizer, ScheduledPrograms, scheduled
 from tilewright.optimize.task import Task
@@ -69,6 +72,15 @@ class ConstructingOptimizer(Optimizer, Protocol[C]):
         ...
 
 
+@runtime_checkable
+class JointOptimizer(ConstructingOptimizer[C], Protocol[C]):
+    """An optimizer that constructs several tasks faster together than one after the other."""
+
+    def construct_all(self, tasks: Sequence[Task]) -> list[C | None]:
+        """What `construct` makes of each."""
+        ...
+
+
 class Constructions:
     """The constructions of an optimizer, by the hash of their task, and estimates that others made.
 
@@ -84,6 +96,8 @@ class Constructions:
         self.constructed = 0
         self.reused = 0
         self._known: dict[str, Construction | None] = {}
+        # what `construct_all` has made, until it is used
+        self._constructed_ahead: set[str] = set()
         self._estimates: dict[str, Estimate] = {}
 
     def optimizer_of(self, task: Task) -> Optimizer:
@@ -108,6 +122,21 @@ class Constructions:
         """Takes over the estimate of a task that was made elsewhere, by an equal optimizer."""
         self._estimates.setdefault(construction_key(task), estimate)
 
+    def construct_all(self, tasks: Iterable[Task]) -> None:
+        """Constructs what nothing is known of, together where the optimizer can, for later calls for the same tasks.
+
+        Where that fails, these calls do it, and say so.
+        """
+        optimizer = self.optimizer
+        missing = {construction_key(t): t for t in tasks if self.optimizer_of(t) is optimizer}
+        missing = {key: t for key, t in missing.items() if key not in self._known and key not in self._estimates}
+        if len(missing) > 1 and isinstance(optimizer, JointOptimizer):
+            with suppress(TilewrightError, RecursionError):
+                constructions = optimizer.construct_all(list(missing.values()))
+                for key, construction in zip(missing, constructions, strict=True):
+                    self._remember(key, construction)
+                self._constructed_ahead |= missing.keys()
+
     def estimate(self, task: Task) -> Estimate:
         """The times of the best programs of a task in canonical form; constructs them where nothing is known."""
         key = construction_key(task)
@@ -129,16 +158,20 @@ class Constructions:
         if not isinstance(optimizer, ConstructingOptimizer):
             self.constructed += 1
             return scheduled(optimizer.optimize(task))
-        self.reused += construction_key(task) in self._known
+        key = construction_key(task)
+        self.reused += key in self._known and key not in self._constructed_ahead
         return optimizer.schedule_programs(self._construct(optimizer, task), task)
 
     def _construct(self, optimizer: ConstructingOptimizer[C], task: Task) -> C | None:
         key = construction_key(task)
         if key not in self._known:
-            self.constructed += 1
-            construction = optimizer.construct(task)
-            self._known[key] = None if construction is None else construction.without_search()
+            self._remember(key, optimizer.construct(task))
+        self._constructed_ahead.discard(key)
         return self._known[key]  # pyright: ignore[reportReturnType] - of the same optimizer
+
+    def _remember(self, key: str, construction: Construction | None) -> None:
+        self.constructed += 1
+        self._known[key] = None if construction is None else construction.without_search()
 
 
 def construction_key(task: Task) -> str:

@@ -66,6 +66,12 @@ class Operand:
         """Per dimension (absolute coefficient, axis) of the axes in its index, by rising coefficients."""
         return tuple(tuple(sorted((abs(c), k) for k, c in enumerate(row) if c)) for row in self.index)
 
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """All of it but its name and its sizes; of strides, which are 0, 1 or more."""
+        flags = (self.constant, self.written, self.private, self.conditional)
+        return self.index, self.element_bytes, flags, tuple(min(abs(s), 2) for s in self.strides)
+
     def uses(self, axis: int) -> bool:
         """Whether the index depends on an axis."""
         return axis in self.used_axes

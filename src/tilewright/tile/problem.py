@@ -97,6 +97,14 @@ class Problem:
         """Whether an element of some operand is used at several points."""
         return any(len(o.used_axes) < len(self.axes) for o in self.operands)
 
+    @cached_property
+    def structure(self) -> str:
+        """All of a problem without samples but its names and sizes; of strides, which are 0, 1 or more."""
+        axes = tuple([(a.is_static, a.is_reduction) for a in self.axes])
+        accesses = tuple([o.structure for o in (*self.operands, *self.results)])
+        # as text, whose hash is computed once
+        return repr((axes, accesses, len(self.operands), self.operations, self.bits, self.is_plain_sum))
+
     @property
     def points(self) -> int:
         """Number of iterations of the block."""

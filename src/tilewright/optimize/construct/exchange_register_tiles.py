@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewright.optimize.construct.local_search import LocalSearch, search_locally
+from tilewright.optimize.construct.lock_step import SteppedSearch
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
@@ -29,21 +30,20 @@ def best_by_sketch(searches: Iterable[LocalSearch], count: int) -> list[LocalSea
     return list(best.values())[:count]
 
 
-def exchange_register_tiles(search: LocalSearch) -> LocalSearch:
+def exchange_register_tiles(search: LocalSearch) -> SteppedSearch[LocalSearch]:
     """A search that goes on until nothing is better, `MAX_EXCHANGES` times at most: by the best register tile along the
     lanes and one other axis, then by hill climbing."""
     for _ in range(MAX_EXCHANGES):
-        exchanged = _exchanged(search)
+        exchanged = yield from _exchanged(search)
         if exchanged is None:
             break
-        (climbed,) = search_locally(
-            search.space, search.sketch, exchanged.states[-1:], np.array([exchanged.nanoseconds])
-        )
+        start, nanoseconds = exchanged.states[-1:], np.array([exchanged.nanoseconds])
+        (climbed,) = yield from search_locally(search.space, search.sketch, start, nanoseconds)
         search = climbed.continued_from([exchanged])
     return search
 
 
-def _exchanged(search: LocalSearch) -> LocalSearch | None:
+def _exchanged(search: LocalSearch) -> SteppedSearch[LocalSearch | None]:
     """The search with a better register tile along the lanes and one other axis; None where there is none."""
     space, lane, end = search.space, search.sketch.lane, search.states[-1]
     along_lanes = _register_paths(space, lane, int(end[lane]))
@@ -61,7 +61,7 @@ def _exchanged(search: LocalSearch) -> LocalSearch | None:
     lowerable = np.flatnonzero(space.are_lowerable(space.sizes(states))) if pairs else []
     if not len(lowerable):
         return None
-    nanoseconds = space.nanoseconds(search.sketch, states[lowerable])
+    nanoseconds = yield from space.nanoseconds(search.sketch, states[lowerable])
     best = int(nanoseconds.argmin())
     if not nanoseconds[best] < search.nanoseconds:
         return None

@@ -9,17 +9,20 @@ On a CPU a virtual thread is a sub-tile of the register tile, interleaved with t
 register tile V times as long along d in one step.
 """
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import lru_cache
-from math import exp, log
+from functools import cached_property, lru_cache
+from math import exp, log, prod
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewright.cost.footprint import Numbers
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.lock_step import SteppedSearch, run
 from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.optimize.construct.state_costs import StateCosts
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, VTHREADS, EdgeKind, Indices
 from tilewright.optimize.construct.trajectory import Trajectory, TrajectoryStep
 from tilewright.tile.problem import Problem
@@ -92,7 +95,8 @@ class Action:
         return f"{names[self.kind]}({name})" if self.kind in names else f"set_vthread({name}, {self.vthreads})"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# without slots, because cached properties need a place
+@dataclass(frozen=True, eq=False)
 class WalkBatch:
     """All walks of a sketch.
 
@@ -114,9 +118,19 @@ class WalkBatch:
     probabilities: Numbers
     recorded: npt.NDArray[np.bool_]
 
+    @cached_property
+    def _recorded_states(self) -> Indices:
+        states = np.concatenate([self.states[1:][self.recorded], self.states[-1]])
+        # one number per state sorts faster than rows do, in the same order
+        bases = [len(lattice.tilings) for lattice in self.space.lattices]
+        if prod(bases) >= 1 << 62:
+            return np.unique(states, axis=0)
+        keys = np.ravel_multi_index(tuple(states.T), bases)
+        return states[np.unique(keys, return_index=True)[1]]
+
     def recorded_states(self) -> Indices:
         """All recorded states and the last ones [state, axis], without duplicates."""
-        return np.unique(np.concatenate([self.states[1:][self.recorded], self.states[-1]]), axis=0)
+        return self._recorded_states
 
     def recorded_sizes(self) -> Sizes:
         """Their sizes."""
@@ -138,6 +152,11 @@ class WalkBatch:
 
 
 def run_walks(space: SearchSpace, annealing: Annealing, seed: int) -> WalkBatch:
+    """A batch of walks through a search space."""
+    return run(walk(space, annealing, seed))
+
+
+def walk(space: SearchSpace, annealing: Annealing, seed: int) -> SteppedSearch[WalkBatch]:
     """Runs a batch of walks through a search space."""
     rng = np.random.default_rng(seed)
     actions = all_actions(space, annealing)
@@ -149,7 +168,7 @@ def run_walks(space: SearchSpace, annealing: Annealing, seed: int) -> WalkBatch:
     recorded = np.zeros((steps, count), np.bool_)
     visited = _VisitedStates(space, annealing, actions)
     for i in range(steps):
-        ids = visited.ids(state, level)
+        ids = yield from visited.ids(state, level)
         p = visited.probabilities(ids, i)
         pick = (p.cumsum(axis=1) < rng.random(count)[:, None]).sum(axis=1)
         pick = np.minimum(pick, len(actions) - 1)
@@ -217,37 +236,68 @@ def action_probabilities(
     iteration: int,
 ) -> Numbers:
     """The probability of every action [walk, action]; all on the last column where no action is possible."""
-    return _to_probabilities(benefits(space, annealing, actions, current, successors), successors[1], iteration)
+    edges = Edges(space, annealing, actions, current, successors)
+    return _to_probabilities(edges.answer([edges])[0], edges.exists, iteration)
 
 
-def benefits(
-    space: SearchSpace,
-    annealing: Annealing,
-    actions: tuple[Action, ...],
-    current: tuple[Indices, Indices],
-    successors: tuple[Indices, npt.NDArray[np.bool_]],
-) -> Numbers:
-    """The benefit of every action [walk, action]; 0 where there is no such edge or its state cannot be lowered.
+@dataclass(frozen=True, slots=True, eq=False)
+class Edges:
+    """Edges of states at levels, whose benefits are asked for.
 
-    The benefit of `cache` (the last column) is not weighted yet.
+    Attributes:
+        space, annealing, actions: of the walks.
+        current: the states [state, axis] and the level of each.
+        successors: the state that every action leads to [state, action, axis], and whether there is such an edge.
     """
-    (state, level), (targets, exists) = current, successors
-    count, many, axes = targets.shape
-    sizes = space.sizes(np.concatenate([state, targets.reshape(-1, axes)]))
-    at = np.concatenate([level, np.repeat(level, many)])
-    boxes = list(np.ascontiguousarray(sizes[np.arange(len(at)), at].T).astype(np.float64))
-    F, Q = space.footprint(boxes, at), space.traffic(boxes, at)
-    F0, Q0 = F[:count, None], Q[:count, None]
-    F1, Q1 = F[count:].reshape(count, many), Q[count:].reshape(count, many)
-    growth = F1 / F0 if annealing.reading is Reading.INTENDED else F0 / F1
-    benefit = (Q0 / Q1) / growth
-    if annealing.vthreads and (level == REGISTER).any():
-        for v in VTHREADS:
-            benefit[:, _vthread_actions(actions, v)] = _stalls_removed(space, sizes[:count], v)[:, None]
-    fits = (F1 <= 1.0) | (F1 <= F0)
-    fits &= space.are_lowerable(sizes[count:]).reshape(count, many)
-    benefit[:, -1] = _cache_benefit(space, sizes[:count], level)
-    return np.where(exists & fits, benefit, 0.0)
+
+    space: SearchSpace
+    annealing: Annealing
+    actions: tuple[Action, ...]
+    current: tuple[Indices, Indices]
+    successors: tuple[Indices, npt.NDArray[np.bool_]]
+
+    @property
+    def exists(self) -> npt.NDArray[np.bool_]:
+        """Which actions have an edge [state, action]."""
+        return self.successors[1]
+
+    @property
+    def structure(self) -> Hashable:
+        """All that benefits depend on except sizes."""
+        space = self.space
+        return self.annealing, id(space.machine), space.sketch, space.problem.structure, space.column_axes
+
+    def answer(self, alike: Sequence["Edges"]) -> list[Numbers]:
+        """The benefit of every action [state, action]; 0 where there is no such edge or its state cannot be lowered.
+
+        The benefit of `cache` (the last column) is not weighted yet.
+        """
+        counts, actions = [len(x.exists) for x in alike], self.actions
+        starts, targets = (np.concatenate(x) for x in zip(*[x._sizes() for x in alike], strict=True))
+        level, exists = np.concatenate([x.current[1] for x in alike]), np.concatenate([x.exists for x in alike])
+        count, many = exists.shape
+        costs = self.space.costs_with([x.space for x in alike], counts)
+        costs_of_all = costs.select(np.concatenate([np.arange(count), np.repeat(np.arange(count), many)]))
+        sizes, at = np.concatenate([starts, targets]), np.concatenate([level, np.repeat(level, many)])
+        boxes = list(np.ascontiguousarray(sizes[np.arange(len(at)), at].T).astype(np.float64))
+        F, Q = costs_of_all.footprint(boxes, at), costs_of_all.traffic(boxes, at)
+        F0, Q0 = F[:count, None], Q[:count, None]
+        F1, Q1 = F[count:].reshape(count, many), Q[count:].reshape(count, many)
+        growth = F1 / F0 if self.annealing.reading is Reading.INTENDED else F0 / F1
+        benefit = (Q0 / Q1) / growth
+        if self.annealing.vthreads and (level == REGISTER).any():
+            for v in VTHREADS:
+                benefit[:, _vthread_actions(actions, v)] = _stalls_removed(costs, starts, v)[:, None]
+        fits = (F1 <= 1.0) | (F1 <= F0)
+        fits &= costs_of_all.are_lowerable(sizes)[count:].reshape(count, many)
+        benefit[:, -1] = _cache_benefit(costs, starts, level)
+        return np.split(np.where(exists & fits, benefit, 0.0), np.cumsum(counts)[:-1])
+
+    def _sizes(self) -> tuple[Sizes, Sizes]:
+        """The sizes of the states, and of those that actions lead to."""
+        (states, _), (targets, _) = self.current, self.successors
+        sizes = self.space.sizes(np.concatenate([states, targets.reshape(-1, targets.shape[2])]))
+        return sizes[: len(states)], sizes[len(states) :]
 
 
 @lru_cache(maxsize=16)
@@ -279,7 +329,7 @@ class _VisitedStates:
         self._exists = np.empty(shape, np.bool_)
         self._benefits: Numbers = np.empty(shape)
 
-    def ids(self, state: Indices, level: Indices) -> Indices:
+    def ids(self, state: Indices, level: Indices) -> SteppedSearch[Indices]:
         """The numbers of states at levels; new ones are entered."""
         keys = [row.tobytes() for row in np.concatenate([state, level[:, None]], axis=1)]
         new = {key: k for k, key in enumerate(keys) if key not in self._ids}
@@ -287,11 +337,12 @@ class _VisitedStates:
             rows = list(new.values())
             current = (state[rows], level[rows])
             successors = edge_targets(self._space, self._actions, *current)
+            (benefits,) = yield [Edges(self._space, self._annealing, self._actions, current, successors)]
             first = len(self._ids)
             self._ids |= {key: first + k for k, key in enumerate(new)}
             added = slice(first, len(self._ids))
             self._targets[added], self._exists[added] = successors
-            self._benefits[added] = benefits(self._space, self._annealing, self._actions, current, successors)
+            self._benefits[added] = benefits
         return np.array([self._ids[key] for key in keys], np.int64)
 
     def probabilities(self, ids: Indices, iteration: int) -> Numbers:
@@ -303,24 +354,24 @@ class _VisitedStates:
         return self._targets[ids, actions]
 
 
-def _stalls_removed(space: SearchSpace, sizes: Sizes, v: int) -> Numbers:
+def _stalls_removed(costs: StateCosts, sizes: Sizes, v: int) -> Numbers:
     """Eq. 3 on a CPU: each accumulator is a dependency chain of multiply-adds; with a chains and a latency of P
     operations the pipes wait ceil(P / a) times as long."""
-    machine = space.machine
+    machine = costs.machine
     latency_ops = machine.fma_cycles * machine.fma_pipes
-    chains = sizes[:, REGISTER, list(space.problem.spatial)].prod(axis=1) / space.sketch.lanes
+    chains = sizes[:, REGISTER, list(costs.problem.spatial)].prod(axis=1) / costs.sketch.lanes
     return np.ceil(latency_ops / chains) / np.ceil(latency_ops / (v * chains))
 
 
-def _cache_benefit(space: SearchSpace, sizes: Sizes, level: Indices) -> Numbers:
+def _cache_benefit(costs: StateCosts, sizes: Sizes, level: Indices) -> Numbers:
     """Eq. 2: (L_low + S/B_low) / (L_high + S/B_high), where low is the level of the tile and high the next nearer
     one."""
-    machine = space.machine
+    machine = costs.machine
     ratio: Numbers = np.ones(len(sizes))
     if (level == REGISTER).all():
         return ratio
     box = [sizes[np.arange(len(sizes)), level, k].astype(np.float64) for k in range(sizes.shape[2])]
-    S = np.maximum(space.bytes_read(box), 1.0)
+    S = np.maximum(costs.bytes_read(box), 1.0)
     for cache in (L1, L2):
         low_latency, low_gbs = _latency_and_bandwidth(machine, cache)
         high_latency, high_gbs = _latency_and_bandwidth(machine, cache - 1)

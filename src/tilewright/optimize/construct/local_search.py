@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from tilewright.cost.footprint import Numbers
 from tilewright.optimize.construct.gensor import Action
+from tilewright.optimize.construct.lock_step import SteppedSearch
 from tilewright.optimize.construct.roller import GrowthPath
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, NUM_EDGES, VTHREADS, EdgeKind, Indices
@@ -102,7 +103,7 @@ def growth_trajectory(search: LocalSearch, path: GrowthPath) -> tuple[Trajectory
 
 def search_locally(
     space: SearchSpace, sketch: Sketch, states: Indices, nanoseconds: Numbers | None = None
-) -> tuple[LocalSearch, ...]:
+) -> SteppedSearch[tuple[LocalSearch, ...]]:
     """Searches from the best states.
 
     Args:
@@ -111,16 +112,19 @@ def search_locally(
         states: candidates for starts [state, axis].
         nanoseconds: their times, if known.
     """
-    nanoseconds = space.nanoseconds(sketch, states) if nanoseconds is None else nanoseconds
+    if nanoseconds is None:
+        nanoseconds = yield from space.nanoseconds(sketch, states)
     best = np.argsort(nanoseconds, kind="stable")[:MAX_STARTS]
-    return _search_from(space, sketch, states[best], nanoseconds[best])
+    return (yield from _search_from(space, sketch, states[best], nanoseconds[best]))
 
 
-def search_locally_from_each(space: SearchSpace, sketch: Sketch, groups: Sequence[Indices]) -> tuple[LocalSearch, ...]:
+def search_locally_from_each(
+    space: SearchSpace, sketch: Sketch, groups: Sequence[Indices]
+) -> SteppedSearch[tuple[LocalSearch, ...]]:
     """The searches from the best states of every group, as `search_locally` makes them, all at once: formulas cost as
     much for few candidates as for many."""
     states = np.concatenate(groups)
-    nanoseconds = space.nanoseconds(sketch, states)
+    nanoseconds = yield from space.nanoseconds(sketch, states)
     firsts = np.cumsum([0, *(len(g) for g in groups[:-1])])
     best = np.concatenate(
         [
@@ -128,16 +132,18 @@ def search_locally_from_each(space: SearchSpace, sketch: Sketch, groups: Sequenc
             for first, group in zip(firsts, groups, strict=True)
         ]
     )
-    return _search_from(space, sketch, states[best], nanoseconds[best])
+    return (yield from _search_from(space, sketch, states[best], nanoseconds[best]))
 
 
-def _search_from(space: SearchSpace, sketch: Sketch, current: Indices, nanoseconds: Numbers) -> tuple[LocalSearch, ...]:
+def _search_from(
+    space: SearchSpace, sketch: Sketch, current: Indices, nanoseconds: Numbers
+) -> SteppedSearch[tuple[LocalSearch, ...]]:
     """Searches from states [state, axis] with their times; both arrays are the searches' own."""
     visited = [[state.copy()] for state in current]
     edges: list[list[tuple[int, int]]] = [[] for _ in current]
     active = np.arange(len(current))
     for _ in range(MAX_STEPS):
-        targets, times = _evaluate_neighbours(space, sketch, current[active])
+        targets, times = yield from _evaluate_neighbours(space, sketch, current[active])
         better = np.flatnonzero(times.min(axis=1) < nanoseconds[active])
         for k in better:
             edge, number = int(times[k].argmin()), active[k]
@@ -153,7 +159,7 @@ def _search_from(space: SearchSpace, sketch: Sketch, current: Indices, nanosecon
     )
 
 
-def _evaluate_neighbours(space: SearchSpace, sketch: Sketch, states: Indices) -> tuple[Indices, Numbers]:
+def _evaluate_neighbours(space: SearchSpace, sketch: Sketch, states: Indices) -> SteppedSearch[tuple[Indices, Numbers]]:
     """The neighbours of states [state, edge, axis] and their nanoseconds; infinite where there is none."""
     targets, exists = neighbours(space, states)
     start, edge = np.nonzero(exists)
@@ -161,7 +167,8 @@ def _evaluate_neighbours(space: SearchSpace, sketch: Sketch, states: Indices) ->
     lowerable = space.are_lowerable(space.sizes(candidates))
     nanoseconds = np.full(exists.shape, np.inf)
     if lowerable.any():
-        nanoseconds[start[lowerable], edge[lowerable]] = space.nanoseconds(sketch, candidates[lowerable])
+        times = yield from space.nanoseconds(sketch, candidates[lowerable])
+        nanoseconds[start[lowerable], edge[lowerable]] = times
     return targets, nanoseconds
 
 

@@ -5,27 +5,28 @@ blocks become programs of several stages (`rowwise_programs.py`). Where a kernel
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
-from tilewright.cost.analytical import mean_time
 from tilewright.cost.caches import caches
 from tilewright.cost.footprint import Numbers
+from tilewright.cost.joint_times import Candidates
 from tilewright.loops.ir import blocks
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.elementwise_sketches import elementwise_sketches
 from tilewright.optimize.construct.exchange_register_tiles import best_by_sketch, exchange_register_tiles
-from tilewright.optimize.construct.gensor import Annealing, WalkBatch, run_walks
+from tilewright.optimize.construct.gensor import Annealing, WalkBatch, walk
 from tilewright.optimize.construct.local_search import (
     LocalSearch,
     growth_trajectory,
     search_locally,
     search_locally_from_each,
 )
+from tilewright.optimize.construct.lock_step import SteppedSearch, run, run_together, together
 from tilewright.optimize.construct.lower_programs import lower_all, lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
@@ -202,13 +203,22 @@ class ProgramConstructor(ABC):
         Raises:
             MachineError: programs cannot be constructed for the machine.
         """
+        return run(self._exploration(task))
+
+    def construct_all(self, tasks: Sequence[Task]) -> list[ConstructionResult | None]:
+        """`construct` of several tasks, whose searches advance in lock step."""
+        return run_together([self._exploration(task) for task in tasks])
+
+    def _exploration(self, task: Task) -> SteppedSearch[ConstructionResult | None]:
         machine = self.machine or machine_for(task.target)
         caches(machine)
         problem = problem_for(task)
-        return construction_of([], task, machine, ()) if problem is None else self.explore(problem, task, machine)
+        if problem is None:
+            return construction_of([], task, machine, ())
+        return (yield from self.explore(problem, task, machine))
 
     @abstractmethod
-    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The best programs of a tile problem; None where there are none."""
 
     def schedule_programs(self, construction: ConstructionResult | None, task: Task) -> ScheduledPrograms | None:
@@ -236,12 +246,13 @@ class Roller(ProgramConstructor):
 
     name: str = "roller"
 
-    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The ends of the growth paths."""
         sketches = search_spaces(problem, task, machine)
         paths = [grow(space) for space in sketches]
         ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
-        candidates = [(sketch, sizes, mean_time(problem, sketch, sizes, machine)) for sketch, sizes in ends]
+        times = yield [Candidates(problem, sketch, sizes, machine) for sketch, sizes in ends]
+        candidates = [(*end, nanoseconds) for end, nanoseconds in zip(ends, times, strict=True)]
         return construction_of(rank_programs(candidates, problem, MAX_LOWERING_TRIES), task, machine, tuple(paths))
 
 
@@ -260,34 +271,36 @@ class Gensor(ProgramConstructor):
     max_variants: int = DEFAULT_MAX_VARIANTS
     name: str = "gensor"
 
-    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The best states of walks and searches."""
         # walks and first searches use representative sizes; mean times over samples rank their results
         sketches = search_spaces(replace(problem, samples=()), task, machine)
         paths = [grow(space) for space in sketches]
         selected, searches = paths, list[LocalSearch]()
         if len(paths) > MAX_SKETCHES and problem.samples:
-            selected = _select_paths(
-                sorted(paths, key=lambda p: _estimate_path(p, sketches[p.space], problem)), problem
-            )
+            estimates = yield from together([_estimate_path(p, sketches[p.space], problem) for p in paths])
+            selected = _select_paths([paths[k] for k in np.argsort(estimates, kind="stable")], problem)
         elif len(paths) > MAX_SKETCHES:
-            searches_by_path = [_search_near_path(p, sketches[p.space]) for p in paths]
+            searches_by_path = yield from together([_search_near_path(p, sketches[p.space]) for p in paths])
             estimates = [min(search.nanoseconds for search in path_searches) for path_searches in searches_by_path]
             selected = [paths[k] for k in np.argsort(estimates, kind="stable")[:MAX_SKETCHES]]
             searches = [search for path_searches in searches_by_path for search in path_searches]
-        walk_batches = [run_walks(p.space, self.annealing, self.seed) for p in selected]
+        walk_batches = yield from together([walk(p.space, self.annealing, self.seed) for p in selected])
         if problem.samples:
-            searches = _search_at_samples(walk_batches, sketches, problem)
+            searches = yield from _search_at_samples(walk_batches, sketches, problem)
             candidates = [_final_state(search) for search in searches]
         else:
-            near_walks = [x for walks in walk_batches for x in _search_near_walks(walks, sketches[walks.space])]
-            searches = [*(search for _, path_searches in near_walks for search in path_searches), *searches]
-            searches += [exchange_register_tiles(search) for search in best_by_sketch(searches, MAX_CONTINUED_SEARCHES)]
+            near_walks = yield from together(
+                [_search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]]
+            )
+            searches = [*(search for _, walk_searches in near_walks for search in walk_searches), *searches]
+            best_searches = best_by_sketch(searches, MAX_CONTINUED_SEARCHES)
+            searches += yield from together([exchange_register_tiles(search) for search in best_searches])
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         result = construction_of(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
         single = None if result is None else result.programs[0]
-        if result is None or not isinstance(single, TileProgram):
+        if result is None or not isinstance(single, TileProgram) or not problem.samples:
             return result
         states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
         states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
@@ -311,34 +324,35 @@ def _select_paths(paths: list[GrowthPath], problem: Problem) -> list[GrowthPath]
     return [*selected, *(p for p in static_lanes[:1] if problem.samples and all(p is not x for x in selected))]
 
 
-def _search_near_path(path: GrowthPath, sketches: list[Sketch]) -> list[LocalSearch]:
+def _search_near_path(path: GrowthPath, sketches: list[Sketch]) -> SteppedSearch[list[LocalSearch]]:
     """Local searches from the ends of a growth path's levels, and from there with smaller K-blocks."""
     ends = np.unique(path.states, axis=0)
     smaller_k_blocks = path.space.shrink_k_block(ends, K_BLOCK_SHRINK_STEPS)
     starts = [ends, smaller_k_blocks] if len(smaller_k_blocks) else [ends]
-    return [search for sketch in sketches for search in search_locally_from_each(path.space, sketch, starts)]
+    by_sketch = yield from together([search_locally_from_each(path.space, sketch, starts) for sketch in sketches])
+    return [search for searches in by_sketch for search in searches]
 
 
-def _estimate_path(path: GrowthPath, sketches: list[Sketch], problem: Problem) -> float:
+def _estimate_path(path: GrowthPath, sketches: list[Sketch], problem: Problem) -> SteppedSearch[float]:
     """The best mean time over shape samples near the ends of a growth path's levels, for one loop order."""
-    final_states = np.stack([search.states[-1] for search in search_locally(path.space, sketches[0], path.states)])
-    return float(mean_time(problem, sketches[0], path.space.sizes(final_states), path.space.machine).min())
+    space, sketch = path.space, sketches[0]
+    searches = yield from search_locally(space, sketch, path.states)
+    final_sizes = space.sizes(np.stack([search.states[-1] for search in searches]))
+    (nanoseconds,) = yield [Candidates(problem, sketch, final_sizes, space.machine)]
+    return float(nanoseconds.min())
 
 
-def _search_near_walks(
-    walks: WalkBatch, sketches: list[Sketch]
-) -> Iterator[tuple[ScoredStates, tuple[LocalSearch, ...]]]:
-    """Per loop order the recorded states of walks, and local searches from the best ones."""
+def _search_near_walks(walks: WalkBatch, sketch: Sketch) -> SteppedSearch[tuple[ScoredStates, tuple[LocalSearch, ...]]]:
+    """The recorded states of walks, and local searches from the best ones, for one loop order."""
     space, states = walks.space, walks.recorded_states()
-    sizes = space.sizes(states)
-    for sketch in sketches:
-        nanoseconds = space.nanoseconds(sketch, states)
-        yield (sketch, sizes, nanoseconds), search_locally(space, sketch, states, nanoseconds)
+    nanoseconds = yield from space.nanoseconds(sketch, states)
+    searches = yield from search_locally(space, sketch, states, nanoseconds)
+    return (sketch, space.sizes(states), nanoseconds), searches
 
 
 def _search_at_samples(
     walk_batches: list[WalkBatch], sketches: Mapping[SearchSpace, list[Sketch]], problem: Problem
-) -> list[LocalSearch]:
+) -> SteppedSearch[list[LocalSearch]]:
     """Local searches by mean time over shape samples, for sketches within `PRUNE_RATIO`: from recorded states, and from
     the ends of searches at representative sizes."""
     candidates: list[tuple[SearchSpace, Sketch, tuple[LocalSearch, ...], Indices, Numbers]] = []
@@ -349,10 +363,11 @@ def _search_at_samples(
         searches: tuple[LocalSearch, ...] = ()
         for sketch in sketches[space]:
             # later loop orders also start where the earlier ones ended
-            new_searches = tuple(search.continued_from(searches) for search in search_locally(space, sketch, states))
+            local = yield from search_locally(space, sketch, states)
+            new_searches = tuple(search.continued_from(searches) for search in local)
             searches += new_searches
             states = np.unique(np.concatenate([states, *(search.states[-1:] for search in new_searches)]), axis=0)
-            nanoseconds = at_samples[space].nanoseconds(sketch, states)
+            nanoseconds = yield from at_samples[space].nanoseconds(sketch, states)
             # later loop orders start from the best states of the earlier ones
             best = np.argsort(nanoseconds, kind="stable")[:MAX_SAMPLED_STATES]
             states = states[best]
@@ -361,7 +376,7 @@ def _search_at_samples(
     ends: list[LocalSearch] = []
     for space, sketch, searches, states, nanoseconds in candidates:
         if nanoseconds[0] <= limit:
-            sampled_searches = search_locally(at_samples[space], sketch, states, nanoseconds)
+            sampled_searches = yield from search_locally(at_samples[space], sketch, states, nanoseconds)
             ends += [replace(search, space=space).continued_from(searches) for search in sampled_searches]
     return ends
 

@@ -82,7 +82,7 @@ def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, f
     sizes = space.sizes(states)
     box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
     levels = np.full(len(states), level)
-    F, Q = space.footprint(box, levels), space.traffic(box, levels)
+    F, Q = space.costs.footprint(box, levels), space.costs.traffic(box, levels)
     fits = (F <= 1.0) & space.are_lowerable(sizes)
     paid, saved = F[1:] - F[0], Q[0] - Q[1:]
     score = np.where(fits[1:] & (saved > 0), saved / np.maximum(paid, 1e-12), 0.0)
@@ -95,7 +95,7 @@ def _is_compute_bound(space: SearchSpace, state: Indices, level: int) -> bool:
     machine, problem = space.machine, space.problem
     sizes = space.sizes(state[None])
     box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
-    bytes_per_result = float(space.traffic(box, np.array([level]))[0])
+    bytes_per_result = float(space.costs.traffic(box, np.array([level]))[0])
     steps = float(np.prod([problem.axes[k].extent for k in problem.reduce] or [1]))
     arithmetic = 2.0 * steps * problem.operations / machine.gflops(1, problem.bits)
     source = machine.levels[min(level, len(machine.levels) - 1)]

@@ -1,18 +1,22 @@
-"""The search space of one sketch: the initial state, and the cost terms and legality of its states.
+"""The search space of one sketch: the initial state, and the times of its states.
 
 A state holds the tiling of every axis; an edge makes the tile of one axis at the level being scheduled larger or
 smaller. The sizes of an axis and their neighbours are in `tile_lattice.py`.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.analytical import mean_time
-from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
+from tilewright.cost.footprint import Numbers
+from tilewright.cost.joint_times import Candidates
+from tilewright.cost.shape_family import ShapeFamily
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.lock_step import SteppedSearch
+from tilewright.optimize.construct.state_costs import StateCosts
 from tilewright.optimize.construct.tile_lattice import (
     NO_EDGE,
     AxisLattice,
@@ -23,7 +27,7 @@ from tilewright.optimize.construct.tile_lattice import (
 )
 from tilewright.optimize.reduction_blocking import max_accumulation_length
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, L2, LEVELS, REGISTER, Sizes, Sketch
+from tilewright.tile.program import L1, LEVELS, Sizes, Sketch
 from tilewright.tile.transposed_columns import MIN_COLUMNS, column_axis
 
 MAX_TILE_ROWS = 16
@@ -47,18 +51,12 @@ REDUCTION_VECTOR_COUNTS = (1, 2, 4, 8)
 MAX_WINDOW_EXTENT = 9
 """The largest extent of a reduction axis that may be fully unrolled."""
 
-MAX_PARTIAL_SUM_BYTES = 64 << 10
-"""Bytes of a thread's stack for the partial sums of an L1 tile."""
-
 MIN_K_BLOCK = 16
 """Terms of the smallest K-block: smaller ones cost more than they gain, and many short blocks make a long total."""
 
 MAX_STREAMED_TERMS = 64
 """Terms beyond which a sum without reuse of operands gets K-blocks of twice the square root, whose error is smaller
 still."""
-
-MAX_UNROLLED_OPS = 128
-"""Vector operations of one unrolled step; more would only bloat the code."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +121,7 @@ class SearchSpace:
             sizes[:, :, k] = lattice.sizes[states[:, k]]
         return sizes
 
-    def nanoseconds(self, sketch: Sketch, states: Indices) -> Numbers:
+    def nanoseconds(self, sketch: Sketch, states: Indices) -> SteppedSearch[Numbers]:
         """Nanoseconds of states [state, axis], each scored once: searches from several starts and of several rounds
         meet the same states.
 
@@ -135,88 +133,23 @@ class SearchSpace:
         keys = [state.tobytes() for state in states]
         new = {key: k for k, key in enumerate(keys) if key not in known}
         if new:
-            times = mean_time(self.problem, sketch, self.sizes(states[list(new.values())]), self.machine)
+            sizes = self.sizes(states[list(new.values())])
+            (times,) = yield [Candidates(self.problem, sketch, sizes, self.machine)]
             known.update(zip(new, times.tolist(), strict=True))
         return np.array([known[key] for key in keys])
 
-    def bytes_read(self, box: list[Numbers]) -> Numbers:
-        """S: bytes that the points of tiles read, in whole cache lines."""
-        return operand_bytes(self.problem, self.sketch, box, self.machine.levels[0].line)
+    @property
+    def costs(self) -> StateCosts:
+        """Cost terms of the states."""
+        return StateCosts(ShapeFamily.of(self.problem), self.sketch, self.machine, self.column_axes)
 
-    def footprint(self, box: list[Numbers], level: Indices) -> Numbers:
-        """F: the footprint of tiles as a fraction of the usable capacity of their level."""
-        registers = self._register_count(box) / self.machine.vector_registers
-        if (level == REGISTER).all():
-            return registers
-        usable = self.machine.cost.usable_cache_fraction
-        budget = np.array([1.0, *(x.share * usable for x in self.machine.levels[:2])])
-        return np.where(level == REGISTER, registers, self.bytes_read(box) / budget[level])
-
-    def _register_count(self, box: list[Numbers]) -> Numbers:
-        accumulators = np.ones_like(box[0]) / self.sketch.lanes
-        for a in self.problem.spatial:
-            accumulators = accumulators * box[a]
-        row = box[self.sketch.lane] / self.sketch.lanes
-        if self.problem.axes[self.sketch.lane].is_reduction:
-            accumulators = accumulators * box[self.sketch.lane]
-        return accumulators + np.where(accumulators > row, row, 0.0) + 1
-
-    def traffic(self, box: list[Numbers], level: Indices) -> Numbers:
-        """Q: bytes per result that move into tiles of a level, where every tile is loaded anew over the whole
-        reduction."""
-        results: Numbers = np.ones_like(box[0])
-        for a in self.problem.spatial:
-            results = results * box[a]
-        reduced_box = list(box)
-        for k in self.problem.reduce:
-            reduced_box[k] = np.full_like(box[k], self.problem.axes[k].extent)
-        element_bytes = operand_bytes(self.problem, self.sketch, reduced_box, 1) / results
-        if (level == REGISTER).all():
-            return element_bytes
-        return np.where(level == REGISTER, element_bytes, self.bytes_read(reduced_box) / results)
+    def costs_with(self, spaces: Sequence["SearchSpace"], counts: Sequence[int]) -> StateCosts:
+        """Cost terms of so many states of each space, whose kernels differ from this one in their sizes alone."""
+        return replace(self.costs, family=ShapeFamily.joint([x.problem for x in spaces], counts))
 
     def are_lowerable(self, sizes: Sizes) -> npt.NDArray[np.bool_]:
         """Which candidates can be lowered within the limits of code size and stack."""
-        # one array row per axis, so that combined values are contiguous
-        register, l1 = (np.ascontiguousarray(sizes[:, level].T) for level in (REGISTER, L1))
-        extents = [a.extent for a in self.problem.axes]
-        spatial, reduce = list(self.problem.spatial), list(self.problem.reduce)
-        unrolled_ops = register[spatial].prod(axis=0) * register[reduce].prod(axis=0) / self.sketch.lanes
-        partial_sum_bytes = l1[spatial].prod(axis=0) * self.problem.bits / 8
-        rows = [k for k in spatial if k != self.sketch.lane]
-        # a tile of more than one row may leave a remainder of a symbolic number of rows
-        leaves_remainder = [
-            extents[k] % register[k] > 0 if self.problem.axes[k].is_static else register[k] > 1 for k in rows
-        ]
-        remainder_axes = np.sum(leaves_remainder, axis=0) if leaves_remainder else np.zeros(len(sizes))
-        k_block_axis = self.sketch.k_block_axis
-        # columns beyond the whole tiles are transposed in registers where one loop counts the tiles, and peels its last
-        cut = [
-            (register[k] >= MIN_COLUMNS) & (extents[k] % register[k] > 0) & (sizes[:, L2, k] > register[k])
-            for k in self.column_axes
-        ]
-        is_cut = np.any(cut, axis=0) if cut else np.zeros(len(sizes), np.bool_)
-        is_k_blocked = (
-            np.zeros(len(sizes), np.bool_) if k_block_axis is None else l1[k_block_axis] < extents[k_block_axis]
-        )
-        return (
-            (unrolled_ops <= MAX_UNROLLED_OPS)
-            & (~is_k_blocked | (partial_sum_bytes <= MAX_PARTIAL_SUM_BYTES))
-            & (remainder_axes <= 1)
-            & ~is_cut
-        )
-
-
-def operand_bytes(problem: Problem, sketch: Sketch, box: list[Numbers], line: int) -> Numbers:
-    """Bytes of the operands, without results, that the points of a box read: whole cache lines, or single elements
-    where `line` is 1."""
-    packed = {k for k, _ in sketch.packed}
-    total: Numbers = np.zeros_like(box[0])
-    for k, o in enumerate(problem.operands):
-        total = total + (
-            touched_elements(o, box) * o.element_bytes if line == 1 else moved_bytes(o, box, line, k in packed)
-        )
-    return total
+        return self.costs.are_lowerable(sizes)
 
 
 def _symbolic_tile_rows(problem: Problem, sketch: Sketch, k: int) -> tuple[int, ...]:

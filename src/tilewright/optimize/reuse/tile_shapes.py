@@ -17,7 +17,8 @@ from tilewright.cost.analytical import mean_time, program_times
 from tilewright.cost.footprint import Numbers, touched_elements
 from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.search_space import SearchSpace, operand_bytes
+from tilewright.optimize.construct.search_space import SearchSpace
+from tilewright.optimize.construct.state_costs import operand_bytes
 from tilewright.optimize.construct.tile_lattice import divisors, k_block_sizes
 from tilewright.optimize.reuse.program_features import input_bytes
 from tilewright.optimize.reuse.reuse_ranges import ROUNDING, FeatureRange
@@ -114,7 +115,7 @@ class TileShapes:
         box = [np.full(len(grids), float(a.extent)) for a in self.problem.axes]
         for position, axis in enumerate(self.problem.spatial):
             box[axis] = np.ceil(box[axis] / grids[:, position])
-        return operand_bytes(self.problem, self.sketch, box, CACHE_LINE_BYTES)
+        return operand_bytes(self.problem.operands, self.sketch, box, CACHE_LINE_BYTES)
 
     def tiles(self, grid: Grid, reduction: Sequence[int], threads: FeatureRange) -> dict[int, RegisterTile]:
         """For every number of micro-tiles in a range, of register tiles that fill a grid, the one whose steps take the

@@ -15,6 +15,7 @@ from tilewright.cost.analytical import geomean_over_samples
 from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.operations import select
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.lock_step import SteppedSearch
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, ProgramConstructor, rank_programs
 from tilewright.optimize.construct.time_model import CostModel
 from tilewright.optimize.construct.variants import ProgramVariants, States
@@ -37,12 +38,12 @@ class DietCode(ProgramConstructor):
 
     name: str = "dietcode"
 
-    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The best program at every sample; of kernels without samples, and others than contractions, as `gensor`."""
         is_sampled = task.samples is not None and problem.samples and is_contraction(problem)
         states = Vortex(machine).states(problem, task, machine) if is_sampled else []
         if task.samples is None or not states:
-            return Gensor(machine).explore(problem, task, machine)
+            return (yield from Gensor(machine).explore(problem, task, machine))
         shapes, model = task.samples.shapes, CostModel(machine)
         best = _best_programs(problem, states, model)
         distinct = list(dict.fromkeys(best))

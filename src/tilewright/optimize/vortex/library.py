@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tilewright.cost.caches import caches
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.search_space import MAX_PARTIAL_SUM_BYTES
+from tilewright.optimize.construct.state_costs import MAX_PARTIAL_SUM_BYTES
 from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.vortex.register_tiles import filter_by_isa
 

@@ -13,6 +13,7 @@ import numpy as np
 from tilewright.cost.analytical import geomean_over_samples, mean_time
 from tilewright.cost.footprint import Numbers
 from tilewright.machine.model import Machine
+from tilewright.optimize.construct.lock_step import SteppedSearch
 from tilewright.optimize.construct.optimizer import (
     MAX_LOWERING_TRIES,
     ConstructionResult,
@@ -80,11 +81,12 @@ class Vortex(ProgramConstructor):
     estimator: Estimator = Estimator.HYBRID
     name: str = "vortex"
 
-    def explore(self, problem: Problem, task: Task, machine: Machine) -> ConstructionResult | None:
+    def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The best programs of the library for a contraction; of other problems those of `gensor`."""
         states = self.states(problem, task, machine) if is_contraction(problem) else []
         if not states:
-            return Gensor(machine, max_variants=self.max_variants).explore(problem, task, machine)
+            gensor = Gensor(machine, max_variants=self.max_variants)
+            return (yield from gensor.explore(problem, task, machine))
         model = self.time_model(machine)
         scored = [_score_states(x, problem, model) for x in states]
         programs = tuple(p for _, p in rank_programs(scored, problem, MAX_LOWERING_TRIES))

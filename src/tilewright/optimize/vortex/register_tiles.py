@@ -12,7 +12,8 @@ import numpy as np
 
 from tilewright.cost.footprint import Numbers
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.search_space import MAX_UNROLLED_OPS, MAX_VECTORS, UNROLL_FACTORS
+from tilewright.optimize.construct.search_space import MAX_VECTORS, UNROLL_FACTORS
+from tilewright.optimize.construct.state_costs import MAX_UNROLLED_OPS
 from tilewright.optimize.construct.tile_lattice import Indices
 
 MIN_ROWS = 4
