@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 from tests.cli.command import error_of, run
-from tests.measure.records.examples import all_kinds, record, small_task, timing
+from tests.measure.records.examples import all_kinds, dynamic_task, record, small_task, timing
 
 from tilewright.measure.records.store import open_store
 
@@ -36,7 +36,7 @@ def test_kernels_are_listed_and_shown(capsys, store):
     assert "crash: signal 11" in out
     assert len(json.loads(records(capsys, store, "show", kernel, "--json"))["records"]) == 5
     out = records(capsys, store, "best", kernel, "--machine", "zen5")
-    assert out.splitlines()[0].startswith("other machine: 1.00 us choice by search, zen5")
+    assert out.splitlines()[0].startswith("other machine: measured 1.00 us, choice by search, zen5")
     assert json.loads(records(capsys, store, "best", kernel, "--json"))[0]["choice"] is True
 
 
@@ -47,6 +47,26 @@ def test_the_time_of_a_kernel_that_was_only_timed_on_a_busy_machine_is_listed(ca
     (kernel,) = json.loads(records(capsys, path, "list", "--json"))["kernels"]
     assert kernel["best_ns"] == 812.5
     assert " 0.81 us " in records(capsys, path, "list")
+
+
+def test_times_of_several_sizes_are_shown_with_their_sizes(capsys, tmp_path):
+    path = tmp_path / "sizes.db"
+    with open_store(path, "write") as own:
+        own.add([record(dynamic_task(), result=timing(100.0 * n), sizes={"n0": n}) for n in (8, 32)])
+    (kernel,) = json.loads(records(capsys, path, "list", "--json"))["kernels"]
+    assert (kernel["timed"], kernel["best_ns"]) == (2, None)
+    assert kernel["what"].endswith("out: float32[n0, 8]; n0: 1..64)")
+    shown = records(capsys, path, "show", kernel["kernel"])
+    assert "measured 0.80 us at n0=8, timing by" in shown
+    assert "measured 3.20 us at n0=32, timing by" in shown
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_the_store_and_the_form_of_the_result_stand_before_or_after_the_action(capsys, store, place):
+    options = ("--records", store, "--json")
+    arguments = (*options, "list") if place == "before" else ("list", *options)
+    code, out, _ = run(capsys, "records", *arguments)
+    assert (code, json.loads(out)["records"]) == (0, str(store))
 
 
 def test_kernels_with_a_program_that_won_are_marked_as_tuned(capsys, tmp_path):
@@ -136,16 +156,22 @@ def test_an_export_is_shipped_with_a_model(capsys, folder, store, tmp_path):
 
 def test_rejected(capsys, folder, store, tmp_path, monkeypatch):
     for arguments, reason in (
-        (("show",), "expected one kernel's hash, got 0"),
         (("show", "ffff"), "there are 0 kernels whose hash begins with 'ffff'"),
-        (("import",), "expected files, got none"),
-        (("list", "x"), "'x' has no effect on 'list'"),
-        (("list", "-o", "x"), "--output: it has no effect on 'list'"),
         (("prune", "--keep", "-1"), "expected a number of at least 0"),
-        (("export", "--kernel", "a", "--model", "b"), "excludes --model"),
+        (("export", "--exact", "--jobs", "2"), "export: --exact, --jobs have no effect without --model"),
         (("import", tmp_path / "none"), "can't be read"),
     ):
         assert reason in error_of(capsys, "records", *arguments, "--records", store)
+    for arguments, reason in (
+        (("show",), "the following arguments are required: HASH"),
+        (("import",), "the following arguments are required: FILE"),
+        (("list", "x"), "unrecognized arguments: x"),
+        (("list", "-o", "x"), "unrecognized arguments: -o x"),
+        (("prune", "--keep", "x"), "argument --keep: invalid int value: 'x'"),
+        (("export", "--kernel", "a", "--model", "b"), "argument --model: not allowed with argument --kernel"),
+    ):
+        code, _, err = run(capsys, "records", *arguments, "--records", store)
+        assert (code, reason in err) == (2, True)
     assert "TILEWRIGHT_RECORDS turns them off" in error_of(capsys, "records", "list")
     both = ("--records", store, "--no-records")
     assert "--no-records: it excludes --records" in error_of(capsys, "compile", folder / "mlp.onnx", *both)

@@ -103,7 +103,7 @@ def test_inputs_of_the_wrong_type(folder, tmp_path, capsys):
 
 def test_a_size_of_an_unknown_dimension(folder, capsys):
     text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--size", "height=4")
-    assert text == "tilewright run: [option] --size: the model has no dynamic dimension 'height'; it has: 'batch'"
+    assert text == "tilewright run: [option] --size: the model has no dynamic dimension 'height'; it has batch"
 
 
 def test_a_size_that_is_no_number(folder, capsys):

@@ -35,7 +35,7 @@ def times(monkeypatch):
 
 
 def tune(capsys, place, *options):
-    return run(capsys, "tune", place / "m.onnx", "--variant", "evolution", "--fuse", "unfused", *options)
+    return run(capsys, "tune", place / "m.onnx", "--search", "evolution", "--fuse", "unfused", *options)
 
 
 def test_the_plan_is_shown_without_measuring(capsys, place):
@@ -124,7 +124,7 @@ def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
         (("--trials", "0"), "trials: expected at least 1, got 0"),
         (("--target-speedup", "1"), "target speedup: expected a factor of more than 1, got 1.0"),
         (("--sizes", "batch"), "--sizes: expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got 'batch'"),
-        (("--sizes", "batch=3"), "--sizes: the model has no dynamic dimension 'batch'; leave the option out"),
+        (("--sizes", "batch=3"), "--sizes: the model has no dynamic dimension 'batch'; all of its sizes are fixed"),
         (("--seed", "-1"), "--seed: expected a number of at least 0, got -1"),
         (("--frozen",), "--frozen: a tuning writes what it measures"),
         (("--target", "aarch64"), "target: this machine can't run code for aarch64; tune on such a machine"),

@@ -223,7 +223,7 @@ def test_verify_names_the_first_tensor_that_diverges(folder, capsys, monkeypatch
     ("level", "text"),
     [
         ("--graph", "h: float32[batch, 40] = Relu(h0)"),
-        ("--layouts", "every tensor is stored row-major"),
+        ("--layout-plan", "every tensor is stored row-major"),
         ("--expressions", "out"),
         ("--loops", "func k0_"),
         ("--lowered", "func k0_"),

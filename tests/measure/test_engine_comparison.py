@@ -62,6 +62,16 @@ def test_engines_take_turns_between_canaries_with_pauses(slept: list[float]) -> 
     assert slept == [0.25] * (1 + 2 * 6)
 
 
+def test_progress_never_goes_back_where_a_faster_canary_discounts_earlier_blocks(slept: list[float]) -> None:
+    machine = Machine({"a": 1.0}, [0.2] * 4 + [0.1])
+    reports: list[tuple[str, int, int]] = []
+    run_in_turns(("a",), machine, RunPlan(5), lambda *report: reports.append(report))
+    shown = [done for _, done, _ in reports]
+    assert shown == sorted(shown)
+    assert reports[0] == ("quiet rounds: 1 run, at most 15", 1, 5)
+    assert (shown[-1], len(reports) > 5) == (5, True)
+
+
 def test_disturbed_blocks_are_repeated(slept: list[float]) -> None:
     # before the first block, then after each: the third block has a slow one behind, the fourth before it
     machine = Machine({"a": 1.0, "b": 2.0}, [0.1, 0.1, 0.1, 0.2, 0.1, 0.1])

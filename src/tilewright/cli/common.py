@@ -3,7 +3,7 @@
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,15 +47,12 @@ class Result:
     optional: bool = True
 
 
-def add_compile_options(
-    parser: argparse.ArgumentParser, variants_flag: str = "--variants", plan_flag: str = "--plan"
-) -> None:
+def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "--variants") -> None:
     """Adds the options of every verb that compiles.
 
     Args:
         parser: receives them.
         variants_flag: the flag of the number of programs per kernel.
-        plan_flag: the flag of the plan of layouts.
     """
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
@@ -80,12 +77,13 @@ def add_compile_options(
         " file as `doctor --machine --save` writes it; by default this machine's calibration or description",
     )
     group.add_argument(
-        plan_flag,
+        "--layouts",
         dest="plan",
         type=Path,
         default=None,
         metavar="FILE",
-        help="layouts of tensors, a JSON file (docs/layouts.md); `inspect --layouts --json` prints one to start from",
+        help="plan of the tensors' layouts, a JSON file (docs/layouts.md); `inspect --layout-plan --json` prints one to"
+        " start from",
     )
     group.add_argument(
         "--exact", action="store_true", help="compute convolutions as they are defined, never by minimal filtering"
@@ -161,6 +159,21 @@ def build_options(options: argparse.Namespace) -> BuildResources:
     return build_resources(options.jobs, False if options.no_cache else None, records=records, frozen=options.frozen)
 
 
+def add_output_options(parser: argparse.ArgumentParser, default: Any = False) -> None:
+    """Adds the options that every verb has.
+
+    Args:
+        parser: receives them.
+        default: the value of those that are not given; `argparse.SUPPRESS` leaves them to an outer parser.
+    """
+    parser.add_argument(
+        "--json", action="store_true", default=default, help="print the result as JSON on standard output"
+    )
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", default=default, help="no progress, warnings or report"
+    )
+
+
 def add_threads_option(parser: argparse.ArgumentParser) -> None:
     """Adds the option for the number of threads."""
     parser.add_argument(
@@ -172,10 +185,10 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
     )
 
 
-_COMPILE_OPTIONS = {
+COMPILE_FLAGS = {
     **{name: f"--{name}" for name in ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse")},
     "max_variants": "--variants",
-    "plan": "--plan",
+    "plan": "--layouts",
 }
 """Flags that have no effect on a model that is compiled already, by the names of their values."""
 
@@ -286,7 +299,7 @@ def reject_compiled(path: str, what: str) -> None:
 def executable_of(options: argparse.Namespace) -> Executable:
     """The executable of the verb's file, which is compiled if it is a model."""
     if is_compiled(options.file):
-        ignored = [flag for name, flag in _COMPILE_OPTIONS.items() if getattr(options, name)]
+        ignored = [flag for name, flag in COMPILE_FLAGS.items() if getattr(options, name)]
         if ignored:
             flags = ", ".join(ignored)
             what = f"{flags} {'has' if len(ignored) == 1 else 'have'} no effect on a model that is compiled already"
@@ -336,12 +349,12 @@ def build_text(build: BuildSpec) -> str:
     return f"optimizer {build.optimizer}{seed}{machine}{convolutions}{fusion}{variants}"
 
 
-def table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    """A table as text, the first column aligned left and the others right."""
+def table(header: tuple[str, ...], rows: list[tuple[str, ...]], left: Collection[int] = (0,)) -> str:
+    """A table as text, the columns `left` aligned left and the others right."""
     widths = [max(len(r[k]) for r in (header, *rows)) for k in range(len(header))]
 
     def line(row: tuple[str, ...]) -> str:
-        cells = [c.ljust(w) if k == 0 else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
+        cells = [c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
         return "  ".join(cells).rstrip()
 
     return "\n".join(line(r) for r in (header, *rows))

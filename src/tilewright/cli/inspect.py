@@ -62,7 +62,10 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("file", metavar="ARTIFACT|MODEL", help="an ONNX file, or a compiled model")
     levels = parser.add_argument_group("levels")
     levels.add_argument("--graph", action="store_true", help="operators after the graph passes")
-    levels.add_argument("--layouts", action="store_true", help="how tensors are stored, and conversions between them")
+    levels.add_argument(
+        "--layout-plan", dest="layouts", action="store_true",
+        help="how tensors are stored, and conversions between them; with --json also the plan, for --layouts",
+    )  # fmt: skip
     levels.add_argument(
         "--alternatives", action="store_true",
         help="equivalent algorithms that were considered (Winograd, dense copies): estimated times, choice and reason",
@@ -111,7 +114,8 @@ def execute(options: argparse.Namespace) -> Result:
     _check_levels(options)
     if is_compiled(options.file):
         if chosen:
-            reject_compiled(options.file, f"a compiled file has no --{chosen[0]} any more")
+            flag = "layout-plan" if chosen[0] == "layouts" else chosen[0]
+            reject_compiled(options.file, f"a compiled file has no --{flag} any more")
         return _inspect_artifact(options.file)
     from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation

@@ -15,7 +15,7 @@ from collections.abc import Generator, Sequence
 from typing import Any, NoReturn
 
 from tilewright.cli import bench, cache, compile, doctor, inspect, profile, records, run, tune, verify
-from tilewright.cli.common import Result
+from tilewright.cli.common import Result, add_output_options
 from tilewright.cli.exit_codes import INTERNAL_ERROR, INTERRUPTED, USAGE_ERROR, USER_ERROR
 from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
 from tilewright.version import __version__
@@ -64,8 +64,7 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(dest="verb", required=True, metavar="VERB", title="verbs")
     for module in _VERBS:
         verb = module.add(verbs)
-        verb.add_argument("--json", action="store_true", help="print the result as JSON on standard output")
-        verb.add_argument("-q", "--quiet", action="store_true", help="no progress, warnings or report")
+        add_output_options(verb)
         verb.set_defaults(action=module.execute)
     return top
 

@@ -1,15 +1,5 @@
 """`tilewright records`: shows, shares, merges, prunes and checks records of programs of kernels.
 
-    list                    kernels with their number of records and best times
-    show HASH               a kernel's loops, and its records with their steps
-    best HASH               the records that a compilation on this machine looks at, best first
-    export -o FILE          JSON lines of all records, of one kernel (--kernel HASH), or of those that a model uses
-                            (--model MODEL, with the options of `compile`): what `compile --frozen` needs
-    import FILE...          adds the records of exports
-    merge STORE...          adds the records of other stores
-    prune                   removes what no compilation uses
-    verify                  replays and verifies every program
-
 Where they are: --records PATH, TILEWRIGHT_RECORDS, or the user's store (docs/records.md).
 """
 
@@ -21,9 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli.common import (
+    COMPILE_FLAGS,
     Result,
     Verbs,
     add_compile_options,
+    add_output_options,
     build_options,
     compile_options,
     size_text,
@@ -40,9 +32,6 @@ if TYPE_CHECKING:
     from tilewright.measure.records.record import Record
     from tilewright.measure.records.store import RecordStore
 
-ACTIONS = ("list", "show", "best", "export", "import", "merge", "prune", "verify")
-_NEEDS_HASH, _NEEDS_FILES = ("show", "best"), ("import", "merge")
-
 MAX_SHOWN = 20
 """Records of a kernel that `show` and `best` print, and reasons for what is skipped."""
 
@@ -55,66 +44,91 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=ACTIONS)
-    parser.add_argument("names", nargs="*", metavar="HASH|FILE", help="the first digits of a kernel's hash, or files")
-    parser.add_argument("-o", "--output", metavar="FILE", help="export: the file to write (default: standard output)")
-    parser.add_argument("--kernel", metavar="HASH", help="export: records of one kernel")
-    parser.add_argument("--model", metavar="MODEL", help="export: the records that a compilation of a model uses")
-    parser.add_argument(
-        "--keep",
-        type=int,
-        default=None,
-        metavar="N",
-        help="prune: timed programs that stay per kernel and machine (16)",
-    )
-    parser.add_argument("--jobs", type=int, default=None, metavar="N", help="export --model: processes that compile")
-    parser.add_argument(
-        "--records", metavar="PATH", help="a store or an export; by default TILEWRIGHT_RECORDS, or the user's store"
-    )
-    add_compile_options(parser)
+    _add_store_option(parser, None)
     # what is exported comes from records, not from machine code
     parser.set_defaults(no_records=False, no_cache=True, frozen=False)
+    actions = parser.add_subparsers(dest="what", required=True, metavar="ACTION", title="actions")
+    _add_action(actions, "list", "kernels with their number of records and measured times")
+    for name, text in (
+        ("show", "a kernel's loops, and its records with their steps"),
+        ("best", "the records that a compilation on this machine looks at, best first"),
+    ):
+        action = _add_action(actions, name, text)
+        action.add_argument("kernel", metavar="HASH", help="the first digits of a kernel's hash, as `list` shows it")
+        if name == "best":
+            action.add_argument("--machine", metavar="NAME|FILE", help="the machine instead of this one")
+    _add_export(actions)
+    for name, text in (
+        ("import", "adds the records of exports"),
+        ("merge", "adds the records of other stores"),
+    ):
+        _add_action(actions, name, text).add_argument("files", nargs="+", metavar="FILE", help="exports or stores")
+    _add_action(actions, "prune", "removes what no compilation uses").add_argument(
+        "--keep", type=int, metavar="N", help="timed programs that stay per kernel and machine (default: 16)"
+    )
+    _add_action(actions, "verify", "replays and verifies every program; exit code 3 on problems")
     return parser
+
+
+def _add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    """A parser of an action. Options that all have may stand before the action as well: there they have defaults."""
+    parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+    _add_store_option(parser, argparse.SUPPRESS)
+    add_output_options(parser, argparse.SUPPRESS)
+    return parser
+
+
+def _add_store_option(parser: argparse.ArgumentParser, default: Any) -> None:
+    parser.add_argument(
+        "--records",
+        metavar="PATH",
+        default=default,
+        help="a store or an export; by default TILEWRIGHT_RECORDS, or the user's store",
+    )
+
+
+def _add_export(actions: Any) -> None:
+    text = "JSON lines of all records, of one kernel, or of those that a model uses, which `compile --frozen` needs"
+    parser = _add_action(actions, "export", text)
+    parser.add_argument("-o", "--output", metavar="FILE", help="the file to write (default: standard output)")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--kernel", metavar="HASH", help="records of one kernel, by the first digits of its hash")
+    chosen.add_argument("--model", metavar="MODEL", help="the records that a compilation of a model uses")
+    parser.add_argument("--jobs", type=int, metavar="N", help="with --model: processes that compile")
+    add_compile_options(parser)
 
 
 def execute(options: argparse.Namespace) -> Result:
     """Shows or changes records."""
-    _check_usage(options)
+    what = options.what
+    if what == "prune" and options.keep is not None and options.keep < 0:
+        raise OptionError(f"expected a number of at least 0, got {options.keep}", where="--keep")
+    if what == "export" and options.model is None:
+        _check_unused(options)
     source = record_source(options.records)
     if source is None:
         raise OptionError("TILEWRIGHT_RECORDS turns them off", where="records", hint="name a store with --records")
     with raised_gc_threshold():
-        if options.what == "export" and options.model is not None:
+        if what == "export" and options.model is not None:
             return _export_model(options, source)
-        with _open(source, options.what in ("import", "merge", "prune"), options.quiet) as store:
+        with _open(source, what in ("import", "merge", "prune"), options.quiet) as store:
             actions = {
                 "list": _list, "show": _show, "best": _show_best, "export": _export_store, "import": _import,
                 "merge": _import, "prune": _prune, "verify": _verify,
             }  # fmt: skip
-            return actions[options.what](options, store)
+            return actions[what](options, store)
 
 
-def _check_usage(options: argparse.Namespace) -> None:
-    """Checks that names and options belong to the action.
+def _check_unused(options: argparse.Namespace) -> None:
+    """Checks that nothing says how to compile where no model is compiled.
 
     Raises:
-        OptionError: one does not.
+        OptionError: something does.
     """
-    what, names = options.what, options.names
-    if what in _NEEDS_HASH and len(names) != 1:
-        hint = "`tilewright records list` shows them"
-        raise OptionError(f"expected one kernel's hash, got {len(names)}", where=what, hint=hint)
-    if what in _NEEDS_FILES and not names:
-        raise OptionError("expected files, got none", where=what, hint="give those whose records are to be added")
-    if names and what not in (*_NEEDS_HASH, *_NEEDS_FILES):
-        raise OptionError(f"{names[0]!r} has no effect on {what!r}", where="records", hint="leave it out")
-    for name in ("output", "kernel", "model", "jobs"):
-        if getattr(options, name) is not None and what != "export":
-            raise OptionError(f"it has no effect on {what!r}", where=f"--{name}", hint="leave it out")
-    if options.keep is not None and (what != "prune" or options.keep < 0):
-        raise OptionError("expected a number of at least 0, for `prune`", where="--keep")
-    if options.kernel is not None and options.model is not None:
-        raise OptionError("it excludes --model", where="--kernel", hint="leave out one of the two")
+    given = [flag for name, flag in {**COMPILE_FLAGS, "jobs": "--jobs"}.items() if getattr(options, name)]
+    if given:
+        what = f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect without --model"
+        raise OptionError(what, where="export", hint="leave it out, or name the model")
 
 
 class _Skipped:
@@ -157,17 +171,21 @@ def _list(options: argparse.Namespace, store: "RecordStore") -> Result:
     tuned = _tuned_kernels(store)
     data: list[dict[str, Any]] = [
         {"kernel": h, "target": target, "records": count, "choices": choices, "timed": n,
-         "best_ns": None if best is None else time_of_rank(best),
-         "tuned": (h, target) in tuned, "what": _summary(texts[h, target])}
+         "best_ns": None if best is None or is_dynamic else time_of_rank(best),
+         "tuned": (h, target) in tuned, "what": what}
         for h, target, count, choices, n, best, _ in rows
         if (h, target) in texts
+        for what in [_summary(texts[h, target])]
+        # times at several sizes say nothing together; `show` has each with its sizes
+        for is_dynamic in ["; " in what]
     ]  # fmt: skip
     shown = [
         (d["kernel"][:12], d["target"], str(d["records"]), str(d["timed"]), _time_text(d["best_ns"]),
-         "yes" if d["tuned"] else "", d["what"])
+         "yes" if d["tuned"] else "", _abbreviated(d["what"]))
         for d in data
     ]  # fmt: skip
-    text = table(("kernel", "target", "records", "timed", "fastest", "tuned", "what"), shown) if shown else "no records"
+    header = ("kernel", "target", "records", "timed", "fastest", "tuned", "what")
+    text = table(header, shown, (0, 1, len(header) - 1)) if shown else "no records"
     where = "memory" if store.path is None else str(store.path)
     head = f"{where}: {pluralize(store.count(), 'record')}"
     if lost := store.count() - sum(d["records"] for d in data):
@@ -181,15 +199,13 @@ def _tuned_kernels(store: "RecordStore") -> set[tuple[str, str]]:
     A tuning also records as its choice that the constructed program stays; that one was timed without an incumbent.
     """
     from tilewright.measure.records.record import RecordKind
-    from tilewright.optimize.measurer import Timing
 
     newest: dict[tuple[str, str, str], Record] = {}
     for record in store.records(kinds=(RecordKind.CHOICE,)):
         key = (record.task.hash, record.task.target.name, record.machine)
         if key not in newest or record.created >= newest[key].created:
             newest[key] = record
-    timings = {key: r.result for key, r in newest.items()}
-    return {(h, target) for (h, target, _), t in timings.items() if isinstance(t, Timing) and t.incumbent}
+    return {(h, target) for (h, target, _), r in newest.items() if r.is_tuned}
 
 
 def _summary(task: "TaskRow") -> str:
@@ -201,7 +217,11 @@ def _summary(task: "TaskRow") -> str:
     except (ValueError, RecursionError):
         return "(its text is damaged)"
     head = str(document.get("func", "") if isinstance(document, dict) else "").partition(":\n")[0]
-    text = head.removeprefix("func kernel")
+    # long heads have several lines
+    return " ".join(head.removeprefix("func kernel").split())
+
+
+def _abbreviated(text: str) -> str:
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 
@@ -228,7 +248,7 @@ def _show(options: argparse.Namespace, store: "RecordStore") -> Result:
     from tilewright.measure.records.record_json import encode_fields
     from tilewright.optimize import task_json
 
-    row = _task_row(store, options.names[0])
+    row = _task_row(store, options.kernel)
     records = list(store.records(row.hash))
     task = row.task()
     lines = [f"kernel {row.hash}, {row.target}", str(task_json.encode(task)["func"])]
@@ -241,21 +261,29 @@ def _show(options: argparse.Namespace, store: "RecordStore") -> Result:
 
 
 def _line_of(record: "Record") -> str:
-    result = record.result
+    from tilewright.optimize.measurer import Timing
+
     time = _time_text(record.nanoseconds)
-    what = f"{time} {record.kind.name.lower()}" if time else str(result)
+    if time:
+        sizes = ", ".join(f"{name}={n}" for name, n in record.sizes.items())
+        how = "measured" if isinstance(record.result, Timing) else "estimated"
+        what = f"{how} {time}{' at ' * bool(sizes)}{sizes}, {record.kind.name.lower()}"
+    else:
+        what = str(record.result)
+    by = f" by {record.optimizer}" if record.optimizer else ""
     settings = f" ({record.settings})" if record.settings else ""
-    return f"{what} by {record.optimizer or 'estimate'}{settings}, {record.machine}, {record.generator}"
+    return f"{what}{by}{settings}, {record.machine}, {record.generator}"
 
 
 def _show_best(options: argparse.Namespace, store: "RecordStore") -> Result:
     from tilewright.driver.build import make_build
+    from tilewright.driver.options import CompileOptions
     from tilewright.machine import Target
     from tilewright.measure.records.record_json import encode_fields
 
-    row = _task_row(store, options.names[0])
+    row = _task_row(store, options.kernel)
     target = Target.parse(row.target)
-    build = make_build(replace(compile_options(options), target=target), target, False)
+    build = make_build(CompileOptions(machine=options.machine, target=target), target, False)
     ranked = store.best(row.task(), build.machine_for(target), limit=MAX_SHOWN)
     data = [{"proximity": x.proximity.name.lower(), **encode_fields(x.record, row.hash)} for x in ranked]
     lines = [f"{x.proximity.name.lower().replace('_', ' ')}: {_line_of(x.record)}" for x in ranked]
@@ -302,7 +330,7 @@ def _import(options: argparse.Namespace, store: "RecordStore") -> Result:
 
     skip = _Skipped(options.quiet)
     total = Imported(0, 0, 0)
-    for name in options.names:
+    for name in options.files:
         if is_lines(name):
             with open(name, "rb") as file:
                 result = import_lines(file, store, f"file '{name}'", skip)

@@ -59,7 +59,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         " the ranges of its dynamic dimensions",
     )  # fmt: skip
     parser.add_argument(
-        "--variant", default=VARIANTS[0], choices=VARIANTS,
+        "--search", default=VARIANTS[0], choices=VARIANTS,
         help="how programs are chosen: by a model learned while measuring, from constructed programs and records"
         " (search, default), the same from nothing (ansor), by the analytical model (evolution), or at random",
     )  # fmt: skip
@@ -73,7 +73,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("--inputs", metavar="X.npz", help="inputs of the comparison at the end; random by default")
     parser.add_argument("--dry-run", action="store_true", help="show the plan only: kernels, calls, predicted times")
     parser.add_argument("--report", type=Path, metavar="OUT.html", help="write a page with pictures")
-    add_compile_options(parser, plan_flag="--layouts")
+    add_compile_options(parser)
     add_build_options(parser)
     return parser
 
@@ -151,7 +151,7 @@ def _tune_options(options: argparse.Namespace) -> "TuneOptions":
     seconds = None if options.budget is None else parse_seconds(options.budget)
     return TuneOptions(
         budget=Budget(seconds, options.trials, options.target_speedup),
-        variant=options.variant,
+        variant=options.search,
         seed=options.seed,
         plan=options.order,
         sizes=options.sizes,
@@ -194,6 +194,6 @@ def status_text(status: "SessionStatus") -> str:
     left = "" if status.seconds_left is None else f", {status.seconds_left:.0f} s left"
     kernel = f"; {status.label}: {status.label_speedup:.3f}" if status.label else ""
     return (
-        f"{status.seconds:.0f} s{left}, {status.trials} trials; model {status.untuned / 1e6:.3f} ->"
+        f"{status.seconds:.0f} s{left}, {status.trials} trials; sum of the kernels {status.untuned / 1e6:.3f} ->"
         f" {status.tuned / 1e6:.3f} ms ({status.speedup:.3f} times faster){kernel}"
     )

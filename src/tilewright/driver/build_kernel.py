@@ -51,12 +51,14 @@ class RecordedProgram:
         traces: the steps of one program, or of several.
         selector: which of several runs; None for one.
         estimates: by which the selector chooses, one per program; empty where it chooses otherwise.
+        is_tuned: whether a measurement found it faster than another program of its kernel.
     """
 
     optimizer: str
     traces: tuple[Trace, ...]
     selector: Expr | None = None
     estimates: tuple[ProgramEstimate, ...] = ()
+    is_tuned: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)

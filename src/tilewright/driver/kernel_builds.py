@@ -49,7 +49,7 @@ class ConstructionCounts:
         reused: functions of the model whose program had been constructed for an estimate.
         cached: functions of the model whose code earlier compilations had generated.
         recorded: functions of the model whose program records gave, and whose code was generated.
-        tuned: functions of the model whose program was measured, by records.
+        tuned: functions of the model whose program, by records, was measured to be faster than another one.
         skipped_records: why records were not used.
     """
 
@@ -192,7 +192,8 @@ class KernelBuilds:
             [None if program is None else encode_program(program) for program in given],
         )
         for k, task in enumerate(tasks):
-            self._tuned_functions += chosen[k] is not None
+            program = chosen[k]
+            self._tuned_functions += program is not None and program.is_tuned
             if self._records is not None and chosen[k] is None:
                 estimate = self.constructions.estimate(task) if self.constructions.has_estimate(task) else None
                 self._records.keep_program(task, built[k], estimate)

@@ -10,7 +10,6 @@ import contextlib
 import os
 import sqlite3
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
@@ -33,6 +32,7 @@ from tilewright.measure.records.store import RecordStore, open_store
 from tilewright.optimize.constructions import Estimate
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Trace
+from tilewright.user_warnings import warn_user
 
 _T = TypeVar("_T")
 
@@ -136,7 +136,7 @@ class KernelRecords:
         if self.is_frozen:
             raise StoreError(reason, where=where, hint="compile without `frozen`, or give other records") from error
         self.skip(f"{where}: {reason}")
-        warnings.warn(f"{where}: {reason}; it is constructed", RecordWarning, stacklevel=2)
+        warn_user(f"{where}: {reason}; it is constructed", RecordWarning)
 
     def refuse(self, labels: Sequence[str]) -> None:
         """Refuses a compilation of kernels that have no record.
@@ -242,7 +242,7 @@ class KernelRecords:
                 if store.path is not None and store.path.stat().st_size > PRUNE_BYTES:
                     prune(store)
         except (StoreError, RecordError, sqlite3.Error, OSError) as error:
-            warnings.warn(f"records are not kept: {error}", RecordWarning, stacklevel=2)
+            warn_user(f"records are not kept: {error}", RecordWarning)
         self._drop(store)
 
     def _drop(self, store: RecordStore) -> None:
@@ -275,7 +275,7 @@ class KernelRecords:
 
     def _note_failure(self, error: Exception) -> None:
         self.skip(f"compiled without records: {error}")
-        warnings.warn(f"compiled without records: {error}", RecordWarning, stacklevel=2)
+        warn_user(f"compiled without records: {error}", RecordWarning)
 
     def _open(self, source: RecordSource) -> RecordStore | None:
         try:
@@ -289,7 +289,7 @@ class KernelRecords:
 
 def program_of(record: Record) -> RecordedProgram:
     """The program of a record."""
-    return RecordedProgram(record.optimizer, record.traces, record.selector, record.estimates)
+    return RecordedProgram(record.optimizer, record.traces, record.selector, record.estimates, record.is_tuned)
 
 
 def _open_source(source: RecordSource, skip: Callable[[str], object]) -> RecordStore | None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.driver.dimension_names import resolve_dimensions
 from tilewright.errors import OptionError
 from tilewright.runtime.manifest import FALLBACK_DTYPES, Manifest, TensorSpec
 from tilewright.runtime.weights import numpy_dtype
@@ -16,18 +17,28 @@ DEFAULT_SIZE = 8
 def random_feeds(manifest: Manifest, sizes: Mapping[str, int], ints: tuple[int, int], seed: int) -> dict[str, Any]:
     """Random arrays for all inputs: floats from a normal distribution, integers from a range.
 
+    Args:
+        manifest: of the compiled model.
+        sizes: of dynamic dimensions, by name; others have `DEFAULT_SIZE`, or the nearest size in their range.
+        ints: least and greatest integer.
+        seed: of the random numbers.
+
     Raises:
-        OptionError: a size is given for a dimension that does not exist, or an input's type has no random values.
+        OptionError: a size is given for a dimension that does not exist, or is beyond its range; or an input's type
+            has no random values.
     """
     symbols = {s.name: s for s in manifest.symbols}
-    for name in sizes:
-        if name not in symbols:
-            listed = ", ".join(f"'{n}'" for n in symbols) or "none"
-            raise OptionError(f"the model has no dynamic dimension {name!r}; it has: {listed}", where="--size")
+    resolved = resolve_dimensions(sizes, symbols, "--size")
+    given = {resolved[name]: size for name, size in sizes.items()}
+    for name, size in given.items():
+        low, high = symbols[name].lo, symbols[name].hi
+        if size < low or (high is not None and size > high):
+            what = f"{name} is within {low}..{'' if high is None else high}, got {size}"
+            raise OptionError(what, where="--size", hint="give a size in this range, or compile with another --shape")
     chosen_sizes = {
         name: max(s.lo, min(DEFAULT_SIZE, DEFAULT_SIZE if s.hi is None else s.hi)) for name, s in symbols.items()
     }
-    chosen_sizes |= sizes
+    chosen_sizes |= given
     generator = np.random.default_rng(seed)
     return {spec.name: _random_array(spec, chosen_sizes, ints, generator) for spec in manifest.inputs}
 

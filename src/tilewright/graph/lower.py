@@ -7,7 +7,6 @@ steps of ONNX's reference evaluator, and control flow becomes steps that hold pr
 reported together.
 """
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -31,6 +30,7 @@ from tilewright.graph.program import (
 )
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
 from tilewright.graph.subgraphs import Enclosing, NotNativeError
+from tilewright.user_warnings import warn_user
 
 _MAX_LISTED = 8
 """Values with wrong declared shapes that one warning names."""
@@ -164,7 +164,7 @@ def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
             *([f"and {len(mismatches) - _MAX_LISTED} more"] if len(mismatches) > _MAX_LISTED else []),
         ]
         message = f"shapes that the model declares are not what it computes, which counts: {'; '.join(listed)}"
-        warnings.warn(message, ShapeWarning, stacklevel=3)
+        warn_user(message, ShapeWarning)
     programs = (program, *nested_programs(program))
     fallbacks = [s for p in programs for s in p.steps if isinstance(s, Fallback) and s.reason != PYTHON_REASON]
     if fallbacks:
@@ -173,8 +173,4 @@ def _emit_warnings(program: Program, mismatches: Sequence[str]) -> None:
             reasons.setdefault(step.reason, []).append(step.label)
         listed = "; ".join(f"{', '.join(labels)}: {reason}" for reason, labels in reasons.items())
         nodes = pluralize(sum(len(s.nodes) for s in fallbacks), "node")
-        warnings.warn(
-            f"{nodes} on ONNX's reference evaluator, which is slow: {listed}",
-            FallbackWarning,
-            stacklevel=3,
-        )
+        warn_user(f"{nodes} on ONNX's reference evaluator, which is slow: {listed}", FallbackWarning)

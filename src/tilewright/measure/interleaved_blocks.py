@@ -94,7 +94,8 @@ def run_in_turns(
     blocks: list[TimedBlock] = []
     _pause(plan)
     before = median(run_block(CANARY, plan.canary_seconds))
-    for k in range(MAX_ROUND_FACTOR * plan.rounds):
+    shown, limit = 0, MAX_ROUND_FACTOR * plan.rounds
+    for k in range(limit):
         for name in names[:: -1 if k % 2 else 1]:
             _pause(plan)
             calls = tuple(run_block(name, plan.seconds))
@@ -104,7 +105,9 @@ def run_in_turns(
             before = after
         counting = undisturbed_blocks(blocks)
         done = min(sum(b.name == n for b in counting) for n in names)
-        tell("quiet rounds", min(done, plan.rounds), plan.rounds)
+        # a faster canary makes earlier blocks count no more; what is shown does not go back
+        shown = max(shown, min(done, plan.rounds))
+        tell(f"quiet rounds: {k + 1} run, at most {limit}", shown, plan.rounds)
         if done >= plan.rounds:
             break
     return blocks

@@ -58,11 +58,16 @@ def _choice(kernel: VariantsSpec, sizes: Mapping[str, int]) -> ShapeChoice:
     return ShapeChoice(kernel, named, program, times)
 
 
+LEGEND = """kernels of dynamic sizes: their programs with predicted times at these sizes; the one marked > runs
+per axis, NAME EXTENT: tile sizes for L2 > L1 > registers (| vector lanes, + summed over); order of the loops"""
+"""What the lines of `text` mean."""
+
+
 def text(choices: Sequence[ShapeChoice]) -> str:
     """The choices for people."""
     if not choices:
         return "no kernel has several programs"
-    return "\n".join(_text(c) for c in choices)
+    return "\n".join([LEGEND, *(_text(c) for c in choices)])
 
 
 def _text(choice: ShapeChoice) -> str:

@@ -39,7 +39,7 @@ def plan_rows(plan: TuningPlan) -> list[tuple[str, ...]]:
 
 def plan_data(plan: TuningPlan) -> dict[str, Any]:
     """The plan as plain data."""
-    sizes = [{v.name: n for v, n in s.items()} for s in plan.sizes.shapes]
+    sizes = [plan.sizes.named(s) for s in plan.sizes.shapes]
     return {
         "format": FORMAT,
         "version": __version__,
@@ -107,7 +107,8 @@ def summary(result: TuningResult) -> list[str]:
     lines += [text for text in (r.note, r.advice) if text]
     if session.end is EndReason.INTERRUPTED:
         lines.append("everything measured is kept; the same command goes on")
-    lines.append(f"records: {printable(r.records)}; search {r.variant}, seed {r.seed}, machine {r.plan.machine.name}")
+    how = f"--search {r.variant} --seed {r.seed}, machine {r.plan.machine.name}"
+    lines.append(f"records: {printable(r.records)}; {how}")
     return lines
 
 
@@ -137,7 +138,7 @@ def data(result: TuningResult) -> dict[str, Any]:
         "seconds": round(r.seconds, 3),
         "compile_seconds": round(r.compile_seconds, 3),
         "budget": {"seconds": r.budget.seconds, "trials": r.budget.trials, "speedup": r.budget.speedup},
-        "variant": r.variant,
+        "search": r.variant,
         "seed": r.seed,
         "records": r.records,
         "machine": r.plan.machine.name,

@@ -47,7 +47,7 @@ def test_round_trip() -> None:
 
 def test_what_inspect_prints_can_be_edited_and_fed_back(tmp_path, capsys) -> None:
     onnx.save(network(), tmp_path / "m.onnx")
-    plan = json.loads(run(capsys, "inspect", tmp_path / "m.onnx", "--layouts", "--json")[1])["layouts"]["plan"]
+    plan = json.loads(run(capsys, "inspect", tmp_path / "m.onnx", "--layout-plan", "--json")[1])["layouts"]["plan"]
     nothing = {"output": None, "operands": [None, None]}
     assert plan["layouts"] == {"conv1": nothing, "conv2": nothing}
     file = tmp_path / "plan.json"
@@ -60,12 +60,12 @@ def test_what_inspect_prints_can_be_edited_and_fed_back(tmp_path, capsys) -> Non
     ] == [[p.trace for p in k.programs] for k in plain.kernels]
     plan["layouts"]["conv1"]["output"] = [["split", 1, [2, 8]], ["reorder", [0, 1, 3, 4, 2]]]
     file.write_text(json.dumps(plan))
-    code, out, _ = run(capsys, "inspect", tmp_path / "m.onnx", "--layouts", "--plan", file, "--json")
+    code, out, _ = run(capsys, "inspect", tmp_path / "m.onnx", "--layout-plan", "--layouts", file, "--json")
     shown = json.loads(out)["layouts"]
     assert code == 0
     assert shown["plan"] == plan
     assert any("conv1" in line for line in shown["text"])
-    assert run(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tw", "--plan", file)[0] == 0
+    assert run(capsys, "compile", tmp_path / "m.onnx", "-o", tmp_path / "m.tw", "--layouts", file)[0] == 0
     x = np.random.default_rng(1).standard_normal((1, 3, 10, 12)).astype(np.float32)
     expected = tilewright.compile(network())(x)
     np.testing.assert_allclose(tilewright.load(tmp_path / "m.tw")(x), expected, rtol=1e-4, atol=1e-4)
@@ -147,7 +147,7 @@ def test_all_invalid_numbers_of_a_file_are_listed() -> None:
 def test_plans_that_do_not_fit_the_model(plan, message, tmp_path, capsys) -> None:
     onnx.save(network(), tmp_path / "m.onnx")
     (tmp_path / "plan.json").write_text(json.dumps({"format": 1, "layouts": plan}))
-    options = ["-o", tmp_path / "m.tw", "--plan", tmp_path / "plan.json"]
+    options = ["-o", tmp_path / "m.tw", "--layouts", tmp_path / "plan.json"]
     code, _, err = run(capsys, "compile", tmp_path / "m.onnx", *options)
     assert code == 1
     assert f"[layout] {message}" in err

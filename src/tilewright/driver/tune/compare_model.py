@@ -102,7 +102,7 @@ def _random_cases(executable: Executable, sizes: ModelSizes) -> list[tuple[dict[
     cases: list[tuple[dict[str, int], dict[str, Any]]] = []
     problem: TilewrightError | None = None
     for shape in sizes.shapes[:MAX_COMPARED_SHAPES]:
-        named = {v.name: n for v, n in shape.items() if v.name in symbols}
+        named = {name: n for name, n in sizes.named(shape).items() if name in symbols}
         try:
             cases.append((named, random_feeds(executable.manifest, named, (0, 1), 0)))
         except TilewrightError as error:

@@ -1,15 +1,17 @@
 """Sizes at which kernels of dynamic sizes are measured: drawn from the ranges of the model's symbols.
 
 `batch=1:8,seq=16..512` says which sizes a model sees: `NAME=LOW..HIGH` is a range, `NAME=SIZE:WEIGHT` one size with its
-share of the calls. Sizes of a range are drawn evenly on a logarithmic scale, always the same ones for one seed.
+share of the calls. Names are those of `dimension_names.py`. Sizes of a range are drawn evenly on a logarithmic scale,
+always the same ones for one seed.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, log
 
 import numpy as np
 
+from tilewright.driver.dimension_names import resolve_dimensions
 from tilewright.driver.kernels import BoundKernel
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
@@ -47,10 +49,16 @@ class ModelSizes:
     Attributes:
         shapes: sizes of all symbols, the most representative ones first; one empty shape where there are no symbols.
         weights: their shares of the calls, which add up to 1.
+        names: the user's names of symbols, by identifier; a symbol without one keeps its own.
     """
 
     shapes: tuple[Mapping[Var, int], ...]
     weights: tuple[float, ...]
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def named(self, shape: Mapping[Var, int]) -> dict[str, int]:
+        """Sizes by the user's names."""
+        return {self.names.get(v.name, v.name): size for v, size in shape.items()}
 
 
 def parse_sizes(text: str) -> Mapping[str, tuple[SizeChoice, ...]]:
@@ -85,20 +93,26 @@ def draw_sizes(
     choices: Mapping[str, Sequence[SizeChoice]],
     count: int = DRAWN_SHAPES,
     seed: int = 0,
+    names: Mapping[str, str] | None = None,
 ) -> ModelSizes:
     """Sizes of a model's symbols.
 
     Args:
         symbols: of the model.
         ranges: ranges of undeclared symbols.
-        choices: what the user says of some symbols, by name.
+        choices: what the user says of some dimensions, by name.
         count: how many shapes to draw.
         seed: of the random numbers.
+        names: the user's names of symbols, by identifier; a symbol without one has its own.
 
     Raises:
         OptionError: there is no such symbol, or a size is beyond its range.
     """
-    _check_choices(symbols, choices)
+    names = names or {}
+    by_name = {names.get(v.name, v.name): v for v in symbols}
+    resolved = resolve_dimensions(choices, by_name, "--sizes")
+    own_choices = {by_name[resolved[name]]: own for name, own in choices.items()}
+    _check_ranges(own_choices, names)
     if not symbols:
         return ModelSizes(({},), (1.0,))
     rng = np.random.default_rng(seed)
@@ -109,13 +123,14 @@ def draw_sizes(
             shapes.setdefault(sizes, 1.0)
     tries = 20 * count
     while len(shapes) < count and (tries := tries - 1):
-        sizes = tuple(_draw(v, ranges, choices.get(v.name, ()), rng) for v in symbols)
+        sizes = tuple(_draw(v, ranges, own_choices.get(v, ()), rng) for v in symbols)
         # shapes that are drawn twice count twice
         shapes[sizes] = shapes.get(sizes, 0.0) + 1.0 / count
     listed = list(shapes.items())[:count]
     total = sum(weight for _, weight in listed)
     return ModelSizes(
-        tuple(dict(zip(symbols, sizes, strict=True)) for sizes, _ in listed), tuple(w / total for _, w in listed)
+        tuple(dict(zip(symbols, sizes, strict=True)) for sizes, _ in listed), tuple(w / total for _, w in listed),
+        names,
     )
 
 
@@ -131,14 +146,9 @@ def _draw(symbol: Var, ranges: Ranges | None, choices: Sequence[SizeChoice], rng
     return min(choice.high, max(choice.low, int(size)))
 
 
-def _check_choices(symbols: Sequence[Var], choices: Mapping[str, Sequence[SizeChoice]]) -> None:
-    by_name = {v.name: v for v in symbols}
-    for name, own in choices.items():
-        if name not in by_name:
-            hint = f"it has {', '.join(by_name)}" if by_name else "leave the option out"
-            what = f"the model has no dynamic dimension {name!r}"
-            raise OptionError(what, where="--sizes", hint=hint)
-        low, high = by_name[name].lo or 1, by_name[name].hi
+def _check_ranges(choices: Mapping[Var, Sequence[SizeChoice]], names: Mapping[str, str]) -> None:
+    for symbol, own in choices.items():
+        name, low, high = names.get(symbol.name, symbol.name), symbol.lo or 1, symbol.hi
         for c in own:
             if c.low < low or (high is not None and c.high > high):
                 what = f"{name} is within {low}..{'' if high is None else high}, got {c.low}..{c.high}"

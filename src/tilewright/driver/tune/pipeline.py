@@ -112,7 +112,8 @@ def plan_tuning(
     if not compilation.target.runs_here:
         what, hint = f"this machine can't run code for {compilation.target}", "tune on such a machine"
         raise TargetError(what, where="target", hint=hint)
-    drawn = draw_sizes(compilation.program.symbols, implied_ranges(compilation.program), choices)
+    program = compilation.program
+    drawn = draw_sizes(program.symbols, implied_ranges(program), choices, names=program.symbol_names)
     return make_plan(compilation, drawn, used)
 
 

@@ -108,6 +108,12 @@ class Record:
         return record_kind(self.result, len(self.traces), self.is_choice)
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether its program was measured in turns with the best one before it: a tuning's choice that the
+        constructed program stays was not."""
+        return isinstance(self.result, Timing) and self.result.incumbent is not None
+
+    @property
     def nanoseconds(self) -> float | None:
         """Its time, measured or estimated; None where there is none."""
         if isinstance(self.result, Timing):

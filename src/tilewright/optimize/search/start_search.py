@@ -1,7 +1,6 @@
 """Start of a search for the fastest program of a task, by the name of its variant."""
 
 from collections.abc import Sequence
-from warnings import warn
 
 from tilewright.cost.learned.ranking_model import load_xgboost
 from tilewright.errors import OptionError, SearchWarning
@@ -15,6 +14,7 @@ from tilewright.optimize.search.program_search import ProgramSearch
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.optimize.search.strategies import EvolutionStrategy, RandomStrategy, SearchStrategy
 from tilewright.optimize.task import Task
+from tilewright.user_warnings import warn_user
 
 
 def start_search(
@@ -75,6 +75,7 @@ def _strategy(
     except OptionError as error:
         if variant is SearchVariant.ANSOR:
             raise
-        warn(f"{error.what}; the analytical cost model ranks programs alone", SearchWarning, stacklevel=3)
+        hint = f" ({error.hint})" if error.hint else ""
+        warn_user(f"{error.what}; the analytical cost model ranks programs alone{hint}", SearchWarning)
         return EvolutionStrategy(space, known.population, evolution)
     return LearnedStrategy(space, variant is SearchVariant.SEARCH, known.population, evolution)

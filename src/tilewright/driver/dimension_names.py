@@ -1,0 +1,39 @@
+"""Names of dynamic dimensions as users write them: the model's own, or `x[0]` for the unnamed axis 0 of an input x."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from tilewright.errors import OptionError
+
+_NO_WORD = re.compile(r"\W+", re.ASCII)
+
+
+def resolve_dimensions(names: Iterable[str], dimensions: Iterable[str], option: str) -> Mapping[str, str]:
+    """The dimensions of a model that names mean, by name.
+
+    A name that is a dimension's own means that one; else `x_0`, as printed loops write it, means `x[0]`.
+
+    Args:
+        names: what a user wrote.
+        dimensions: all dynamic dimensions, as they are shown.
+        option: where the names were given, for errors.
+
+    Raises:
+        OptionError: a name means no dimension, or two names mean one.
+    """
+    shown = tuple(dimensions)
+    identifiers = {_identifier(d): d for d in shown} | {d: d for d in shown}
+    resolved: dict[str, str] = {}
+    for name in names:
+        if name not in identifiers:
+            hint = f"it has {', '.join(shown)}" if shown else "all of its sizes are fixed; leave the option out"
+            raise OptionError(f"the model has no dynamic dimension {name!r}", where=option, hint=hint)
+        dimension = identifiers[name]
+        if dimension in resolved.values():
+            raise OptionError(f"dimension {dimension!r} is given by two names", where=option, hint="keep one of them")
+        resolved[name] = dimension
+    return resolved
+
+
+def _identifier(dimension: str) -> str:
+    return _NO_WORD.sub("_", dimension).strip("_")
