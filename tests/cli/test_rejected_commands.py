@@ -34,8 +34,9 @@ def test_options_without_effect(folder, capsys):
 
 def test_an_output_that_cannot_be_written(folder, tmp_path, capsys):
     text = error_of(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "missing" / "m.tw")
-    assert "[artifact]" in text
-    assert "can't be written: No such file or directory; choose another output path" in text
+    place = tmp_path / "missing"
+    expected = f"[option] --output {place}/m.tw: there is no folder {place}; make it, or give another file"
+    assert text == f"tilewright compile: {expected}"
 
 
 @pytest.mark.parametrize("output", ["new/", "here/", "here"])
@@ -43,9 +44,67 @@ def test_an_output_that_is_a_folder(folder, tmp_path, capsys, output):
     (tmp_path / "here").mkdir()
     place = f"{tmp_path}/{output}"
     text = error_of(capsys, "compile", folder / "mlp.onnx", "-o", place)
-    expected = f"tilewright compile: [option] --output: '{place}' is a folder; name the file to write in it"
+    expected = f"tilewright compile: [option] --output {place}: is a folder; name the file to write in it"
     assert text == expected
     assert [p.name for p in tmp_path.rglob("*")] == ["here"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "mlp.onnx", "--random", "--outputs"),
+        ("profile", "mlp.onnx", "--html"),
+        ("inspect", "mlp.onnx", "--construction", "--svg"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(folder, tmp_path, capsys, arguments, monkeypatch):
+    monkeypatch.setattr("tilewright.driver.compile.lower_graph", None)
+    verb, model, *options = arguments
+    text = error_of(capsys, verb, folder / model, *options, tmp_path / "missing" / "file")
+    assert f"{options[-1]} {tmp_path}/missing/file: there is no folder {tmp_path}/missing" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ("compile", "m.onnx", "--layout", "x"),
+            "tilewright compile: error: unrecognized arguments: --layout x; did you mean --layouts?",
+        ),
+        (
+            ("records", "list", "--record", "x"),
+            "records list: error: unrecognized arguments: --record x; did you mean --records?",
+        ),
+        (("run", "m.tw", "more"), "tilewright run: error: unrecognized arguments: more\n"),
+    ],
+)
+def test_unknown_options_name_the_verb_and_the_option_that_may_be_meant(capsys, arguments, message):
+    code, _, err = run(capsys, *arguments)
+    assert (code, message in err) == (2, True)
+
+
+@pytest.mark.parametrize("size", ["²", "٣", "9" * 5000, "1e3", "-1", ""])
+def test_sizes_that_are_no_numbers(folder, capsys, size):
+    assert "--size: expected NAME=N" in error_of(
+        capsys, "run", folder / "mlp.tw", "--random", "--size", f"batch={size}"
+    )
+    assert "shapes" in error_of(capsys, "compile", folder / "mlp.onnx", "--shape", f"batch:1..{size}x")
+
+
+def test_outputs_to_a_device_and_to_a_name_that_is_too_long(folder, tmp_path, capsys):
+    command = ("run", folder / "mlp.tw", "--random", "--outputs")
+    assert run(capsys, *command, "/dev/null")[0] == 0
+    text = error_of(capsys, *command, tmp_path / ("x" * 300))
+    assert text.endswith(": cannot be written: File name too long")
+    assert run(capsys, *command, tmp_path / "y.npz")[0] == 0
+    with np.load(tmp_path / "y.npz") as file:
+        assert file.files
+
+
+def test_a_size_beyond_the_range(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--size", "batch=9999999999")
+    assert "[option] --size: batch is within 1.." in text
+    assert "got 9999999999; give a size in this range" in text
 
 
 def test_no_inputs(folder, capsys):

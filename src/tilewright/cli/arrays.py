@@ -1,11 +1,14 @@
 """Inputs of the command line: npz files and random arrays."""
 
 import argparse
+import io
+import os
 import re
+import stat
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -72,6 +75,10 @@ def read_npz(path: str) -> Arrays:
         raise FeedError("is not an npz file of arrays", where=where, hint=_NPZ_HINT) from error
 
 
+_SIZE = re.compile("[0-9]{1,18}")
+
+_INTEGERS = re.compile(r"(-?[0-9]{1,20})\.\.(-?[0-9]{1,20})")
+
 _NPZ_HINT = "write it with numpy.savez"
 
 _NPZ_ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
@@ -97,12 +104,34 @@ def write_npz(path: str, arrays: Mapping[str, Any]) -> None:
         OptionError: the file can't be written.
     """
     try:
-        with zipfile.ZipFile(path, "w") as archive:
+        with open(path, "wb") as target, zipfile.ZipFile(_writable(target), "w") as archive:
             for name, array in arrays.items():
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                     np.lib.format.write_array(file, np.asanyarray(array), allow_pickle=False)
     except OSError as error:
         raise OptionError(f"can't be written: {error.strerror}", where=f"file '{path}'") from error
+
+
+def _writable(target: IO[bytes]) -> IO[bytes]:
+    """A file that zip archives can be written into: of a device such as /dev/null without its positions, which are
+    always 0."""
+    return target if stat.S_ISREG(os.fstat(target.fileno()).st_mode) else _Unseekable(target)
+
+
+class _Unseekable(io.RawIOBase):
+    """A file that can be written only."""
+
+    def __init__(self, target: IO[bytes]) -> None:
+        super().__init__()
+        self._target = target
+
+    def writable(self) -> bool:
+        """True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Writes bytes; returns their number."""
+        return self._target.write(data)
 
 
 def parse_sizes(entries: Sequence[str]) -> dict[str, int]:
@@ -114,14 +143,14 @@ def parse_sizes(entries: Sequence[str]) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for entry in entries:
         name, equals, value = entry.rpartition("=")
-        if not equals or not value.isdigit():
+        if not equals or _SIZE.fullmatch(value) is None:
             raise OptionError(f"expected NAME=N, got {entry!r}", where="--size", hint="for example --size batch=4")
         sizes[name] = int(value)
     return sizes
 
 
 def _parse_range(text: str) -> tuple[int, int]:
-    match = re.fullmatch(r"(-?\d+)\.\.(-?\d+)", text)
+    match = _INTEGERS.fullmatch(text)
     if match is None or int(match[1]) > int(match[2]):
         raise OptionError(f"expected LO..HI, got {text!r}", where="--ints", hint="for example --ints 0..999")
     return int(match[1]), int(match[2])

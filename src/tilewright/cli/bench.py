@@ -24,7 +24,7 @@ from tilewright.cli.common import (
     table,
     with_progress,
 )
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, pluralize
 from tilewright.machine.host import host
 from tilewright.measure import engine_comparison, interleaved_blocks
 from tilewright.measure.engines import PEERS, check_installed, is_installed, version
@@ -133,7 +133,7 @@ def _text(data: dict[str, Any]) -> str:
     machine, canary = data["machine"], data["canary"]
     clock = f", governor {machine['governor']}" if machine["governor"] else ""
     lines += [
-        f"{data['threads']} threads; {machine['processor']}, {machine['cpus']} logical CPUs{clock}",
+        f"{pluralize(data['threads'], 'thread')}; {machine['processor']}, {machine['cpus']} logical CPUs{clock}",
         f"others took {machine['others']:.0%} of the CPUs; canary {canary['best_s'] * 1e3:.3f} to"
         f" {canary['worst_s'] * 1e3:.3f} ms",
     ]

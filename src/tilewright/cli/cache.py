@@ -21,7 +21,10 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=("show", "prune", "clear"), nargs="?", default="show", help="default: show")
+    parser.add_argument(
+        "what", choices=("show", "prune", "clear"), nargs="?", default="show", metavar="ACTION",
+        help="show (default), prune, clear",
+    )  # fmt: skip
     parser.add_argument(
         "--max-mb",
         type=int,

@@ -1,6 +1,7 @@
 """Shared parts of the verbs: results, compile options, progress on standard error."""
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -270,6 +271,16 @@ def with_progress(options: argparse.Namespace, work: Callable[[Progress], T]) ->
         progress.end()
 
 
+def with_stage(options: argparse.Namespace, what: str, work: Callable[[], T]) -> T:
+    """Runs `work` while a terminal shows what it is."""
+
+    def shown(progress: Progress) -> T:
+        progress(what, 0, 1)
+        return work()
+
+    return with_progress(options, shown)
+
+
 def is_compiled(path: str) -> bool:
     """Whether a file is an artifact.
 
@@ -313,6 +324,24 @@ def executable_of(options: argparse.Namespace) -> Executable:
             options.file, compile_options(options), options.threads, report_progress, build_options(options)
         ),
     )
+
+
+def check_writable(path: Path | str, option: str) -> None:
+    """Checks that the file of an option can be written, before a command spends its time.
+
+    Raises:
+        OptionError: it can't.
+    """
+    where, file = f"{option} {path}", Path(path)
+    try:
+        if str(path).endswith(os.sep) or file.is_dir():
+            raise OptionError("is a folder", where=where, hint="name the file to write in it")
+        if not file.parent.is_dir():
+            raise OptionError(f"there is no folder {file.parent}", where=where, hint="make it, or give another file")
+        if not os.access(file if file.exists() else file.parent, os.W_OK):
+            raise OptionError("cannot be written", where=where, hint="give a file that this user may write")
+    except OSError as error:  # the name is too long
+        raise OptionError(f"cannot be written: {error.strerror}", where=where) from error
 
 
 def write_text(path: Path, text: str, option: str, quiet: bool) -> None:

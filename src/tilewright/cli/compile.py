@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +15,13 @@ from tilewright.cli.common import (
     add_threads_option,
     build_options,
     build_text,
+    check_writable,
     compile_options,
     reject_compiled,
     size_text,
     with_progress,
 )
-from tilewright.errors import OptionError, pluralize
+from tilewright.errors import pluralize
 from tilewright.runtime import Artifact, save_artifact
 from tilewright.runtime.manifest import FallbackStep, all_steps
 
@@ -46,8 +46,7 @@ def execute(options: argparse.Namespace) -> Result:
 
     reject_compiled(options.file, "is compiled already")
     output = options.output or str(Path(options.file).with_suffix(".tw"))
-    if output.endswith(os.sep) or Path(output).is_dir():
-        raise OptionError(f"'{output}' is a folder", where="--output", hint="name the file to write in it")
+    check_writable(output, "--output")
     start = time.monotonic()
 
     def work(report_progress: Progress) -> "tuple[Compilation, Artifact]":

@@ -32,7 +32,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         "--calibrate", action="store_true", help="measure peak, bandwidths and latencies (some seconds) and keep them"
     )
     parser.add_argument("--save", type=Path, metavar="FILE", help="write the description for `compile --machine FILE`")
-    parser.add_argument("--target", default="host", metavar="NAME", help="describe the machine of another target")
+    parser.add_argument("--target", metavar="NAME", help="describe the machine of another target")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the machine's roofline")
     add_threads_option(parser)
     return parser
@@ -40,14 +40,18 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 
 def execute(options: argparse.Namespace) -> Result:
     """Collects the facts."""
-    if options.machine or options.calibrate or (options.svg or options.save) is not None:
+    if options.machine or options.calibrate or (options.svg or options.save or options.target) is not None:
         return describe_machine(options)
-    data = facts()
+    data = facts(options.threads)
     return Result(data, _text(data), optional=False)
 
 
-def facts() -> dict[str, Any]:
-    """All facts that a bug report needs."""
+def facts(threads: int | None = None) -> dict[str, Any]:
+    """All facts that a bug report needs.
+
+    Args:
+        threads: the number that a call asks for.
+    """
     machine, target = host(), Target.host()
     return {
         "tilewright": __version__,
@@ -73,7 +77,7 @@ def facts() -> dict[str, Any]:
             "vector_registers": target.vector_registers,
         },
         "description": _description(target),
-        "threads": _threads(),
+        "threads": _threads(threads),
         "openmp": _openmp(),
         "packages": {name: _version(name) for name in PACKAGES},
     }
@@ -88,7 +92,9 @@ def _description(target: Target) -> dict[str, Any]:
     return {"name": choice.machine.name, "origin": str(choice.origin), "sha256": choice.sha256}
 
 
-def _threads() -> dict[str, Any]:
+def _threads(asked: int | None) -> dict[str, Any]:
+    if asked is not None:
+        return {"count": thread_count(asked), "reason": "--threads"}
     reason = "cores that this process may use"
     for name in reversed(VARIABLES):
         if os.environ.get(name, "").strip():

@@ -13,6 +13,7 @@ from tilewright.cli.common import (
     Verbs,
     add_compile_options,
     build_text,
+    check_writable,
     compile_options,
     is_compiled,
     reject_compiled,
@@ -172,14 +173,16 @@ def execute(options: argparse.Namespace) -> Result:
 
 
 def _check_levels(options: argparse.Namespace) -> None:
-    """Checks that the levels are chosen to which options belong.
+    """Checks that the levels are chosen to which options belong, and that the picture can be written.
 
     Raises:
-        OptionError: one is not.
+        OptionError: one is not, or it can't.
     """
     if options.svg is not None and options.construction == options.fusion:
         what = "it draws --construction or --fusion" + (", not both" if options.fusion else "")
         raise OptionError(what, where="--svg", hint="choose one of the two")
+    if options.svg is not None:
+        check_writable(options.svg, "--svg")
     if options.node is not None and not (options.construction or options.cost):
         what, hint = "it belongs to --construction and --cost", "add --construction or --cost"
         raise OptionError(what, where="--node", hint=hint)

@@ -21,7 +21,7 @@ def describe_machine(options: argparse.Namespace) -> Result:
         MachineError: the machine is busy, or a stored calibration is damaged.
         OptionError: calibration of another machine than this one, or a picture that can't be written.
     """
-    target = Target.parse(options.target)
+    target = Target.parse("host" if options.target is None else options.target)
     threads = thread_count(options.threads)
     place, origin = "", Origin.STORED
     if options.calibrate:

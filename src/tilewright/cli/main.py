@@ -1,14 +1,16 @@
 """Parsing of the command line, error reports and exit codes.
 
 0: done. 1: a mistake in the model, a file or an argument. 2: wrong usage of the command line. 3: `verify` found
-outputs that differ. 70: a fault of tilewright.
+outputs that differ. 70: a fault of tilewright. 130: interrupted.
 """
 
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Generator, Sequence
@@ -26,6 +28,7 @@ _EPILOG = """exit codes:
   2   wrong usage of the command line
   3   verify: outputs differ more than they may
   70  a fault of tilewright; please report it
+  130 interrupted by Ctrl-C
 
 examples:
   tilewright compile model.onnx -o model.tw --shape batch:1..64
@@ -46,7 +49,11 @@ class _UsageError(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that leaves the report of wrong usage to `main`."""
+    """A parser that leaves the report of wrong usage to `main`. It takes no abbreviations: a script that uses one would
+    mean another option once there is one of that name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
 
     def error(self, message: str) -> NoReturn:
         raise _UsageError(self, message)
@@ -65,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
     for module in _VERBS:
         verb = module.add(verbs)
         add_output_options(verb)
-        verb.set_defaults(action=module.execute)
+        verb.set_defaults(action=module.execute, parser=verb)
     return top
 
 
@@ -79,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     try:
-        options = parser().parse_args(arguments)
+        options = _parse(arguments)
     except _UsageError as error:
         return _report_usage(error, "--json" in (sys.argv[1:] if arguments is None else arguments))
     try:
@@ -106,6 +113,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         what = f"{type(error).__name__}: {error}"
         _report_error(options, InternalError(what, where=options.verb, hint=_TRACEBACK_HINT))
         return INTERNAL_ERROR
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The options of a command line.
+
+    Raises:
+        _UsageError: an argument is unknown or has another form; it names the verb, and the option that may be meant.
+    """
+    options, unknown = parser().parse_known_args(arguments)
+    if unknown:
+        own: argparse.ArgumentParser = options.parser
+        flags = re.findall(r"(?m)^ +(?:-\w[^-]*, )?(--[a-z][a-z-]*)", own.format_help())
+        close = [f for u in unknown for f in difflib.get_close_matches(u.partition("=")[0], flags, 1)]
+        meant = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""
+        raise _UsageError(own, f"unrecognized arguments: {' '.join(unknown)}{meant}")
+    return options
 
 
 def _report_usage(error: _UsageError, as_json: bool) -> int:

@@ -18,10 +18,12 @@ from tilewright.cli.common import (
     add_compile_options,
     add_threads_option,
     build_options,
+    check_writable,
     compile_options,
     reject_compiled,
     table,
     with_progress,
+    with_stage,
     write_text,
 )
 from tilewright.errors import OptionError
@@ -58,6 +60,8 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(what, where="--seconds")
     if options.top is not None and options.top < 1:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
+    if options.html is not None:
+        check_writable(options.html, "--html")
     compilation = with_progress(
         options,
         lambda report_progress: make_compilation(
@@ -65,7 +69,13 @@ def execute(options: argparse.Namespace) -> Result:
         ),
     )
     feeds = feeds_of(options, compilation.manifest, random_default=True)
-    profile = profile_compilation(compilation, feeds, options.threads, options.seconds, options.overhead, options.file)
+    profile = with_stage(
+        options,
+        "timed calls",
+        lambda: profile_compilation(
+            compilation, feeds, options.threads, options.seconds, options.overhead, options.file
+        ),
+    )
     if options.html is not None:
         write_text(options.html, report.html(profile), "--html", options.quiet)
     entries = report.slowest(profile)[: options.top]

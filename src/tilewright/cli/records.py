@@ -75,6 +75,7 @@ def _add_action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = actions.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
     _add_store_option(parser, argparse.SUPPRESS)
     add_output_options(parser, argparse.SUPPRESS)
+    parser.set_defaults(parser=parser)
     return parser
 
 

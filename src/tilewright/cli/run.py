@@ -13,9 +13,11 @@ from tilewright.cli.common import (
     add_build_options,
     add_compile_options,
     add_threads_option,
+    check_writable,
     executable_of,
     report_written,
 )
+from tilewright.errors import pluralize
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -36,6 +38,8 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 
 def execute(options: argparse.Namespace) -> Result:
     """Runs the model and describes the outputs."""
+    if options.outputs is not None:
+        check_writable(options.outputs, "--outputs")
     executable = executable_of(options)
     feeds = feeds_of(options, executable.manifest, random_default=False)
     executable.prepare()
@@ -48,7 +52,7 @@ def execute(options: argparse.Namespace) -> Result:
     described = {name: describe(value) for name, value in outputs.items()}
     lines = [f"{name}: {_output_line(d)}" for name, d in described.items()]
     data = {"outputs": described, "seconds": seconds, "threads": executable.threads, "file": options.outputs}
-    lines.append(f"{seconds * 1e3:.2f} ms for the first call, with {executable.threads} threads")
+    lines.append(f"{seconds * 1e3:.2f} ms for the first call, with {pluralize(executable.threads, 'thread')}")
     if options.explain_shape:
         from tilewright.report import shape_choice  # here because it imports the compiler's expressions
 

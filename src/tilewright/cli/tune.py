@@ -7,7 +7,6 @@ command goes on where it ended. A kernel whose measured programs do not win outs
 """
 
 import argparse
-import os
 import sys
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from tilewright.cli.common import (
     add_build_options,
     add_compile_options,
     build_options,
+    check_writable,
     compile_options,
     reject_compiled,
     table,
@@ -90,7 +90,7 @@ def execute(options: argparse.Namespace) -> Result:
         what = "a tuning writes what it measures, and with --frozen nothing is written"
         raise OptionError(what, where="--frozen", hint="leave it out, and give it to `compile` afterwards")
     if options.report is not None:
-        _check_writable(options.report)
+        check_writable(options.report, "--report")
     tuning, resources = _tune_options(options), build_options(options)
     if options.dry_run:
         plan = with_progress(
@@ -124,21 +124,6 @@ def execute(options: argparse.Namespace) -> Result:
             print(f"tilewright tune: {error}", file=sys.stderr)
             status = status or USER_ERROR
     return Result(report.data(result), text, status, optional=False)
-
-
-def _check_writable(report: Path) -> None:
-    """Checks that the page can be written, before a tuning spends its time.
-
-    Raises:
-        OptionError: it can't.
-    """
-    where = f"--report {report}"
-    if report.is_dir():
-        raise OptionError("is a folder", where=where, hint="give a file in it, such as tuning.html")
-    if not report.parent.is_dir():
-        raise OptionError(f"there is no folder {report.parent}", where=where, hint="make it, or give another file")
-    if not os.access(report if report.exists() else report.parent, os.W_OK):
-        raise OptionError("cannot be written", where=where, hint="give a file that this user may write")
 
 
 def _tune_options(options: argparse.Namespace) -> "TuneOptions":

@@ -20,6 +20,7 @@ from tilewright.cli.common import (
     reject_compiled,
     table,
     with_progress,
+    with_stage,
 )
 from tilewright.cli.exit_codes import VERIFICATION_FAILED
 from tilewright.errors import OptionError
@@ -69,10 +70,17 @@ def execute(options: argparse.Namespace) -> Result:
     actual = executable.run(feeds)
     compared = not options.no_onnxruntime and is_installed("onnxruntime")
     engine = onnxruntime_engine(options.file, executable.threads) if compared else None
-    other = None if engine is None else engine(feeds)
-    outputs = compare_outputs(compilation, feeds, actual, other, options.tolerance)
+    other = None if engine is None else with_stage(options, "ONNX Runtime", lambda: engine(feeds))
+    outputs = with_stage(
+        options,
+        "evaluation in double precision",
+        lambda: compare_outputs(compilation, feeds, actual, other, options.tolerance),
+    )
     passed = all(c.passed for c in outputs)
-    layers = compare_layers(compiled(True), feeds, options.threads) if options.layers or not passed else ()
+    layers: Sequence[Any] = ()
+    if options.layers or not passed:
+        exposed = compiled(True)
+        layers = with_stage(options, "results of kernels", lambda: compare_layers(exposed, feeds, options.threads))
     first = next((c.name for c in layers if c.error > DIVERGENCE_THRESHOLD), None)
     data = {
         "passed": passed,

@@ -4,6 +4,7 @@ This module imports no part of the compiler, so a session that loads a compiled 
 """
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +15,8 @@ from tilewright.machine.threads import available_cores
 
 VARIABLE = "TILEWRIGHT_JOBS"
 MAX_JOBS = 256
+
+_COUNT = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def build_resources(
     if jobs is not None:
         count = _checked_count(jobs, "argument 'jobs'")
     elif text:
-        count = _checked_count(int(text) if text.isascii() and text.isdigit() else text, VARIABLE)
+        count = _checked_count(int(text) if _COUNT.fullmatch(text) is not None else text, VARIABLE)
     else:
         count = min(available_cores(), MAX_JOBS)
     source = record_source(records, frozen, environ)

@@ -58,8 +58,11 @@ def _choice(kernel: VariantsSpec, sizes: Mapping[str, int]) -> ShapeChoice:
     return ShapeChoice(kernel, named, program, times)
 
 
-LEGEND = """kernels of dynamic sizes: their programs with predicted times at these sizes; the one marked > runs
-per axis, NAME EXTENT: tile sizes for L2 > L1 > registers (| vector lanes, + summed over); order of the loops"""
+PROGRAM_LEGEND = "per axis NAME EXTENT: tile sizes for L2 > L1 > registers (| vector lanes, + summed over); loop order"
+"""What the lines of programs mean."""
+
+LEGEND = f"""kernels of dynamic sizes: their programs with predicted times at these sizes; the one marked > runs
+{PROGRAM_LEGEND}"""
 """What the lines of `text` mean."""
 
 

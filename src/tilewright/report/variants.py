@@ -8,11 +8,13 @@ from tilewright.errors import pluralize
 from tilewright.expr.printer import show
 from tilewright.optimize.construct.variants import ProgramVariants
 from tilewright.report.construction import Construction
+from tilewright.report.shape_choice import PROGRAM_LEGEND
 
 
 def text(kernels: Sequence[Construction]) -> str:
     """The variants of all kernels for people."""
-    return "\n".join(_text(c) for c in kernels)
+    legend = [PROGRAM_LEGEND] if any(_variants(c) for c in kernels) else []
+    return "\n".join([*legend, *(_text(c) for c in kernels)])
 
 
 def _text(construction: Construction) -> str:

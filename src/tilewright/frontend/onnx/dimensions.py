@@ -20,7 +20,8 @@ ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | 
 
 _MAX_SIZE = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
-_RANGE = re.compile(r"(\d*)\s*\.\.\s*(\d*)")
+_SIZE = re.compile("[0-9]{1,18}")
+_RANGE = re.compile(r"([0-9]{0,18})\s*\.\.\s*([0-9]{0,18})")
 _OPTION_LOCATION = "argument shapes"
 
 
@@ -284,7 +285,7 @@ def _entries(option: object) -> Sequence[object] | None:
 
 def _is_size_text(text: str) -> bool:
     text = text.strip()
-    return text in ("*", "?") or text.isdigit() or _RANGE.fullmatch(text) is not None
+    return text in ("*", "?") or _SIZE.fullmatch(text) is not None or _RANGE.fullmatch(text) is not None
 
 
 def _parse_option(entry: object, shown: str) -> _DimOption:
@@ -322,7 +323,7 @@ def _parse_option(entry: object, shown: str) -> _DimOption:
 def _parse_size(text: str, error: OptionError) -> _DimOption:
     if text in ("*", "?"):
         return _DimOption()
-    if text.isdigit():
+    if _SIZE.fullmatch(text) is not None:
         return _make_range(int(text), int(text), error)
     ends = _RANGE.fullmatch(text)
     if ends is None:
