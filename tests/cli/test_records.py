@@ -154,12 +154,23 @@ def test_an_export_is_shipped_with_a_model(capsys, folder, store, tmp_path):
     assert "there are no records of" in error_of(capsys, "compile", model, *other)
 
 
+@pytest.mark.parametrize("name", ["\udcff.db", "a b%3F.db"])
+def test_any_file_name_is_taken(capsys, store, tmp_path, name):
+    other = tmp_path / name
+    assert "added 6 records" in records(capsys, other, "merge", store)
+    assert records(capsys, other, "verify") == "6 records, 4 programs verified: all right\n"
+    assert records(capsys, other, "list").startswith(str(other).replace("\udcff", "\\udcff"))
+    assert other.exists()
+
+
 def test_rejected(capsys, folder, store, tmp_path, monkeypatch):
     for arguments, reason in (
         (("show", "ffff"), "there are 0 kernels whose hash begins with 'ffff'"),
         (("prune", "--keep", "-1"), "expected a number of at least 0"),
         (("export", "--exact", "--jobs", "2"), "export: --exact, --jobs have no effect without --model"),
         (("import", tmp_path / "none"), "can't be read"),
+        (("import", tmp_path / ("x" * 300)), "can't be read: File name too long"),
+        (("best", small_task().hash, "--machine", "x" * 300), "there is no machine 'xxx"),
     ):
         assert reason in error_of(capsys, "records", *arguments, "--records", store)
     for arguments, reason in (
@@ -172,6 +183,10 @@ def test_rejected(capsys, folder, store, tmp_path, monkeypatch):
     ):
         code, _, err = run(capsys, "records", *arguments, "--records", store)
         assert (code, reason in err) == (2, True)
+    assert "there is no such store" in error_of(capsys, "records", "prune", "--records", tmp_path / "none.db")
+    assert not (tmp_path / "none.db").exists()
+    assert "can't be written: File name too long" in error_of(capsys, "records", "merge", store, "--records", "x" * 300)
+    assert records(capsys, store, "prune", "--keep", 10**30).endswith("left\n")
     assert "TILEWRIGHT_RECORDS turns them off" in error_of(capsys, "records", "list")
     both = ("--records", store, "--no-records")
     assert "--no-records: it excludes --records" in error_of(capsys, "compile", folder / "mlp.onnx", *both)

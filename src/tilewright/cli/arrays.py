@@ -112,7 +112,7 @@ def write_npz(path: str, arrays: Mapping[str, Any]) -> None:
         raise OptionError(f"can't be written: {error.strerror}", where=f"file '{path}'") from error
 
 
-def _writable(target: IO[bytes]) -> IO[bytes]:
+def _writable(target: IO[bytes]) -> "IO[bytes] | _Unseekable":
     """A file that zip archives can be written into: of a device such as /dev/null without its positions, which are
     always 0."""
     return target if stat.S_ISREG(os.fstat(target.fileno()).st_mode) else _Unseekable(target)

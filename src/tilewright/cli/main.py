@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import dataclasses
 import difflib
+import io
 import json
 import os
 import re
@@ -85,6 +86,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # names that the terminal has no letters for, or that are no text, are printed as escapes
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         options = _parse(arguments)
     except _UsageError as error:

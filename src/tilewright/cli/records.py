@@ -4,6 +4,7 @@ Where they are: --records PATH, TILEWRIGHT_RECORDS, or the user's store (docs/re
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +26,7 @@ from tilewright.cli.common import (
 from tilewright.cli.exit_codes import VERIFICATION_FAILED
 from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.record_source import RecordSource, record_source
-from tilewright.errors import OptionError, pluralize
+from tilewright.errors import OptionError, StoreError, pluralize
 
 if TYPE_CHECKING:
     from tilewright.measure.records.columns import TaskRow
@@ -109,6 +110,8 @@ def execute(options: argparse.Namespace) -> Result:
     source = record_source(options.records)
     if source is None:
         raise OptionError("TILEWRIGHT_RECORDS turns them off", where="records", hint="name a store with --records")
+    if what == "prune" and not source.is_default and not os.path.exists(source.path):
+        raise StoreError("there is no such store", where=f"records '{source.path}'", hint="check the path")
     with raised_gc_threshold():
         if what == "export" and options.model is not None:
             return _export_model(options, source)

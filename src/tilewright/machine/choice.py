@@ -104,4 +104,4 @@ def _validated(machine: Machine) -> Machine:
 
 
 def _is_file_name(text: str) -> bool:
-    return os.sep in text or text.endswith(".json") or Path(text).is_file()
+    return os.sep in text or text.endswith(".json") or os.path.isfile(text)

@@ -62,7 +62,7 @@ def connect(path: Path, writable: bool) -> sqlite3.Connection:
     with typed_errors(path):
         if writable:
             _create_file(path)
-        elif not path.is_file():
+        elif not os.path.isfile(path):
             raise StoreError("there is no such store", where=f"records '{path}'", hint="check the path")
         db = _open(path, writable)
         try:
@@ -92,7 +92,7 @@ def _create_file(path: Path) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        if error.errno and path.is_file() and not os.access(path, os.W_OK):
+        if error.errno and os.path.isfile(path) and not os.access(path, os.W_OK):
             raise _read_only(path) from error
         raise StoreError(f"can't be written: {error.strerror}", where=f"records '{path}'", hint=_ELSEWHERE) from error
 
@@ -115,7 +115,7 @@ def _open(path: Path, writable: bool) -> sqlite3.Connection:
 
 
 def _open_mode(path: Path, mode: str) -> sqlite3.Connection:
-    uri = f"file:{quote(str(path.absolute()))}?mode={mode}"
+    uri = f"file:{quote(os.fsencode(path.absolute()))}?mode={mode}"
     db = sqlite3.connect(uri, LOCK_SECONDS, uri=True, isolation_level=None, check_same_thread=False)
     db.text_factory = decode_text
     return db

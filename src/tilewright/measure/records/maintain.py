@@ -15,6 +15,9 @@ from tilewright.measure.records.store import BATCH, RecordStore, Skip
 KEEP = 16
 """Timed programs that are kept of a kernel on a type of machine, the fastest."""
 
+MAX_KEPT = 1 << 62
+"""Programs beyond which a limit is none: SQLite counts to 2^63."""
+
 
 def merge(source: RecordStore, store: RecordStore, skip: Skip = lambda reason: None) -> Imported:
     """Adds the records of a store to another one; equal ones are kept once, those that can't be read are skipped.
@@ -61,6 +64,7 @@ def prune(store: RecordStore, keep: int = KEEP, generator: str | None = None) ->
     Raises:
         StoreError: the store can't be written.
     """
+    keep = min(keep, MAX_KEPT)
     constructed, estimate, failure = (
         int(k) for k in (RecordKind.CONSTRUCTION, RecordKind.ESTIMATE, RecordKind.FAILURE)
     )
