@@ -35,7 +35,7 @@ def add_input_options(parser: argparse.ArgumentParser, *, random_default: bool) 
     group.add_argument(
         "--ints", default="0..1", metavar="LO..HI", help="random inputs: range of integers (default: 0..1)"
     )
-    group.add_argument("--seed", type=int, default=0, help="random inputs: seed (default: 0)")
+    group.add_argument("--seed", type=int, default=0, metavar="N", help="random inputs: seed (default: 0)")
 
 
 def feeds_of(options: argparse.Namespace, manifest: Manifest, *, random_default: bool) -> Arrays:

@@ -48,13 +48,8 @@ class Result:
     optional: bool = True
 
 
-def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "--variants") -> None:
-    """Adds the options of every verb that compiles.
-
-    Args:
-        parser: receives them.
-        variants_flag: the flag of the number of programs per kernel.
-    """
+def add_compile_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of every verb that compiles."""
     group = parser.add_argument_group("compilation (of models that are not compiled yet)")
     group.add_argument(
         "--shape",
@@ -74,8 +69,8 @@ def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "-
         "--machine",
         default=None,
         metavar="NAME|FILE",
-        help="what roller and gensor construct programs for: a machine of the package (zen5, haswell, ...) or a JSON"
-        " file as `doctor --machine --save` writes it; by default this machine's calibration or description",
+        help="what gensor, vortex and roller construct programs for: a machine of the package (zen5, haswell, ...) or a"
+        " JSON file as `doctor --machine --save` writes it; by default this machine's calibration or description",
     )
     group.add_argument(
         "--layouts",
@@ -96,10 +91,10 @@ def add_compile_options(parser: argparse.ArgumentParser, variants_flag: str = "-
         help="minimal filtering where roller or gensor estimate that it is faster: tiles that round about as much as"
         " the direct sum (safe, default), or larger ones with some times the error (fast)",
     )
-    _add_kernel_options(group, variants_flag)
+    _add_kernel_options(group)
 
 
-def _add_kernel_options(group: Any, variants_flag: str) -> None:
+def _add_kernel_options(group: Any) -> None:
     """Adds the options of what becomes one kernel, and of how many programs it has."""
     group.add_argument(
         "--fuse",
@@ -109,8 +104,7 @@ def _add_kernel_options(group: Any, variants_flag: str) -> None:
         " by MCFuser's space of loops (default), by Chimera's, or not at all",
     )
     group.add_argument(
-        variants_flag,
-        dest="max_variants",
+        "--max-variants",
         type=int,
         default=None,
         metavar="N",
@@ -188,7 +182,7 @@ def add_threads_option(parser: argparse.ArgumentParser) -> None:
 
 COMPILE_FLAGS = {
     **{name: f"--{name}" for name in ("shape", "target", "optimizer", "machine", "exact", "winograd", "fuse")},
-    "max_variants": "--variants",
+    "max_variants": "--max-variants",
     "plan": "--layouts",
 }
 """Flags that have no effect on a model that is compiled already, by the names of their values."""

@@ -104,8 +104,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         "--svg", type=Path, metavar="FILE",
         help="draw the states of one kernel's construction, or the trees of loops of fused chains",
     )  # fmt: skip
-    # --variants shows them here
-    add_compile_options(parser, variants_flag="--max-variants")
+    add_compile_options(parser)
     return parser
 
 

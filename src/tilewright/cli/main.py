@@ -23,7 +23,9 @@ from tilewright.cli.exit_codes import INTERNAL_ERROR, INTERRUPTED, USAGE_ERROR, 
 from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
 from tilewright.version import __version__
 
-_EPILOG = """exit codes:
+_EPILOG = """`tilewright VERB --help` lists the options of a verb.
+
+exit codes:
   0   done
   1   a mistake in the model, a file or an argument; the message names it
   2   wrong usage of the command line
