@@ -26,6 +26,21 @@ def test_links_lead_to_files(page: Path) -> None:
     assert [str(target) for _, target in _links(page) if not target.exists()] == []
 
 
+def test_source_files_that_pages_name_exist() -> None:
+    """By their names, with as much of their path as is given; the changelog names what was."""
+    paths = [str(path.relative_to(ROOT)) for folder in ("src", "tests", "benchmarks", "examples")
+             for path in (ROOT / folder).rglob("*.py")]  # fmt: skip
+    ends = {path[k:] for path in paths for k in range(len(path)) if not k or path[k - 1] == "/"}
+    named = [
+        (page, name)
+        for page in PAGES
+        if page.name != "CHANGELOG.md"
+        for name in re.findall(r"[\w/]*\w\.py\b", page.read_text())
+    ]
+    assert len(named) > 300
+    assert [f"{page.relative_to(ROOT)}: {name}" for page, name in named if name.removeprefix("/") not in ends] == []
+
+
 def test_glossary_is_sorted_and_has_one_entry_per_term() -> None:
     terms = [re.sub(r"[`*]", "", term).lower() for term in _entries()]
     assert len(terms) > 50
