@@ -39,8 +39,8 @@ def test_documented_commands_exist(capsys: pytest.CaptureFixture[str]) -> None:
         verb = tuple(words[:2] if words[0] == "records" else words[:1])
         if verb not in texts:
             texts[verb] = help_of(capsys, *verb)
-        known = set(FLAG.findall(texts[verb]))
-        problems += [f"{page}: {' '.join(verb)} {flag}" for flag in flags if flag not in known]
+        options = set(FLAG.findall(texts[verb]))
+        problems += [f"{page}: {' '.join(verb)} {flag}" for flag in flags if flag not in options]
         problems += [f"{page}: {' '.join(verb)}"] if not texts[verb] else []
     assert problems == []
     assert len(commands) > 60

@@ -123,7 +123,7 @@ class _Unseekable(io.RawIOBase):
 
     def __init__(self, target: IO[bytes]) -> None:
         super().__init__()
-        self._target = target
+        self._sink = target
 
     def writable(self) -> bool:
         """True."""
@@ -131,7 +131,7 @@ class _Unseekable(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Writes bytes; returns their number."""
-        return self._target.write(data)
+        return self._sink.write(data)
 
 
 def parse_sizes(entries: Sequence[str]) -> dict[str, int]:
