@@ -187,6 +187,7 @@ def test_rejected(capsys, folder, store, tmp_path, monkeypatch):
     assert not (tmp_path / "none.db").exists()
     assert "can't be written: File name too long" in error_of(capsys, "records", "merge", store, "--records", "x" * 300)
     assert records(capsys, store, "prune", "--keep", 10**30).endswith("left\n")
+    assert "File name too long" in error_of(capsys, "compile", folder / "mlp.onnx", "--records", "x" * 300)
     assert "TILEWRIGHT_RECORDS turns them off" in error_of(capsys, "records", "list")
     both = ("--records", store, "--no-records")
     assert "--no-records: it excludes --records" in error_of(capsys, "compile", folder / "mlp.onnx", *both)

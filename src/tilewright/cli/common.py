@@ -332,7 +332,7 @@ def check_writable(path: Path | str, option: str) -> None:
             raise OptionError("is a folder", where=where, hint="name the file to write in it")
         if not file.parent.is_dir():
             raise OptionError(f"there is no folder {file.parent}", where=where, hint="make it, or give another file")
-        if not os.access(file if file.exists() else file.parent, os.W_OK):
+        if not os.access(file if os.path.exists(file) else file.parent, os.W_OK):
             raise OptionError("cannot be written", where=where, hint="give a file that this user may write")
     except OSError as error:  # the name is too long
         raise OptionError(f"cannot be written: {error.strerror}", where=where) from error

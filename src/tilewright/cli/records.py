@@ -154,7 +154,7 @@ def _open(source: RecordSource, writable: bool, quiet: bool) -> "RecordStore":
     from tilewright.measure.records.store import open_store
 
     skip = _Skipped(quiet)
-    if not writable and source.is_default and not source.path.exists():
+    if not writable and source.is_default and not os.path.exists(source.path):
         return open_store(None, "read", skip)
     return open_writable(source.path, skip) if writable else open_records(source.path, skip)
 

@@ -299,7 +299,7 @@ def _open_source(source: RecordSource, skip: Callable[[str], object]) -> RecordS
         StoreError: it can't be used.
     """
     path = source.path
-    if path.exists():
+    if os.path.exists(path):
         if source.is_default and not all(is_private(os.stat(p)) for p in (path, path.parent)):
             what, hint = "others can write it", f"make it private (chmod go-w), or set {VARIABLE}"
             raise StoreError(what, where=f"records '{path}'", hint=hint)
