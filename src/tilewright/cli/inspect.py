@@ -120,7 +120,6 @@ def execute(options: argparse.Namespace) -> Result:
     from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation
     from tilewright.frontend.onnx import load_onnx
-    from tilewright.graph.layouts.plan_json import to_data
     from tilewright.report import construction, cost, fusion, variants
 
     if options.node is not None:
@@ -159,9 +158,6 @@ def execute(options: argparse.Namespace) -> Result:
     texts = {level: printers[level]() for level in chosen or ["summary"]}
     parts = [f"=== {level}\n{text}" if len(texts) > 1 else text for level, text in texts.items()]
     data = {level: _level_data(compilation, level, text, options.kernel) for level, text in texts.items()}
-    if options.layouts:
-        plan = to_data(compilation.layout_plan, compilation.lowered)
-        data["layouts"] = {"text": texts["layouts"].splitlines(), "plan": plan}
     reports: dict[str, Callable[[], list[Any]]] = {
         "construction": lambda: [construction.data(c) for c in constructions],
         "cost": lambda: [cost.data(c) for c in costs],
@@ -202,6 +198,7 @@ def _check_kernel(compilation: "Compilation", kernel: str | None) -> None:
 def _level_data(compilation: "Compilation", level: str, text: str, kernel: str | None) -> Any:
     """A level for `--json`: a list of functions, LLVM IR and assembly as text, other levels as lines."""
     from tilewright.driver import show  # here because it imports the compiler
+    from tilewright.graph.layouts.plan_json import to_data
     from tilewright.report import fusion
 
     chosen = [k for k in compilation.kernels if kernel is None or k.name == kernel]
@@ -222,6 +219,8 @@ def _level_data(compilation: "Compilation", level: str, text: str, kernel: str |
             return [{"name": k.name, "text": show.lowered_loops(compilation, k.name)} for k in chosen]
         case "llvm" | "asm":
             return text
+        case "layouts":
+            return {"text": text.splitlines(), "plan": to_data(compilation.layout_plan, compilation.lowered)}
         case "alternatives":
             return show.alternatives_data(compilation)
         case "fusion":
