@@ -39,7 +39,7 @@ def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Ma
     refused: list[str] = []
     for program in programs:
         try:
-            return LoweringResult(_lower_program(program, task, machine), tuple(refused))
+            return LoweringResult(lower_program_for(program, task, machine), tuple(refused))
         except ScheduleError as error:
             refused.append(str(error))
             _log.debug("%s: %s can't be lowered: %s", task.func.name, program, error)
@@ -53,13 +53,18 @@ def lower_all(programs: Sequence[KernelProgram], task: Task, machine: Machine) -
     """Lowers the programs that serve a kernel's sizes together; None where one of them is refused, and its reason is
     logged."""
     try:
-        return tuple(_lower_program(p, task, machine) for p in programs)
+        return tuple(lower_program_for(p, task, machine) for p in programs)
     except ScheduleError as error:
         _log.info("%s: a variant can't be lowered, one program serves all sizes: %s", task.func.name, error)
         return None
 
 
-def _lower_program(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
+def lower_program_for(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
+    """The schedule of a program, on as many threads as pay on the machine.
+
+    Raises:
+        ScheduleError: the program is not legal, or one of its steps is not legal for these loops.
+    """
     if isinstance(program, RowwiseProgram):
         is_parallel = task.threads != 1 and is_rowwise_parallel_profitable(program, machine)
         return lower_kernel(program, task, is_parallel)

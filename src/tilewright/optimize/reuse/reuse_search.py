@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.analytical import is_parallel_profitable
 from tilewright.errors import ScheduleError, VerifyError
+from tilewright.optimize.construct.lower_programs import lower_program_for
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.recognize import MIN_LANES
@@ -22,7 +22,6 @@ from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges
 from tilewright.optimize.reuse.search_cost import MAX_BLOCKS, MAX_COUNTS
 from tilewright.optimize.reuse.tile_shapes import Grid, RegisterTile, TileShapes
 from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
-from tilewright.tile.lower import lower_program
 from tilewright.tile.program import L1, REGISTER, Sizes, Sketch, TileProgram
 from tilewright.verify.verifier import verify
 
@@ -137,10 +136,8 @@ class ReuseSearch:
 
     def _candidate(self, program: TileProgram) -> Candidate | None:
         """The candidate of a program; None where it is not legal, or has the steps of another one or a time already."""
-        task, machine = self.reusable.task, self.reusable.machine
-        is_parallel = task.threads != 1 and is_parallel_profitable(program, machine)
         try:
-            schedule = lower_program(program, task.func, is_parallel, machine.cores)
+            schedule = lower_program_for(program, self.reusable.task, self.reusable.machine)
             verify(schedule.func)
         except (ScheduleError, VerifyError):
             return None
