@@ -21,6 +21,7 @@ from tilewright.optimize.chains.pruning import ChainSpace, Variant, fits
 from tilewright.optimize.chains.search import tiling_of
 from tilewright.optimize.task import Task
 from tilewright.tile.lower_tree import lower_tree
+from tilewright.tile.tree import TileTree, on_one_thread
 
 ROUNDS, ROUND_SECONDS = 6, 0.004
 
@@ -51,17 +52,20 @@ class Candidates:
     def lowered(self, tiling: ChainTiling) -> Func | None:
         """The loops of a tiling; None where there is no tree for it, or its buffers do not fit."""
         try:
-            return lower_tree(chain_tree(self.task, tiling, self.machine, parallel=False), self.task.func).func
+            return lower_tree(self._tree(tiling), self.task.func).func
         except TilewrightError:
             return None
 
     def tree_time(self, tiling: ChainTiling) -> float | None:
         """Nanoseconds of a tiling by the cost model of trees; None where there is no tree."""
         try:
-            tree = chain_tree(self.task, tiling, self.machine, parallel=False)
+            tree = self._tree(tiling)
         except TilewrightError:
             return None
         return tree_time(tree, self.task.func, self.machine)
+
+    def _tree(self, tiling: ChainTiling) -> TileTree:
+        return on_one_thread(chain_tree(self.task, tiling, self.machine))
 
     def times(self, tilings: Sequence[ChainTiling]) -> list[float | None]:
         """Measured nanoseconds of tilings, which run in turns; the fastest call of each."""

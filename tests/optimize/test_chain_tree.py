@@ -17,7 +17,7 @@ from tilewright.optimize.chains.chain_tree import chain_tree, row_heights
 from tilewright.optimize.chains.choose_register_tiles import TileAxis, best_register_tile
 from tilewright.optimize.chains.expression import ChainTiling, TiledLoop, TilingExpression, nested
 from tilewright.optimize.chains.expression import axes_of as loop_axes
-from tilewright.tile.tree import Loop, walk_tree
+from tilewright.tile.tree import Loop, on_one_thread, walk_tree
 from tilewright.tile.tree_text import show_tree
 
 MACHINE = machine_named("x86-64-v4")
@@ -193,8 +193,8 @@ def test_threads_share_batches_and_rows() -> None:
     chain = Chain((8,), 165, (64, 96, 80))
     func = tw.create_schedule(chain.tensor()).func
     row, *_ = chain_axes(func, chain)
-    for parallel in (True, False):
-        tree = chain_tree(task_of(func), ChainTiling(nested((row,)), ((row, 55),)), MACHINE, parallel)
+    shared = chain_tree(task_of(func), ChainTiling(nested((row,)), ((row, 55),)), MACHINE)
+    for tree, parallel in ((shared, True), (on_one_thread(shared), False)):
         kinds = [x.kind for x, _ in walk_tree(tree.body) if isinstance(x, Loop) and x.step in (1, 55)]
         assert kinds[:2] == [LoopKind.PARALLEL if parallel else LoopKind.SERIAL] * 2
 

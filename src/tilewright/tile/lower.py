@@ -11,7 +11,7 @@ from tilewright.tile.program import L1, L2, TileProgram, check_program
 from tilewright.tile.reduction_tree import TiledPart, TiledReduction, reduction_tree
 from tilewright.tile.remainder import remainder_parts
 from tilewright.tile.transposed_columns import MIN_COLUMNS, column_axis
-from tilewright.tile.tree import Compute, Loop, TileTree, nest
+from tilewright.tile.tree import Compute, Loop, TileTree, nest, on_one_thread
 
 
 def tile_program_tree(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> TileTree:
@@ -28,8 +28,10 @@ def tile_program_tree(program: TileProgram, func: Func, parallel: bool = True, c
     """
     check_program(program)
     if program.problem.reduce:
-        return reduction_tree(_tiled_reduction(program, func, parallel, cores))
-    return _elementwise_tree(program, func, parallel)
+        tree = reduction_tree(_tiled_reduction(program, func, cores))
+    else:
+        tree = _elementwise_tree(program, func)
+    return tree if parallel else on_one_thread(tree)
 
 
 def lower_program(program: TileProgram, func: Func, parallel: bool = True, cores: int = 1) -> Schedule:
@@ -41,7 +43,7 @@ def lower_program(program: TileProgram, func: Func, parallel: bool = True, cores
     return lower_tree(tile_program_tree(program, func, parallel, cores), func)
 
 
-def _elementwise_tree(program: TileProgram, func: Func, parallel: bool) -> TileTree:
+def _elementwise_tree(program: TileProgram, func: Func) -> TileTree:
     """Elementwise work and data movement: nothing is staged, partial tiles are guarded by conditions and masks.
 
     parallel L2 tiles
@@ -51,8 +53,7 @@ def _elementwise_tree(program: TileProgram, func: Func, parallel: bool) -> TileT
     sketch, block = program.sketch, program.problem.block
     names = [i.var.name for i in find_block(func, block)[0].iters]
     register, l1, l2 = program.sizes
-    kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
-    loops = [Loop(names[a], l2[a], (), kind) for a in sketch.order]
+    loops = [Loop(names[a], l2[a], (), LoopKind.PARALLEL) for a in sketch.order]
     loops += [Loop(names[a], l1[a], ()) for a in sketch.order if l2[a] > l1[a]]
     loops += [Loop(names[a], register[a], ()) for a in sketch.order if l1[a] > register[a]]
     columns = {column_axis(program.problem, sketch, k) for k in range(len(program.problem.operands))}
@@ -64,7 +65,7 @@ def _elementwise_tree(program: TileProgram, func: Func, parallel: bool) -> TileT
     return TileTree(nest(loops, Compute(block)))
 
 
-def _tiled_reduction(program: TileProgram, func: Func, parallel: bool, cores: int) -> TiledReduction:
+def _tiled_reduction(program: TileProgram, func: Func, cores: int) -> TiledReduction:
     """How a program tiles its kernel's reduction."""
     problem, sketch = program.problem, program.sketch
     node = find_block(func, problem.block)[0]
@@ -72,8 +73,7 @@ def _tiled_reduction(program: TileProgram, func: Func, parallel: bool, cores: in
     is_k_blocked = k is not None and not lane_reduces and program.sizes[L1][k] < problem.axes[k].extent
     strides = problem.results[-1].strides
     parts = remainder_parts(program, [i.extent for i in node.iters], cores)
-    parallel_loops = len(sketch.order) if parallel and not parts.shared else 0
-    kind, hints = LoopKind.PARALLEL if parallel else LoopKind.SERIAL, prefetches(program)
+    parallel_loops, hints = 0 if parts.shared else len(sketch.order), prefetches(program)
     tiling = TiledReduction(
         node,
         problem.final if problem.final != problem.block else None,
@@ -83,7 +83,7 @@ def _tiled_reduction(program: TileProgram, func: Func, parallel: bool, cores: in
         (k, program.sizes[L1][k]) if k is not None and is_k_blocked else None,
         tuple(a for a in problem.spatial if strides[a] == 1) if sketch.transposed_store else (),
         parts.axis,
-        tuple(Loop(node.iters[a].var.name, program.sizes[L2][a], (), kind) for a in parts.shared),
+        tuple(Loop(node.iters[a].var.name, program.sizes[L2][a], (), LoopKind.PARALLEL) for a in parts.shared),
     )
     packs = pack_stages(program, tiling.summed)
-    return replace(tiling, packs=tuple(packs.values()), copies=pack_nests(program, node, packs, parallel))
+    return replace(tiling, packs=tuple(packs.values()), copies=pack_nests(program, node, packs))

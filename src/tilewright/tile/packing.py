@@ -80,7 +80,7 @@ def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
     return tuple(hints)
 
 
-def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack], parallel: bool) -> tuple[Node, ...]:
+def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack]) -> tuple[Node, ...]:
     """The loops that fill the copies of operands whose data is not known at compile time; those of constants are filled
     at compile time (constant prepacking).
 
@@ -88,7 +88,6 @@ def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack], par
         program: the program.
         node: the block that reads the operands.
         packs: the copies by the operand's position.
-        parallel: whether threads share the panels and their rows, as there may be few panels.
     """
     buffers = {x.buffer.name: x.buffer for x in loads(node.body.value)}
     nests: list[Node] = []
@@ -96,7 +95,8 @@ def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack], par
         if not program.problem.operands[k].constant:
             dims = _dims_by_loop(program, k)
             loops = _pack_loops(stage, buffers[stage.operand], program.sketch.lanes, dims)
-            shared = min(2, len(loops) - 1) if parallel else 0
+            # panels and their rows, as there may be few panels
+            shared = min(2, len(loops) - 1)
             loops[:shared] = [replace(x, kind=LoopKind.PARALLEL) for x in loops[:shared]]
             nests += nest(loops, Compute(stage.copy))
     return tuple(nests)

@@ -21,7 +21,7 @@ later statement computes what one iteration of the loop needs of it.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import LoopKind
@@ -229,6 +229,23 @@ def walk_tree(nodes: tuple[Node, ...], enclosing: tuple[Node, ...] = ()) -> Iter
 def computes(*nodes: Node) -> tuple[Compute, ...]:
     """The statements inside nodes, in the order of execution."""
     return tuple(node for node, _ in walk_tree(nodes) if isinstance(node, Compute))
+
+
+def on_one_thread(tree: TileTree) -> TileTree:
+    """The tree with its parallel loops made serial."""
+    return replace(tree, body=tuple(map(_with_serial_loops, tree.body)))
+
+
+def _with_serial_loops(node: Node) -> Node:
+    match node:
+        case Compute():
+            return node
+        case Loop():
+            kind = LoopKind.SERIAL if node.kind is LoopKind.PARALLEL else node.kind
+            return replace(node, kind=kind, body=tuple(map(_with_serial_loops, node.body)))
+        case Partition():
+            bodies = [tuple(map(_with_serial_loops, p.body)) for p in node.parts]
+            return replace(node, parts=tuple(replace(p, body=x) for p, x in zip(node.parts, bodies, strict=True)))
 
 
 def nest(loops: "tuple[Loop, ...] | list[Loop]", *body: Node) -> tuple[Node, ...]:

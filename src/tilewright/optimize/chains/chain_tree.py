@@ -50,14 +50,13 @@ REMAINDER_ROWS = 8
 """Rows of the register tiles that cover what whole tiles of rows leave over; single rows cover the rest."""
 
 
-def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, parallel: bool = True) -> TileTree:
-    """The tree of a fused chain.
+def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None) -> TileTree:
+    """The tree of a fused chain, whose threads share batches, heads and tiles of rows.
 
     Args:
         task: the kernel; its axes are those of `statements_of`.
         tiling: its loops over tiles and the points of every tile. Batches and heads have tiles of one point.
         machine: the machine; by default the one that fits the task's target.
-        parallel: whether threads share batches, heads and tiles of rows.
 
     Raises:
         ScheduleError: the kernel is no chain, or the tiling is not legal for it; says why. Whether buffers fit the
@@ -80,7 +79,7 @@ def chain_tree(task: Task, tiling: ChainTiling, machine: Machine | None = None, 
             along_rows,
             machine or machine_for(task.target),
         )
-        trees.append(_tree(tiled, parallel))
+        trees.append(_tree(tiled))
     if len(trees) == 1:
         return trees[0]
     parts = tuple(LoopPart(height, tree.body) for height, tree in zip(heights, trees, strict=True))
@@ -145,7 +144,7 @@ def _runs_along_rows(chain: ChainStages) -> bool:
     return not all(columns) or result_dims(chain.last)[-1] == chain.row
 
 
-def _tree(tiled: TiledChain, parallel: bool) -> TileTree:
+def _tree(tiled: TiledChain) -> TileTree:
     """The tree for one height of the tiles of rows."""
     placed, staging = _placed_nests(tiled)
     body = nest([Loop(a, 1, ()) for a in tiled.chain.outer], *_scope(tiled, placed, 0))
@@ -155,7 +154,7 @@ def _tree(tiled: TiledChain, parallel: bool) -> TileTree:
     # copies of operands come last: the statements that read them are those that other staging adds
     copies = [x for x in staging if isinstance(x, CacheRead)]
     others = [x for x in staging if not isinstance(x, CacheRead)]
-    return TileTree(_with_threads(body, _shared_loops(tiled) if parallel else 0), (*inline, *others, *copies))
+    return TileTree(_with_threads(body, _shared_loops(tiled)), (*inline, *others, *copies))
 
 
 def _placed_nests(tiled: TiledChain) -> tuple[list[PlacedNest], list[Staging]]:

@@ -19,14 +19,14 @@ from tilewright.optimize.chains.problem import Chain
 from tilewright.optimize.chains.pruning import ChainSpace, PruningCounts, Variant
 from tilewright.optimize.chains.refusal_text import with_result_axes
 from tilewright.optimize.chains.search import MODEL_ALONE, SearchSettings, search
-from tilewright.optimize.conv_chains.construct import rank_tilings, tree_of
+from tilewright.optimize.conv_chains.construct import rank_tilings
 from tilewright.optimize.conv_chains.stages import has_windows
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling
 from tilewright.optimize.interface import ScheduledPrograms, scheduled
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
-from tilewright.tile.tree import TileTree
+from tilewright.tile.tree import TileTree, on_one_thread
 from tilewright.verify.verifier import verify
 
 MAX_TREES = 64
@@ -132,13 +132,8 @@ class ChainOptimizer:
     def _best_schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
         if construction is None or not construction.programs:
             return None
-        best = construction.programs[0]
-        if task.threads != 1:
-            return lower_tree(best.tree, task.func)
-        machine = self.machine or machine_for(task.target)
-        if isinstance(best.tiling, ConvolutionTiling):
-            return lower_tree(tree_of(best.tiling, task, machine, parallel=False), task.func)
-        return lower_tree(chain_tree(task, best.tiling, machine, parallel=False), task.func)
+        tree = construction.programs[0].tree
+        return lower_tree(on_one_thread(tree) if task.threads == 1 else tree, task.func)
 
     def optimize(self, task: Task) -> Schedule | None:
         """The schedule of the best program; None where there is none."""

@@ -4,10 +4,9 @@ from tilewright.cost.tree import tree_times
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.conv_chains.stages import PLACE, ConvolutionChain
-from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, RankedTiling, tilings_of
+from tilewright.optimize.conv_chains.tiling import LaneAxis, RankedTiling, tilings_of
 from tilewright.optimize.conv_chains.tree import convolution_tree
 from tilewright.optimize.task import Task
-from tilewright.tile.tree import TileTree
 
 
 def rank_tilings(task: Task, machine: Machine) -> list[RankedTiling]:
@@ -39,8 +38,3 @@ def rank_tilings(task: Task, machine: Machine) -> list[RankedTiling]:
     if not ranked:
         raise ScheduleError("the cost model has no time for its trees", where=PLACE)
     return sorted(ranked, key=lambda x: (x.nanoseconds, tilings.index(x.tiling)))
-
-
-def tree_of(tiling: ConvolutionTiling, task: Task, machine: Machine, parallel: bool) -> TileTree:
-    """The tree of a tiling of a task's chain."""
-    return convolution_tree(ConvolutionChain.of(task.func), tiling, task.target.lanes(32), machine, parallel)

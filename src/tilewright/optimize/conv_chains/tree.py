@@ -23,17 +23,14 @@ from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, 
 from tilewright.tile.tree import CacheRead, Compute, Loop, Node, Staging, TileTree, nest
 
 
-def convolution_tree(
-    chain: ConvolutionChain, tiling: ConvolutionTiling, vector: int, machine: Machine, parallel: bool = True
-) -> TileTree:
-    """The tree of a chain.
+def convolution_tree(chain: ConvolutionChain, tiling: ConvolutionTiling, vector: int, machine: Machine) -> TileTree:
+    """The tree of a chain, whose threads share batches and tiles of rows.
 
     Args:
         chain: the chain.
         tiling: its tiles.
         vector: elements of a hardware vector.
         machine: the machine, by whose model register tiles are chosen.
-        parallel: whether threads share batches and tiles of rows.
 
     Raises:
         ScheduleError: the chain ends with a depthwise convolution, or the tiling is not of this chain.
@@ -56,9 +53,9 @@ def convolution_tree(
             nodes += nest([Loop(channels, tiling.channels, ())], *scope)
     nodes += store_nest(tiled)
     copies = [_weights_copy(x) for x in chain.stages] if tiling.lanes is LaneAxis.CHANNELS else []
-    kind = LoopKind.PARALLEL if parallel else LoopKind.SERIAL
     last = chain.stages[-1].axes
-    around = [*(Loop(a, 1, (), kind) for a in chain.batch), Loop(last.rows, tiling.rows, (), kind)]
+    shared = [*((a, 1) for a in chain.batch), (last.rows, tiling.rows)]
+    around = [Loop(axis, step, (), LoopKind.PARALLEL) for axis, step in shared]
     body = nest(around, *nodes)
     return TileTree((*(n for x in copies for n in x[0]), *body), (*staging, *(x[1] for x in copies)))
 

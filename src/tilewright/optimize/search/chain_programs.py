@@ -25,7 +25,7 @@ from tilewright.optimize.conv_chains.stages import has_windows
 from tilewright.optimize.search.batching import evaluate_by_group, rows_by_group
 from tilewright.optimize.search.program_family import Genes
 from tilewright.optimize.task import Task
-from tilewright.tile.tree import TileTree
+from tilewright.tile.tree import TileTree, on_one_thread
 
 MAX_DRAWS = 16
 """Draws per program that is asked for, as tiles of others do not fit the fast memory."""
@@ -134,7 +134,8 @@ class ChainPrograms:
 
     def tree(self, genes: Genes, parallel: bool) -> TileTree:
         """The loops of a program; raises ScheduleError where they are not legal."""
-        return chain_tree(self.task, self.tiling(genes), self.machine, parallel)
+        tree = chain_tree(self.task, self.tiling(genes), self.machine)
+        return tree if parallel else on_one_thread(tree)
 
     def genes_of(self, program: KernelProgram) -> Genes | None:
         """None: constructed tile programs and row-wise programs are no chains."""
