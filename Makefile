@@ -52,7 +52,7 @@ fuzz-construct: $(VENV)/stamp-test ## 2,000 random operators through gensor and 
 fuzz-models: $(VENV)/stamp-test ## 1,000 random models against ONNX Runtime
 	$(PYTHON) -m tests.fuzz_models --count 1000 --jobs 2 $(FUZZ_ARGS)
 
-fuzz-trees: $(VENV)/stamp-test ## 750 random tile trees over kernels of several computations, down to native code, some without a stack
+fuzz-trees: $(VENV)/stamp-test ## 750 random tile trees over kernels of several computations, down to native code, some without a stack; a stop says how to go on (FUZZ_ARGS)
 	$(PYTHON) -m tests.fuzz_trees --count 500 $(FUZZ_ARGS)
 	$(PYTHON) -m tests.fuzz_trees --count 250 --stack-bytes 0 $(FUZZ_ARGS)
 
