@@ -17,9 +17,11 @@ from llvmlite import ir
 
 from tilewright.codegen.emit_kernel import emit_kernel
 from tilewright.codegen.emit_segment import emit_segment
+from tilewright.codegen.emit_step_tree import emit_step_tree
 from tilewright.codegen.emit_variants import emit_variants
 from tilewright.codegen.llvm_types import I64, PTR, VOID, declare
 from tilewright.codegen.segment import Segment
+from tilewright.codegen.step_tree import StepTree
 from tilewright.codegen.thread_team import StageLinkage, TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.loops.ir import For, LoopKind, walk
@@ -28,7 +30,9 @@ from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.machine import Target
 
 
-def emit_llvm(kernels: Sequence[KernelCode], segments: Sequence[Segment], target: Target) -> str:
+def emit_llvm(
+    kernels: Sequence[KernelCode], segments: Sequence[Segment], target: Target, tree: StepTree | None = None
+) -> str:
     """The LLVM IR text of one module.
 
     Args:
@@ -36,6 +40,7 @@ def emit_llvm(kernels: Sequence[KernelCode], segments: Sequence[Segment], target
             segments, otherwise exported as `void name(void *params..., int64 symbols..., int64 threads)`.
         segments: native segments that call them; either all of them record timestamps or none.
         target: what the code runs on.
+        tree: the steps around the segments.
 
     Raises:
         InternalError: two kernels have one name, or one cannot be expressed.
@@ -56,6 +61,8 @@ def emit_llvm(kernels: Sequence[KernelCode], segments: Sequence[Segment], target
     shared = frozenset(kernel.name for kernel in kernels if has_parallel_loop(kernel))
     for segment in segments:
         emit_segment(teams, segment, functions, shared, target)
+    if tree is not None:
+        emit_step_tree(module, tree)
     return str(module)
 
 
@@ -100,13 +107,16 @@ def emit_kernel_module(kernel: KernelCode, symbol: str, target: Target) -> str:
     return str(module)
 
 
-def emit_entry_module(kernels: Mapping[str, KernelSymbol], segments: Sequence[Segment], target: Target) -> str:
+def emit_entry_module(
+    kernels: Mapping[str, KernelSymbol], segments: Sequence[Segment], target: Target, tree: StepTree | None = None
+) -> str:
     """The LLVM IR text of a module with the entries of segments, whose kernels are modules of their own.
 
     Args:
         kernels: the kernels by the names that calls use.
         segments: native segments without timestamps.
         target: what the code runs on.
+        tree: the steps around the segments.
 
     Raises:
         InternalError: two kernels have one symbol, or a call is wrong.
@@ -120,6 +130,8 @@ def emit_entry_module(kernels: Mapping[str, KernelSymbol], segments: Sequence[Se
     parallel = frozenset(name for name, kernel in kernels.items() if kernel.is_parallel)
     for segment in segments:
         emit_segment(teams, segment, functions, parallel, target)
+    if tree is not None:
+        emit_step_tree(module, tree)
     if parallel:
         teams.define_stage()
     return str(module)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.codegen import KernelSymbol, assembly, compile_object, emit_entry_module, emit_llvm
+from tilewright.codegen.step_tree import StepTree
 from tilewright.driver.bodies import CompiledBody
 from tilewright.driver.build import Build
 from tilewright.driver.build_kernel import kernel_code, kernel_symbol
@@ -15,6 +16,7 @@ from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_builds import ConstructionCounts
 from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
 from tilewright.driver.segments import PlannedSegment
+from tilewright.driver.step_tree import make_step_tree
 from tilewright.graph.alternatives import Evaluation
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan
@@ -88,7 +90,11 @@ class Compilation:
 
     def llvm(self) -> str:
         """The LLVM IR text of all functions and entries, for reading, as one module."""
-        return emit_llvm([k.func for k in self.kernels], [s.segment for s in self.all_segments], self.target)
+        segments = [s.segment for s in self.all_segments]
+        return emit_llvm([k.func for k in self.kernels], segments, self.target, self._step_tree())
+
+    def _step_tree(self) -> StepTree | None:
+        return None if self.manifest.tree is None else make_step_tree(self.manifest)
 
     def assembly(self) -> str:
         """The machine code as assembly text."""
@@ -106,5 +112,5 @@ class Compilation:
             # its kernels take one more argument, and it is run only once
             return compile_object(self.llvm(), self.target)
         symbols = {k.name: KernelSymbol.of(k.func, kernel_symbol(k.task)) for k in self.kernels}
-        entries = compile_object(emit_entry_module(symbols, segments, self.target), self.target)
+        entries = compile_object(emit_entry_module(symbols, segments, self.target, self._step_tree()), self.target)
         return make_archive([entries, *(k.code or kernel_code(k.func, k.task) for k in self.kernels)])

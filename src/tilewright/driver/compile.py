@@ -19,6 +19,7 @@ from tilewright.driver.kernel_builds import KernelBuilds
 from tilewright.driver.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
+from tilewright.driver.step_tree import with_step_tree
 from tilewright.driver.steps import StepPlanner, all_symbols
 from tilewright.driver.variant_specs import variant_specs
 from tilewright.driver.weight_pool import WeightPool
@@ -208,7 +209,7 @@ def make_compilation(
     report("weights and memory", 0, 1)
     steps, constants = planner.plan_model(program, units, names)
     manifest = _manifest(program, names, steps, target, build)
-    manifest = replace(manifest, constants=constants, variants=variant_specs(units, names))
+    manifest = with_step_tree(replace(manifest, constants=constants, variants=variant_specs(units, names)))
     own = {step.prefix for step in steps if isinstance(step, NativeStep)}
     segments, inside = ([s for s in planner.segments if (s.step.prefix in own) is x] for x in (True, False))
     return Compilation(

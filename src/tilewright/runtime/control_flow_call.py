@@ -1,8 +1,7 @@
 """Control flow of one call: a conditional runs one of its blocks, a loop its block again and again.
 
-What native code runs itself is part of a native step and does not come here. An iteration costs the Python code around
-a native call, 4 microseconds, and more where sizes change: 23 for a step of a small decoder with growing caches, its
-kernels included. Between iterations Ctrl-C interrupts.
+What native code runs itself is part of a native step or of a step tree and does not come here. An iteration costs the
+Python code around a native call, 4 microseconds, and more where sizes change. Between iterations Ctrl-C interrupts.
 """
 
 import os
@@ -45,6 +44,12 @@ def max_iterations() -> int:
     if not text.isdecimal() or int(text) == 0:
         raise OptionError(f"expected a number of iterations of at least 1, got {text!r}", where=_VARIABLE)
     return int(text)
+
+
+def endless_loop(nodes: str, limit: int) -> LoopError:
+    """The error for a loop without a trip count that exceeds the limit."""
+    what = f"has no trip count, and did not end after {limit} iterations"
+    return LoopError(what, where=nodes, hint=f"set {_VARIABLE} if it needs more")
 
 
 class _ControlFlowCall:
@@ -143,8 +148,7 @@ class LoopCall(_ControlFlowCall):
             if not go:
                 break
             if trips is None and k == self._max_iterations:
-                what = f"has no trip count, and did not end after {k} iterations"
-                raise LoopError(what, where=self._nodes, hint=f"set {_VARIABLE} if it needs more")
+                raise endless_loop(self._nodes, k)
             # an array of its own, as the body may keep it
             number = np.array(k, np.int64).reshape(self._number_shape)
             results = self._body.run([number, condition, *carried, *captured], sizes, resources)

@@ -40,6 +40,7 @@ from tilewright.runtime.manifest import (
 from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.openmp import find_openmp
 from tilewright.runtime.sizes_call import SizesCall
+from tilewright.runtime.step_tree_call import StepTreeCall, tree_symbols
 from tilewright.runtime.weights import align_array, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
@@ -97,6 +98,7 @@ class Executable:
         self._library: Library | None = None
         self._single_call: NativeCall | None = None
         self._block: BlockCalls | None = None
+        self._tree: StepTreeCall | None = None
         self._aliased = _may_alias(manifest)
         self._plans: dict[_Shapes, CallPlan] = {}
         # one tuple, so that another thread never sees a plan with other shapes
@@ -155,7 +157,9 @@ class Executable:
         manifest, weights = self._artifact.manifest, self._artifact.weights
         check_host(manifest.target.arch, manifest.target.required, self._where)
         native = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
-        library = link(self._artifact.code, native, self._where) if native else Library({}, find_openmp(), ())
+        tree = manifest.tree if has_fast_calls() and self._observe is None else None
+        others = () if tree is None else tree_symbols(tree)
+        library = link(self._artifact.code, native, self._where, others) if native else Library({}, find_openmp(), ())
         if not library.omp.is_parallel:
             self._team_size = self._threads = 1
         maker = CallMaker(library, weights, self._team_size, self._make_runtime_call)
@@ -168,8 +172,8 @@ class Executable:
             self._single_call = only
         for call in block.native_calls():
             call.warm_up(self._pool)
-        if native:
-            has_fast_calls()
+        if tree is not None:
+            self._tree = StepTreeCall(manifest, tree, library, weights, self._team_size)
         if native and not _Process.forked:
             library.omp.start_threads(self._team_size)
         self._block = block
@@ -251,7 +255,9 @@ class Executable:
         """Arrays in order: straight to native code if they need no conversion and have shapes seen before."""
         call = self._single_call
         if call is None:
-            return self._run(dict(zip(self._names, arrays, strict=True)))
+            tree = self._tree
+            outputs = None if tree is None or _Process.forked else tree.try_call(arrays)
+            return self._run(dict(zip(self._names, arrays, strict=True))) if outputs is None else outputs
         threads = self._worker_count()
         outputs = call.try_fast_call(arrays, self._pool, threads)
         if outputs is not None:
@@ -307,6 +313,10 @@ class Executable:
         if block is None:
             raise InternalError("a model is called before it is linked")
         feeds = list(values.values())
+        tree = None if _Process.forked else self._tree
+        # where something is wrong, the same steps, one by one, tell what
+        if tree is not None and (results := tree.call(feeds, sizes)) is not None:
+            return results
         block.run_steps(values, sizes, Resources(self._pool, self._worker_count()))
         # the caller may write to outputs, so those that alias inputs, constants or each other are copied
         taken = {id(value) for value in (*feeds, *block.constants.values())}

@@ -20,6 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from tilewright.machine.tree_call import INTERRUPTED
 from tilewright.runtime.link_lock import hold_link_lock
 from tilewright.runtime.linker import create_jit_linker
 
@@ -44,6 +45,9 @@ _LLVM_TEXT = f"""
 declare ptr @PyEval_SaveThread()
 declare void @PyEval_RestoreThread(ptr)
 declare ptr @PyLong_FromLongLong(i64)
+declare i32 @PyGILState_Ensure()
+declare i32 @PyErr_CheckSignals()
+declare void @PyGILState_Release(i32)
 
 define ptr @tw_enter(ptr %self, ptr %arrays, i64 %given) {{
 start:
@@ -136,16 +140,34 @@ call:
   %state = call ptr @PyEval_SaveThread()
   %status = call i64 %main(ptr %inputs, ptr %outputs, ptr %weights, ptr %workspace, ptr %symbols, i64 %threads)
   call void @PyEval_RestoreThread(ptr %state)
+  %interrupted = icmp eq i64 %status, {INTERRUPTED}
+  br i1 %interrupted, label %raise, label %return
+
+return:
   %answer = call ptr @PyLong_FromLongLong(i64 %status)
   ret ptr %answer
+
+raise:
+  ret ptr null
 
 refuse:
   %no = call ptr @PyLong_FromLongLong(i64 {MISMATCH})
   ret ptr %no
 }}
+
+define i64 @tw_poll() {{
+  %state = call i32 @PyGILState_Ensure()
+  %raised = call i32 @PyErr_CheckSignals()
+  call void @PyGILState_Release(i32 %state)
+  %result = sext i32 %raised to i64
+  ret i64 %result
+}}
 """
 
-_PYTHON_SYMBOLS = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLongLong")
+_PYTHON_SYMBOLS = (
+    "PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_FromLongLong",
+    "PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release",
+)  # fmt: skip
 
 
 class _MethodDef(ctypes.Structure):
@@ -162,16 +184,28 @@ class _LinkedCode:
 
     Attributes:
         method: Python's description of the function.
+        poll: address of the function that native loops call now and then (`poll_address`).
         owners: LLVM objects that own the memory; the code first, then the linker.
     """
 
     method: _MethodDef
+    poll: int
     owners: tuple[object, ...]
 
 
 def has_fast_calls() -> bool:
     """Whether this process has fast calls."""
     return _link_once() is not None
+
+
+def poll_address() -> int:
+    """The address of `int64 poll(void)`, which handles Python's signals and returns whether one has raised; 0 where
+    there are no fast calls.
+
+    It may be called without the GIL. A kernel that then returns `INTERRUPTED` ends its fast call with the exception.
+    """
+    code = _link_once()
+    return 0 if code is None else code.poll
 
 
 def make_fast_call(context: np.ndarray) -> Callable[..., int] | None:
@@ -234,11 +268,11 @@ def _compile() -> _LinkedCode | None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     jit = create_jit_linker()
-    builder = llvm.JITLibraryBuilder().add_ir(_LLVM_TEXT).export_symbol("tw_enter")
+    builder = llvm.JITLibraryBuilder().add_ir(_LLVM_TEXT).export_symbol("tw_enter").export_symbol("tw_poll")
     for name in _PYTHON_SYMBOLS:
         address = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
         if address is None:
             return None
         builder.import_symbol(name, address)
     tracker = builder.link(jit, "entry")
-    return _LinkedCode(_MethodDef(b"enter", tracker["tw_enter"], _FASTCALL, None), (tracker, jit))
+    return _LinkedCode(_MethodDef(b"enter", tracker["tw_enter"], _FASTCALL, None), tracker["tw_poll"], (tracker, jit))

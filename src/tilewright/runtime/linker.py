@@ -51,14 +51,14 @@ def entry_symbols(prefix: str) -> tuple[str, str, str, str]:
     return f"{prefix}_check", f"{prefix}_shapes", f"{prefix}_workspace", f"{prefix}_main"
 
 
-def link(code: bytes, prefixes: Iterable[str], where: str) -> Library:
-    """Links object code for this machine and looks up the functions of all prefixes.
+def link(code: bytes, prefixes: Iterable[str], where: str, others: Iterable[str] = ()) -> Library:
+    """Links object code for this machine and looks up the functions of all prefixes, and others by name.
 
     Raises:
         ArtifactError: the code is no object file for this machine or archive of them, or a symbol is unresolved or
             missing.
     """
-    return link_functions(code, [name for prefix in prefixes for name in entry_symbols(prefix)], where)
+    return link_functions(code, [name for prefix in prefixes for name in entry_symbols(prefix)] + [*others], where)
 
 
 def link_functions(code: bytes, names: Sequence[str], where: str) -> Library:

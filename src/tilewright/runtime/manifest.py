@@ -148,12 +148,10 @@ class StepBlock:
 
 @dataclass(frozen=True, slots=True)
 class IfStep:
-    """One of two blocks.
+    """One of two blocks, whose outputs are those of the step.
 
     Attributes:
         condition: name of the bool that selects the block.
-        then_block: its outputs are those of the step.
-        else_block: as `then_block`.
         inputs: all values read.
         outputs: values written; new symbols in their dims are bound from the actual arrays.
         nodes: the user's nodes that the step computes.
@@ -235,6 +233,7 @@ class Manifest:
         build: how the code was made; None where unknown.
         constants: values that are weights, for steps that the runtime executes itself.
         variants: kernels that have several programs.
+        tree: symbol of the native function that executes all steps; None where the runtime walks them.
     """
 
     inputs: tuple[TensorSpec, ...]
@@ -246,6 +245,7 @@ class Manifest:
     build: BuildSpec | None = None
     constants: tuple[ConstantSpec, ...] = ()
     variants: tuple[VariantsSpec, ...] = ()
+    tree: str | None = None
 
     def weight_names(self) -> frozenset[str]:
         """Names of all weights that the steps need."""

@@ -35,6 +35,8 @@ def manifest_to_json(manifest: Manifest) -> Json:
     obj["steps"] = [_step_to_json(step) for step in manifest.steps]
     if not manifest.variants:
         del obj["variants"]
+    if manifest.tree is None:
+        del obj["tree"]
     return obj
 
 
@@ -83,6 +85,7 @@ def manifest_from_json(obj: Json, where: str) -> Manifest:
         # artifacts of the first format have no such field
         constants=array(obj, "constants", where, _parse_constant) if "constants" in obj else (),
         variants=array(obj, "variants", where, _parse_variants) if "variants" in obj else (),
+        tree=text(obj, "tree", where) if "tree" in obj else None,
     )
     manifest.check(where)
     return manifest

@@ -1,0 +1,108 @@
+"""The step tree of a model whose steps are all native, as code generation takes it, from the artifact's steps.
+
+Only models with data-dependent sizes, or with control flow that is no part of a segment, have one; a fallback needs
+the runtime to walk the steps.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from tilewright.codegen.step_tree import (
+    BindStep,
+    BranchStep,
+    RepeatStep,
+    SegmentStep,
+    StepTree,
+    TreeBlock,
+    TreeStep,
+    TreeSymbol,
+    TreeValue,
+)
+from tilewright.errors import InternalError
+from tilewright.runtime import manifest as m
+from tilewright.runtime.step_tree_call import tree_addresses
+from tilewright.runtime.weights import numpy_dtype
+
+TREE_NAME = "tw_tree"
+"""The symbol of the function."""
+
+
+def make_step_tree(manifest: m.Manifest) -> StepTree | None:
+    """The step tree of a manifest; None where the runtime walks the steps, or where there is one native step only."""
+    steps = list(m.all_steps(manifest.steps))
+    if not manifest.steps or all(isinstance(s, m.NativeStep) for s in manifest.steps):
+        return None
+    specs = [*manifest.inputs, *manifest.outputs, *(c.value for c in manifest.constants)]
+    specs += [spec for s in steps for spec in (*s.inputs, *s.outputs)]
+    specs += [spec for s in steps if isinstance(s, m.ControlFlowStep) for b in s.blocks for spec in _block_specs(b)]
+    if any(isinstance(s, m.FallbackStep) for s in steps) or any(spec.dtype not in m.DTYPES for spec in specs):
+        return None
+    bound = {d for spec in manifest.inputs for d in spec.dims}
+    if None in bound:
+        return None
+    main = m.StepBlock(
+        manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs
+    )
+    symbols = tuple(s.name for s in manifest.symbols if s.name in bound)
+    return StepTree(TREE_NAME, symbols, _TreeMaker(manifest).block(main))
+
+
+def with_step_tree(manifest: m.Manifest) -> m.Manifest:
+    """The manifest with the symbol of its step tree, where it has one."""
+    return replace(manifest, tree=None if make_step_tree(manifest) is None else TREE_NAME)
+
+
+def _block_specs(block: m.StepBlock) -> Iterator[m.TensorSpec]:
+    yield from (*block.inputs, *block.outputs, *(c.value for c in block.constants))
+
+
+class _TreeMaker:
+    """Translates blocks and steps."""
+
+    def __init__(self, manifest: m.Manifest) -> None:
+        self._addresses: Mapping[str, int] = {name: k for k, name in enumerate(tree_addresses(manifest))}
+        self._loop_numbers = count()
+
+    def block(self, block: m.StepBlock) -> TreeBlock:
+        """The block with its steps."""
+        return TreeBlock(
+            inputs=_values(block.inputs),
+            captures=block.captures,
+            constants=tuple((_value(c.value), self._addresses[f"weight:{c.weight}"]) for c in block.constants),
+            symbols=tuple(TreeSymbol(s.name, s.lo, s.hi) for s in block.symbols),
+            steps=self._translate_steps(block.steps),
+            outputs=tuple(spec.name for spec in block.outputs),
+        )
+
+    def _translate_steps(self, steps: Sequence[m.ManifestStep]) -> tuple[TreeStep, ...]:
+        return tuple(map(self._translate_step, steps))
+
+    def _translate_step(self, step: m.ManifestStep) -> TreeStep:
+        inputs, outputs = _values(step.inputs), _values(step.outputs)
+        match step:
+            case m.NativeStep():
+                return SegmentStep(
+                    step.prefix, self._addresses[f"segment:{step.prefix}"], inputs, outputs, step.symbols
+                )
+            case m.SizesStep():
+                return BindStep(step.symbols, step.positions, inputs)
+            case m.IfStep():
+                blocks = self.block(step.then_block), self.block(step.else_block)
+                return BranchStep(step.condition, *blocks, inputs, outputs)
+            case m.LoopStep():
+                number = next(self._loop_numbers)
+                return RepeatStep(
+                    number, step.trip_count, step.condition, step.initial, step.is_counted, self.block(step.body),
+                    inputs, outputs,
+                )  # fmt: skip
+            case m.FallbackStep():
+                raise InternalError("a fallback is in a step tree")
+
+
+def _values(specs: Iterable[m.TensorSpec]) -> tuple[TreeValue, ...]:
+    return tuple(map(_value, specs))
+
+
+def _value(spec: m.TensorSpec) -> TreeValue:
+    return TreeValue(spec.name, numpy_dtype(spec.dtype).itemsize, spec.dims)

@@ -1,0 +1,163 @@
+"""Step trees: a whole model in one native call, with the results of the runtime that walks the same steps."""
+
+import resource
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from tests.driver.control_flow_models import BOOL, FLOAT, INT, RNG, growing_loop, made, normal, value
+
+import tilewright
+from tilewright.errors import ShapeError
+from tilewright.runtime import Artifact, Executable
+from tilewright.runtime.block_calls import BlockCalls
+
+DOUBLE = TensorProto.DOUBLE
+
+
+def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
+    """A node of space-separated names; "-" omits an input."""
+    names = [x if x != "-" else "" for x in inputs.split()]
+    return helper.make_node(op, names, outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
+
+
+def nonzero() -> onnx.ModelProto:
+    """The rows that are positive somewhere, and how many there are."""
+    nodes = [node("ReduceMax", "x axis", "most", keepdims=0), node("Greater", "most zero", "is_positive"),
+             node("Compress", "x is_positive", "rows", axis=0), node("Shape", "rows", "shape"),
+             node("NonZero", "is_positive", "where")]  # fmt: skip
+    constants = {"axis": np.array([1]), "zero": np.array(0, np.float32)}
+    outputs = [value("rows", FLOAT, None), value("shape", INT, [2]), value("where", INT, None)]
+    return made(nodes, [value("x", FLOAT, ["N", 3])], outputs, constants)
+
+
+def passing_loop() -> onnx.ModelProto:
+    """A loop that carries the number of the iteration and an unchanged captured value, and stacks both."""
+    body = helper.make_graph(
+        [node("Identity", "i", "number"), node("Concat", "all x", "longer", axis=1), node("Identity", "x", "given"),
+         node("ReduceSum", "longer", "sum", keepdims=0), node("Less", "sum limit", "more")],
+        "body",
+        [value("i", INT, []), value("go", BOOL, []), value("before", INT, []), value("kept", FLOAT, [2, 1]),
+         value("all", FLOAT, [2, None])],
+        [value("more", BOOL, []), value("number", INT, []), value("given", FLOAT, [2, 1]), value("longer", FLOAT, None),
+         value("number", INT, []), value("given", FLOAT, [2, 1])],
+    )  # fmt: skip
+    inputs = [value("n", INT, []), value("x", FLOAT, [2, 1]), value("limit", FLOAT, [])]
+    outputs = [value("last", INT, None), value("kept_last", FLOAT, None), value("all_last", FLOAT, None),
+               value("numbers", INT, None), value("copies", FLOAT, None)]  # fmt: skip
+    loop = helper.make_node("Loop", ["n", "", "minus", "x", "x"], [o.name for o in outputs], name="loop", body=body)
+    return made([loop], inputs, outputs, {"minus": np.array(-1)})
+
+
+def branching_loop() -> onnx.ModelProto:
+    """A loop that appends a row or drops the first one, by the number of rows, and returns the longest."""
+    append = helper.make_graph([node("Concat", "v x", "a", axis=0)], "append", [], [value("a", FLOAT, [None, 4])])
+    drop = helper.make_graph([node("Slice", "v one end", "d")], "drop", [], [value("d", FLOAT, [None, 4])])
+    body = helper.make_graph(
+        [node("Shape", "v", "shape"), node("Gather", "shape nil", "rows"), node("Less", "rows most", "is_short"),
+         node("If", "is_short", "w", then_branch=append, else_branch=drop),
+         node("ReduceSum", "w nils", "s", keepdims=0)],
+        "body", [value("i", INT, []), value("go", BOOL, []), value("v", FLOAT, [None, 4])],
+        [value("go", BOOL, []), value("w", FLOAT, [None, 4]), value("s", FLOAT, [4])],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y", "sums"], name="loop", body=body)
+    constants = {"nil": np.array(0), "nils": np.array([0]), "one": np.array([1]), "end": np.array([1 << 40])}
+    inputs = [value("n", INT, []), value("x", FLOAT, ["N", 4]), value("most", INT, [])]
+    return made([loop], inputs, [value("y", FLOAT, None), value("sums", FLOAT, None)], constants)
+
+
+def _as_walked(exe: Executable) -> Executable:
+    """The same code, whose steps the runtime walks."""
+    artifact = exe.artifact
+    return Executable(Artifact(replace(artifact.manifest, tree=None), artifact.code, artifact.weights), threads=1)
+
+
+Feeds = Sequence[Mapping[str, np.ndarray]]
+CASES: Sequence[tuple[onnx.ModelProto, Feeds]] = [
+    (nonzero(), [{"x": normal(n, 3)} for n in (1, 5, 5, 4000, 2)]),
+    (passing_loop(), [{"n": np.array(n), "x": np.abs(normal(2, 1)), "limit": np.array(limit, np.float32)}
+                      for n, limit in ((0, 5), (1, 5), (40, 5), (40, 1e9), (-3, 5))]),
+    (branching_loop(), [{"n": np.array(n), "x": normal(rows, 4), "most": np.array(most)}
+                        for n, rows, most in ((0, 3, 5), (30, 3, 5), (3, 7, 5), (50, 1, 40))]),
+    (growing_loop(), [{"first": normal(1, 4), "x": normal(n, 4), "limit": np.array(k)}
+                      for n, k in ((3, 1), (300, 9), (2, 60))]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("model", "feeds"), CASES)
+def test_same_as_walked(model: onnx.ModelProto, feeds: Feeds, monkeypatch: pytest.MonkeyPatch) -> None:
+    exe = tilewright.compile(model, threads=1, optimizer="rule")
+    walked = _as_walked(exe)
+    expected = [walked.run(arrays) for arrays in feeds]
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the runtime walks the steps")
+
+    monkeypatch.setattr(BlockCalls, "run_steps", refuse)
+    for arrays, right in zip(feeds, expected, strict=True):
+        for actual in (exe.run(arrays), exe.run(arrays)):
+            for name, result in right.items():
+                assert (actual[name].shape, actual[name].dtype) == (result.shape, result.dtype), name
+                np.testing.assert_array_equal(actual[name], result, err_msg=name)
+
+
+def test_results_are_the_callers() -> None:
+    """Later calls do not change earlier results, small or large."""
+    exe = tilewright.compile(nonzero(), threads=1, optimizer="rule")
+    for rows in (4, 5000):
+        x = np.abs(RNG.normal(size=(rows, 3))).astype(np.float32) + 1
+        first, _, _ = exe(x)
+        exe(-x)
+        exe(x + 1)
+        np.testing.assert_array_equal(first, x)
+
+
+def test_memory_is_freed() -> None:
+    """Values of the tree and large results do not pile up; 100 calls would hold 800 MB."""
+    exe = tilewright.compile(branching_loop(), threads=1, optimizer="rule")
+    feeds = {"n": np.array(2), "x": normal(250_000, 4), "most": np.array(250_001)}
+    exe.run(feeds)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(100):
+        exe.run(feeds)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+def test_sizes_out_of_range() -> None:
+    """What is wrong with data is told as by the runtime, and the next call is as good as any."""
+    nodes = [node("Expand", "x sizes", "y")]
+    exe = tilewright.compile(
+        made(nodes, [value("x", FLOAT, [1]), value("sizes", INT, [2])], [value("y", FLOAT, [None, None])]), threads=1
+    )
+    with pytest.raises(ShapeError, match="Expand_y"):
+        exe(np.ones(1, np.float32), np.array([-3, 2]))
+    np.testing.assert_array_equal(exe(np.ones(1, np.float32), np.array([3, 2])), np.ones((3, 2)))
+
+
+def test_signal_that_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that raises nothing runs while a loop does, which goes on."""
+    monkeypatch.setenv("TILEWRIGHT_MAX_ITERATIONS", "100000000")
+    body = helper.make_graph(
+        [node("Add", "v one", "w"), node("Less", "w limit", "more")], "body",
+        [value("i", INT, []), value("go", BOOL, []), value("v", DOUBLE, [])],
+        [value("more", BOOL, []), value("w", DOUBLE, [])],
+    )  # fmt: skip
+    loop = helper.make_node("Loop", ["", "", "nil"], ["y"], name="loop", body=body)
+    constants = {"one": np.array(1.0), "nil": np.array(0.0)}
+    model = made([loop], [value("limit", DOUBLE, [])], [value("y", DOUBLE, [])], constants)
+    exe = tilewright.compile(model, threads=1)
+    calls: list[int] = []
+    previous = signal.signal(signal.SIGALRM, lambda number, _: calls.append(number))
+    try:
+        exe(np.array(10.0))
+        signal.setitimer(signal.ITIMER_REAL, 0.005)
+        assert exe(np.array(1e6)) == 1e6
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert calls == [signal.SIGALRM]
