@@ -64,6 +64,22 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(folder, tmp_pa
     assert f"{options[-1]} {tmp_path}/missing/file: there is no folder {tmp_path}/missing" in text
 
 
+@pytest.mark.parametrize("verb", ["run", "bench", "profile", "verify"])
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--inputs", "missing.npz", "file 'missing.npz': can't be read: No such file or directory"),
+        ("--size", "batch", "--size: expected NAME=N, got 'batch'"),
+        ("--ints", "9..1", "--ints: expected LO..HI, got '9..1'"),
+        ("--seed", "-1", "--seed: expected a number of at least 0, got -1"),
+    ],
+)
+def test_inputs_are_refused_before_the_model_is_compiled(folder, capsys, verb, option, value, message, monkeypatch):
+    monkeypatch.setattr("tilewright.driver.compile.lower_graph", None)
+    chosen = () if option == "--inputs" else ("--random",)
+    assert message in error_of(capsys, verb, folder / "mlp.onnx", option, value, *chosen)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -8,6 +8,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any
 
 import numpy as np
@@ -38,22 +39,46 @@ def add_input_options(parser: argparse.ArgumentParser, *, random_default: bool) 
     group.add_argument("--seed", type=int, default=0, metavar="N", help="random inputs: seed (default: 0)")
 
 
-def feeds_of(options: argparse.Namespace, manifest: Manifest, *, random_default: bool) -> Arrays:
-    """The inputs that the options select.
+@dataclass(frozen=True, slots=True)
+class InputChoice:
+    """The inputs that options select, checked as far as they can be without the model.
+
+    Attributes:
+        arrays: by input name; None for random ones.
+        sizes: of dynamic dimensions, by name.
+        ints: least and greatest random integer.
+        seed: of the random numbers.
+    """
+
+    arrays: Arrays | None
+    sizes: Mapping[str, int]
+    ints: tuple[int, int]
+    seed: int
+
+    def feeds(self, manifest: Manifest) -> Arrays:
+        """The inputs of a model.
+
+        Raises:
+            OptionError: a size is none of the model's.
+        """
+        return random_feeds(manifest, self.sizes, self.ints, self.seed) if self.arrays is None else self.arrays
+
+
+def input_choice(options: argparse.Namespace, *, random_default: bool) -> InputChoice:
+    """The inputs that the options of `add_input_options` select, before a model is compiled for them.
 
     Raises:
-        OptionError: the options contradict each other, or name a dimension that does not exist.
+        OptionError: the options contradict each other, or have another form.
         FeedError: the file can't be read.
     """
     if options.seed < 0:
         raise OptionError(f"expected a number of at least 0, got {options.seed}", where="--seed")
-    if options.inputs is not None:
-        if options.random or options.size:
-            raise OptionError("--inputs excludes --random and --size", where="inputs")
-        return read_npz(options.inputs)
-    if not (options.random or random_default):
+    if options.inputs is not None and (options.random or options.size):
+        raise OptionError("--inputs excludes --random and --size", where="inputs")
+    if options.inputs is None and not (options.random or random_default):
         raise OptionError("the model needs inputs", where="inputs", hint="give --inputs X.npz or --random")
-    return random_feeds(manifest, parse_sizes(options.size), _parse_range(options.ints), options.seed)
+    arrays = None if options.inputs is None else read_npz(options.inputs)
+    return InputChoice(arrays, parse_sizes(options.size), _parse_range(options.ints), options.seed)
 
 
 def read_npz(path: str) -> Arrays:

@@ -11,7 +11,7 @@ import math
 import os
 from typing import Any
 
-from tilewright.cli.arrays import add_input_options, feeds_of
+from tilewright.cli.arrays import add_input_options, input_choice
 from tilewright.cli.common import (
     Progress,
     Result,
@@ -65,8 +65,9 @@ def execute(options: argparse.Namespace) -> Result:
         if not math.isfinite(value) or value < 0:
             raise OptionError(f"expected a finite number of seconds of at least 0, got {value}", where=f"--{name}")
     peers = _peers(options)
+    inputs = input_choice(options, random_default=True)
     executable = executable_of(options).prepare()
-    feeds = feeds_of(options, executable.manifest, random_default=True)
+    feeds = inputs.feeds(executable.manifest)
     executable.run(feeds)  # what does not fit is an error of this process
     plan = interleaved_blocks.RunPlan(options.rounds, options.seconds, options.pause)
 

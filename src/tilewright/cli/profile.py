@@ -10,7 +10,7 @@ import argparse
 import math
 from pathlib import Path
 
-from tilewright.cli.arrays import add_input_options, feeds_of
+from tilewright.cli.arrays import add_input_options, input_choice
 from tilewright.cli.common import (
     Result,
     Verbs,
@@ -62,13 +62,14 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
     if options.html is not None:
         check_writable(options.html, "--html")
+    inputs = input_choice(options, random_default=True)
     compilation = with_progress(
         options,
         lambda report_progress: make_compilation(
             options.file, compile_options(options), report_progress, resources=build_options(options)
         ),
     )
-    feeds = feeds_of(options, compilation.manifest, random_default=True)
+    feeds = inputs.feeds(compilation.manifest)
     profile = with_stage(
         options,
         "timed calls",

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.cli.arrays import add_input_options, feeds_of, write_npz
+from tilewright.cli.arrays import add_input_options, input_choice, write_npz
 from tilewright.cli.common import (
     Result,
     Verbs,
@@ -40,8 +40,9 @@ def execute(options: argparse.Namespace) -> Result:
     """Runs the model and describes the outputs."""
     if options.outputs is not None:
         check_writable(options.outputs, "--outputs")
+    inputs = input_choice(options, random_default=False)
     executable = executable_of(options)
-    feeds = feeds_of(options, executable.manifest, random_default=False)
+    feeds = inputs.feeds(executable.manifest)
     executable.prepare()
     start = time.perf_counter()
     outputs = executable.run(feeds)

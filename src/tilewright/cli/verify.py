@@ -8,7 +8,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from tilewright.cli.arrays import add_input_options, feeds_of
+from tilewright.cli.arrays import add_input_options, input_choice
 from tilewright.cli.common import (
     Result,
     Verbs,
@@ -56,6 +56,8 @@ def execute(options: argparse.Namespace) -> Result:
     if options.tolerance is not None and not options.tolerance >= 0:  # nan is not either
         raise OptionError(f"expected a number of at least 0, got {options.tolerance}", where="--tolerance")
 
+    inputs = input_choice(options, random_default=True)
+
     def compiled(expose_intermediates: bool) -> Any:
         return with_progress(
             options,
@@ -66,7 +68,7 @@ def execute(options: argparse.Namespace) -> Result:
 
     compilation = compiled(False)
     executable = Executable(compilation.artifact(), options.threads)
-    feeds = feeds_of(options, executable.manifest, random_default=True)
+    feeds = inputs.feeds(executable.manifest)
     actual = executable.run(feeds)
     compared = not options.no_onnxruntime and is_installed("onnxruntime")
     engine = onnxruntime_engine(options.file, executable.threads) if compared else None
