@@ -75,7 +75,9 @@ def test_transpositions_are_correct_and_in_bounds(
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("value", [
     "X[g, b, a] * X[g, b, a] + X[0, b, a]", "select(X[g, b, a] > 100.0, X[g, b, a], 0.0)",
-    "select(a < 20, X[g, b, a], 1.0)", "X[g, b, a] + X[g, 0, b % 5]",
+    "select(a < 20, X[g, b, a], 1.0)", "X[g, b, a] + X[g, 0, b % 5]", "select(b < 30, X[g, b, a], 0.0)",
+    "select(b + g < 35, X[g, b, a] + X[0, b, a], 2.0)", "select(g < 2, X[g, b, a], 1.0)",
+    "select(b < 33 and g < 2, X[g, b, a], 0.0)", "select(b < 30, X[g, b, a], X[g, b - 30, a])",
 ])  # fmt: skip
 def test_values_of_transposed_loads(target: str, value: str) -> None:
     text = transposition(37, 53, value=value)
@@ -150,3 +152,11 @@ def test_square_tiles_on_aarch64() -> None:
 def test_columns_beyond_whole_tiles_are_not_inserted_one_by_one(target: str) -> None:
     """53 columns in tiles of 16: the last tile has five, read in two overlapping pieces."""
     assert not count(ELEMENTS, instructions(transposition(64, 53), target))
+
+
+@pytest.mark.parametrize("condition", ["b < 20", "b + g < 30"])
+def test_columns_that_are_read_in_all_iterations_or_none_are_transposed(condition: str) -> None:
+    """As those of the padded last panel of a packed operand; a border along the columns is read element by element."""
+    text = transposition(64, 64, value=f"select({condition}, X[g, b, a], 0.0)")
+    assert not count(ELEMENTS, instructions(text, "x86-64-v4"))
+    assert count(ELEMENTS, instructions(text.replace(condition, "a + b < 90"), "x86-64-v4"))

@@ -244,6 +244,9 @@ class ExprEmitter:
     def _load_under_guard(self, e: Load) -> tuple[ir.Value, bool]:
         """A load under the present guard and mask, and whether lanes outside the mask are zero."""
         address = self.addresses.address(e.buffer, e.indices)
+        column = self.tiles.column(e, address, self.active)
+        if column is not None:
+            return self.arith.from_memory(e.buffer.dtype, column), True
         is_uniform = (
             address.vector is None
             and not address.subvectors

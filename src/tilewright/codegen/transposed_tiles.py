@@ -23,7 +23,7 @@ from tilewright.codegen.subvectors import concat_vectors
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Load, Var
 from tilewright.loops.ir import For, LoopKind, blocks, walk
-from tilewright.lower.lane_access import LaneAccesses, column_lane, unconditional_loads
+from tilewright.lower.lane_access import LaneAccesses, column_lane
 from tilewright.lower.nested_blocks import NestedBlock
 from tilewright.tile.transposed_columns import MIN_COLUMNS
 
@@ -133,7 +133,7 @@ class TransposedTiles:
             lane, columns = column_lane(nested), self._active_iterations(loop.var, size, nested.block.conditions)
             if lane is None or columns < MIN_COLUMNS:
                 continue
-            for load in unconditional_loads(nested.block.target.value):
+            for load in self.accesses.loads_of_all_iterations(nested, loop.var):
                 if load.buffer.name not in written and self.accesses.is_column(load, loop.var, lane, nested.bounds):
                     yield load, columns
 

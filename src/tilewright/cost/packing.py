@@ -11,6 +11,7 @@ from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
+from tilewright.tile.transposed_columns import can_transpose
 
 
 def packing_time(problem: Problem, sketch: Sketch, machine: Machine, is_parallel: bool = False) -> float:
@@ -20,7 +21,7 @@ def packing_time(problem: Problem, sketch: Sketch, machine: Machine, is_parallel
     for k, axis in sketch.packed:
         o = problem.operands[k]
         if not o.constant:
-            time = copy_time(float(prod(o.shape)), o, axis, problem.axes[axis].is_static, machine)
+            time = copy_time(float(prod(o.shape)), problem, o, axis, machine)
             total += float(shared_copy_time(time, prod(o.shape) * o.element_bytes, machine)) if is_parallel else time
     return total
 
@@ -38,26 +39,39 @@ def shared_copy_time(one_thread: FloatPerCandidate, bytes_: float, machine: Mach
     return one_thread / machine.cores + machine.sync_us * 1e3 + remote_lines * machine.cost.cache_to_cache_ns
 
 
-def copy_time(elements: float, operand: Operand, axis: int, is_static: bool, machine: Machine) -> float:
+def copy_time(elements: float, problem: Problem, operand: Operand, axis: int, machine: Machine) -> float:
     """Nanoseconds of packing elements of an operand, on one thread.
 
     Args:
         elements: their number.
+        problem: whose axes index the operand.
         operand: the operand.
         axis: along which the points of a panel lie.
-        is_static: whether the size of that axis is known at compile time.
         machine: the machine.
     """
     cost = machine.cost
-    copy_cycles = cost.copy_cycles if is_static else cost.masked_copy_cycles
-    cycles = copy_cycles if operand.strides[axis] == 1 else cost.transpose_cycles
+    if operand.strides[axis] == 1:
+        cycles = cost.copy_cycles if problem.axes[axis].is_static else cost.masked_copy_cycles
+    elif _is_transposed_in_registers(problem, operand, axis):
+        lanes = machine.vector_bits // (8 * operand.element_bytes)
+        cycles = float(np.log2(lanes)) * cost.transpose_shuffle_cycles / lanes
+    else:
+        cycles = cost.transpose_cycles
     return elements * cycles / machine.ghz + _copy_transfer_time(elements * operand.element_bytes, machine)
 
 
-def copy_times(elements: Numbers, operand: Operand, axis: int, is_static: bool, machine: Machine) -> Numbers:
+def _is_transposed_in_registers(problem: Problem, operand: Operand, axis: int) -> bool:
+    """Whether `tile.packing` fills panels along an axis by transposing tiles in registers: their points are a constant
+    distance apart, and rows are long enough."""
+    position = next(d for d, row in enumerate(operand.index) if row[axis])
+    inner = [a for row in operand.index[position + 1 :] for a, c in enumerate(row) if c]
+    return can_transpose(operand.shape[-1], operand.element_bytes) and all(problem.axes[a].is_static for a in inner)
+
+
+def copy_times(elements: Numbers, problem: Problem, operand: Operand, axis: int, machine: Machine) -> Numbers:
     """`copy_time` of every candidate's number of elements."""
     distinct, positions = np.unique(elements, return_inverse=True)
-    return np.array([copy_time(float(x), operand, axis, is_static, machine) for x in distinct])[positions]
+    return np.array([copy_time(float(x), problem, operand, axis, machine) for x in distinct])[positions]
 
 
 def _copy_transfer_time(bytes_: float, machine: Machine) -> float:

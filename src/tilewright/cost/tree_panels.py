@@ -43,8 +43,7 @@ class PanelCopy:
             for k in range(self.depth):
                 if is_tile_loop(self.reader.path.nodes[k]):
                     executions = executions * np.ceil(boxes.iterations(self.reader, k))
-        axis = statement.problem.axes[self.axis]
-        one_thread = executions * copy_times(elements, o, self.axis, axis.is_static, machine)
+        one_thread = executions * copy_times(elements, statement.problem, o, self.axis, machine)
         if self.depth:
             return one_thread / np.where(is_parallel, machine.cores, 1)
         bytes_ = float(prod(o.shape) * o.element_bytes)

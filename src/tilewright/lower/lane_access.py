@@ -113,9 +113,25 @@ class LaneAccesses:
             var
             for var, size in nested.expanded.items()
             if lane is not None and var is not lane and size >= MIN_COLUMNS
-            for load in unconditional_loads(nested.block.target.value)
+            for load in self.loads_of_all_iterations(nested, var)
             if self.is_column(load, var, lane, nested.bounds)
         )
+
+    def loads_of_all_iterations(self, nested: NestedBlock, var: Var) -> Iterator[Load]:
+        """The loads of a block that happen in all iterations of a loop around it or in none: not those that a select
+        leaves out by a condition that differs between iterations."""
+
+        def visit(e: Expr) -> Iterator[Load]:
+            if isinstance(e, Load):
+                yield e
+            elif not isinstance(e, Select):
+                for child in e.children():
+                    yield from visit(child)
+            elif var not in self.dependencies(e.cond).variables:
+                yield from visit(e.a)
+                yield from visit(e.b)
+
+        return visit(nested.block.target.value)
 
     def is_column(self, load: Load, var: Var, lane: Var, bounds: Bounds) -> bool:
         """Whether the lanes of a load read elements that are far apart, and iterations neighbouring ones."""
@@ -133,11 +149,3 @@ def column_lane(nested: NestedBlock) -> Var | None:
     lane = next((v for v in nested.expanded if v in nested.lanes), None)
     return lane if lane is not None and nested.expanded[lane] >= MIN_COLUMNS else None
 
-
-def unconditional_loads(e: Expr) -> Iterator[Load]:
-    """The loads of an expression that happen whatever the values of its selects."""
-    if isinstance(e, Load):
-        yield e
-    elif not isinstance(e, Select):
-        for child in e.children():
-            yield from unconditional_loads(child)

@@ -10,6 +10,7 @@ from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, LoopKind
 from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.tile.program import REGISTER, TileProgram, min_panel_width
+from tilewright.tile.transposed_columns import MIN_COLUMNS, can_transpose
 from tilewright.tile.tree import Compute, Loop, Node, Pack, Prefetch, nest
 
 PREFETCH_BYTES = 3072
@@ -112,7 +113,8 @@ def _dims_by_loop(program: TileProgram, operand: int) -> list[int]:
 
 
 def _pack_loops(stage: Pack, operand: Buffer, lanes: int, dims: Sequence[int]) -> list[Loop]:
-    """The loops that pack an operand: vectors along the contiguous dimension.
+    """The loops that pack an operand: vectors along the contiguous dimension where panels lie along it; else along
+    panels, which are transposed in registers, or where that is not possible along the contiguous dimension again.
 
     Args:
         stage: the copy.
@@ -131,8 +133,20 @@ def _pack_loops(stage: Pack, operand: Buffer, lanes: int, dims: Sequence[int]) -
     contiguous, extent = names[last], operand.shape[last]
     is_short = isinstance(extent, Const) and extent.value <= lanes
     loops = [Loop(names[d], 1, ()) for d in dims if d != last]
+    if _is_transposed_in_registers(stage, operand):
+        columns = int(extent.value) if is_short and isinstance(extent, Const) else lanes
+        tiles = [Loop(contiguous, columns, ()), Loop(point, lanes, ())]
+        return [*loops, *tiles, Loop(contiguous, 1, (), LoopKind.UNROLLED), Loop(point, 1, (), LoopKind.VECTORIZED)]
     loops += [] if is_short else [Loop(contiguous, lanes, ())]
     return [*loops, Loop(point, 1, ()), Loop(contiguous, 1, (), LoopKind.VECTORIZED)]
+
+
+def _is_transposed_in_registers(stage: Pack, operand: Buffer) -> bool:
+    """Whether panels along another dimension than the contiguous one are filled by transposing tiles in registers:
+    points of a panel are a constant distance apart, and both sides of a tile are long enough."""
+    rows = [n.value for n in operand.shape[stage.dim + 1 :] if isinstance(n, Const)]
+    is_static = len(rows) == operand.rank - stage.dim - 1
+    return is_static and stage.width >= MIN_COLUMNS and can_transpose(int(rows[-1]), operand.dtype.bytes)
 
 
 def _panels_per_pass(stage: Pack, operand: Buffer) -> int:

@@ -1,4 +1,4 @@
-"""Operands that elementwise work reads across its lanes, as columns of tiles that are transposed in registers.
+"""Columns of tiles that are transposed in registers: operands that elementwise work and packing read across lanes.
 
 Code generation finds such tiles by their accesses (`codegen/transposed_tiles.py`): an unrolled loop whose iterations
 read neighbouring elements, around lanes that read elements far apart.
@@ -15,6 +15,12 @@ MIN_STRIDE = 5
 
 MIN_BYTES = 4
 """Bytes of the smallest element that is transposed in registers."""
+
+
+def can_transpose(columns: int, element_bytes: int) -> bool:
+    """Whether rows of so many contiguous elements, one after the other, are read as columns of tiles that are
+    transposed in registers."""
+    return columns >= MIN_STRIDE and element_bytes >= MIN_BYTES
 
 
 def column_axis(problem: Problem, sketch: Sketch, position: int) -> int | None:
