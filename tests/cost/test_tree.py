@@ -78,7 +78,7 @@ def test_trees_of_programs_of_known_size_take_the_same_time() -> None:
     assert {name for d in static for name in d.features()} == {"rows", "lanes", "chunks"}
     for d in static:
         program, tree = times_of(d, machine_of(d, 1))
-        assert tree == pytest.approx(program, rel=0.05), d.tiled
+        assert tree == pytest.approx(program, rel=0.07), d.tiled
 
 
 def test_trees_of_all_programs_are_ranked_alike() -> None:

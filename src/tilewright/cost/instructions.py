@@ -217,6 +217,8 @@ def _unrolled_terms(
     loads = steps * (features.vector_loads + features.split_loads + scalar_loads)
     loads = loads + features.step_invariant_broadcasts + result_loads
     loads = loads + _reload_count(features, machine)
+    contention = loads * cost.load_fma_contention if problem.has_reuse else 0.0
+    pipes = pipes + contention
     load_cycles, store_cycles = loads / machine.load_ports, stores / machine.store_ports
     ports = np.maximum(load_cycles, store_cycles)
     instructions = operations + shuffles + loads + stores + 1.0
@@ -234,13 +236,15 @@ def _unrolled_terms(
     partial_sums = _k_block_cycles(sketch, batch, features, machine)
     tlb_misses = _tlb_miss_cycles(features, features.pages, machine, cost.overlapped_tlb_miss_cycles)
     masks = steps * _masked_cycles(problem, sketch, batch, features, machine)
+    is_spilled = features.accumulators >= machine.vector_registers
+    spills = np.where(is_spilled, steps * _spill_cycles(problem, sketch, batch, features, machine), 0.0)
     return CoreTerms(
         {"execution": (pipes,), "load_store_ports": (ports,), "add_latency": (latency,), "issue": (issue,)},
         {"guards": (guards,), "masks": (masks,), "tile_entry": (overhead,), "tlb_misses": (tlb_misses,),
-         "k_blocks": (partial_sums,)},
+         "k_blocks": (partial_sums,), "spills": (spills,)},
         {"multiply_adds": (operations, 1.0 / machine.fma_pipes), "shuffles": (shuffles,),
          "loads": (load_cycles,), "stores": (store_cycles,)},
-        longest + guards + masks + (overhead + tlb_misses) + partial_sums,
+        longest + guards + masks + (overhead + tlb_misses) + partial_sums + spills,
     )  # fmt: skip
 
 

@@ -81,16 +81,16 @@ class CostParameters:
     """Overhead of the loop around a reduction step."""
     loop_cycles: float = _cost_field(4.0, "cycles per loop", 0.0, 1000.0, ranking("products and windows"))
     """Entering and leaving a loop over steps."""
-    tile_cycles: float = _cost_field(12.0, "cycles per register tile", 0.0, 1000.0, ranking("products and windows"))
+    tile_cycles: float = _cost_field(6.0, "cycles per register tile", 0.0, 1000.0, ranking("products and windows"))
     """Entering and leaving a register tile, beyond its loads and stores: a full pipeline, a mispredicted branch."""
     unrolled_tile_cycles: float = _cost_field(1.5, "cycles per register tile", 0.0, 1000.0, ranking("windows"))
     """Counters and addresses around a fully unrolled register tile."""
     new_stream_l2_fraction: float = _cost_field(
-        0.5, "fraction of the L2 latency", 0.0, 1.0, ranking("products with short reductions")
+        0.175, "fraction of the L2 latency", 0.0, 1.0, ranking("products with short reductions")
     )
     """Exposed for each stream that a register tile starts."""
     k_block_cycles: float = _cost_field(
-        12.0, "cycles per vector", 0.0, 1000.0, ranking("products with long reductions")
+        3.6, "cycles per vector", 0.0, 1000.0, ranking("products with long reductions")
     )
     """Partial sums of a K-blocked reduction: zeroed first, moved to the results at the end."""
     add_latency_fraction: float = _cost_field(0.6, "fraction of the latency of a multiply-add", 0.0, 2.0, MANUAL)
