@@ -1,20 +1,22 @@
 """DeformConv: convolution whose taps are moved by offsets that are data.
 
-The taps are sampled once for all output channels, with linear interpolation; then the convolution is a contraction.
+Where the taps read is computed once for all channels, what they read once for all output channels; then the convolution
+is a contraction.
 """
 
-from itertools import product
-
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import int64
-from tilewright.expr.nodes import TRUE, Expr, const
-from tilewright.expr.operations import cast, conjunction, select, unary
+from tilewright.expr.dtype import DType, int64
+from tilewright.expr.nodes import Expr, const
+from tilewright.expr.operations import cast, select
 from tilewright.ops.axes import num_elements
+from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_shape, expect_size
 from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
 from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.routine_call import call_routine, shape_tensor
+from tilewright.ops.routines.deform_conv import corner_table
 from tilewright.ops.window import Window, window_of
 
 
@@ -67,47 +69,30 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     expect_shape(d, offset, (batch, taps * (parts * rank), *window.output), "offset")
     if mask is not None:
         expect_shape(d, mask, (batch, taps * parts, *window.output), "mask")
-    places = [_tap_coordinates(d, offset, window, k, parts) for k in range(rank)]
-    first = [_floor(d, p) for p in places]
-    per_part = channels // parts
+    corners, per_part, area = 2**rank, channels // parts, num_elements(sizes)
+    places, weights = _corners(d, convert(d, offset, wide), window, taps * parts, wide)
+    planes = d.view(x, (batch, channels, area))
 
     def body(*i: Expr) -> Expr:
         n, c, tap, *y = i
-        row = (n, c // per_part * taps + tap, *y)
-        at = [p[row] for p in places]
-        low = [p[row] for p in first]
-        part = [p - unary("floor", p) for p in at]
+        row = c // per_part * taps + tap
         total: Expr = const(0, wide)
-        for corner in product((0, 1), repeat=rank):
-            position = [p + k for p, k in zip(low, corner, strict=True)]
-            is_inside = conjunction(*(conjunction(p >= 0, p < s) for p, s in zip(position, sizes, strict=True)))
-            clamped = [clamp_index(p, s) for p, s in zip(position, sizes, strict=True)]
-            value = cast(wide, zero_if_empty(x[(n, c, *clamped)], *zip(clamped, sizes, strict=True)))
-            for f, k in zip(part, corner, strict=True):
-                value = value * (f if k else 1.0 - f)
-            total = total + select(is_inside, value, const(0, wide))
-        near: Expr = TRUE
-        for p, s in zip(at, sizes, strict=True):
-            near = conjunction(near, p > -1.0, p < cast(wide, s))
-        sample = select(near, total, const(0, wide))
-        return sample if mask is None else sample * cast(wide, mask[row])
+        for k in range(corners):
+            at = (n, row, const(k), *y)
+            place, weight = clamp_index(places[at], area), weights[at]
+            value = cast(wide, zero_if_empty(planes[n, c, place], (place, area))) * weight
+            # elements outside of the picture count nothing, even where what is read instead is infinite
+            total = total + select(weight.equals(0.0), const(0, wide), value)
+        return total if mask is None else total * cast(wide, mask[(n, row, *y)])
 
     return d.compute((batch, channels, taps, *window.output), body)
 
 
-def _floor(d: Definition, coordinates: OpValue) -> OpValue:
-    return d.compute(coordinates.shape, lambda *i: cast(int64, unary("floor", coordinates[i])))
-
-
-def _tap_coordinates(d: Definition, offset: OpValue, window: Window, k: int, parts: int) -> OpValue:
-    """Coordinates of the taps along spatial dimension k: [batch, offset groups * taps, *outputs]."""
-    rank, wide = len(window.kernel), accumulator_dtype(offset.dtype)
-    taps, inner = num_elements(window.kernel), num_elements(window.kernel[k + 1 :])
-
-    def body(n: Expr, row: Expr, *y: Expr) -> Expr:
-        tap = row % taps // inner % window.kernel[k]
-        start = window.before[k] - y[k] * window.strides[k] - tap * window.dilations[k]
-        # A difference: the operands of a sum may be in another order in an index than in the test that guards it.
-        return cast(wide, offset[(n, row * rank + k, *y)]) - cast(wide, start)
-
-    return d.compute((offset.shape[0], taps * parts, *window.output), body)
+def _corners(d: Definition, offset: OpValue, window: Window, rows: Expr, wide: DType) -> tuple[OpValue, ...]:
+    """Positions and weights of the elements around each tap, [batch, rows, corners, *outputs], for all channels."""
+    rank, batch = len(window.kernel), offset.shape[0]
+    numbers = [shape_tensor(d, n) for n in (window.sizes, window.kernel, window.output)]
+    steps = shape_tensor(d, [*window.strides, *window.dilations, *window.before])
+    shape = (batch, rows, const(2**rank), *window.output)
+    outputs = [(shape, int64), (shape, wide)]
+    return call_routine(d, corner_table, [offset, *numbers, steps], outputs, [batch * rows, rank, 2**rank])
