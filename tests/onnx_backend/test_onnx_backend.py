@@ -72,7 +72,7 @@ EXPECTED = {
     ("Node", "test_image_decoder_decode_png_rgb"): "fallback",
     # models without the standard operators
     ("Node", "test_ai_onnx_ml_binarizer"): "fallback",
-    ("Node", "test_adam"): "fallback",
+    ("Node", "test_adam_multiple"): "native",
     ("Node", "test_bernoulli"): "drawn",
     ("Simple", "test_sequence_model1"): "fallback",
     ("Simple", "test_gradient_of_add"): "refused",

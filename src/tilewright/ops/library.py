@@ -39,6 +39,7 @@ from tilewright.ops import shape as shape
 from tilewright.ops import slice as slice
 from tilewright.ops import softmax as softmax
 from tilewright.ops import spectrum as spectrum
+from tilewright.ops import training as training
 from tilewright.ops import transpose as transpose
 from tilewright.ops import unary as unary
 from tilewright.ops.contrib import library as library
