@@ -4,6 +4,8 @@ Where the taps read is computed once for all channels, what they read once for a
 is a contraction.
 """
 
+from collections.abc import Sequence
+
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int64
 from tilewright.expr.nodes import Expr, const
@@ -70,7 +72,8 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     if mask is not None:
         expect_shape(d, mask, (batch, taps * parts, *window.output), "mask")
     corners, per_part, area = 2**rank, channels // parts, num_elements(sizes)
-    places, weights = _corners(d, convert(d, offset, wide), window, taps * parts, wide)
+    factors = d.compute((const(1),), lambda *_: const(1, wide)) if mask is None else convert(d, mask, wide)
+    places, weights = _corners(d, [convert(d, offset, wide), factors], window, taps * parts, wide)
     planes = d.view(x, (batch, channels, area))
 
     def body(*i: Expr) -> Expr:
@@ -83,16 +86,20 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
             value = cast(wide, zero_if_empty(planes[n, c, place], (place, area))) * weight
             # elements outside of the picture count nothing, even where what is read instead is infinite
             total = total + select(weight.equals(0.0), const(0, wide), value)
-        return total if mask is None else total * cast(wide, mask[(n, row, *y)])
+        return total
 
     return d.compute((batch, channels, taps, *window.output), body)
 
 
-def _corners(d: Definition, offset: OpValue, window: Window, rows: Expr, wide: DType) -> tuple[OpValue, ...]:
-    """Positions and weights of the elements around each tap, [batch, rows, corners, *outputs], for all channels."""
-    rank, batch = len(window.kernel), offset.shape[0]
+def _corners(d: Definition, moved: Sequence[OpValue], window: Window, rows: Expr, wide: DType) -> tuple[OpValue, ...]:
+    """Positions and weights of the elements around each tap, [batch, rows, corners, *outputs], for all channels.
+
+    `moved` are the offsets and the mask, which is one element where there is none.
+    """
+    rank, batch = len(window.kernel), moved[0].shape[0]
     numbers = [shape_tensor(d, n) for n in (window.sizes, window.kernel, window.output)]
     steps = shape_tensor(d, [*window.strides, *window.dilations, *window.before])
     shape = (batch, rows, const(2**rank), *window.output)
     outputs = [(shape, int64), (shape, wide)]
-    return call_routine(d, corner_table, [offset, *numbers, steps], outputs, [batch * rows, rank, 2**rank])
+    scalars = [batch * rows, rank, 2**rank, int(moved[1].rank > 1)]
+    return call_routine(d, corner_table, [*moved, *numbers, steps], outputs, scalars)

@@ -6,13 +6,14 @@ from tilewright.routine.routine import Elements, routine
 
 @routine()
 def corner_table(
-    offset: Elements, sizes: Elements, kernel: Elements, outputs: Elements, steps: Elements, places: Elements,
-    weights: Elements, rows: int, rank: int, corners: int,
+    offset: Elements, mask: Elements, sizes: Elements, kernel: Elements, outputs: Elements, steps: Elements,
+    places: Elements, weights: Elements, rows: int, rank: int, corners: int, has_mask: int,
 ) -> int:  # fmt: skip
-    """The elements around each tap of each window, and their weights for linear interpolation.
+    """The elements around each tap of each window, and their weights: those of linear interpolation, times the mask.
 
     Args:
         offset: [rows, rank, *outputs], what is added to the coordinates of taps.
+        mask: [rows, *outputs], where the routine `has_mask`.
         sizes: of the picture.
         kernel: numbers of taps.
         outputs: numbers of windows.
@@ -22,6 +23,7 @@ def corner_table(
         rows: taps of all batches and groups of offsets.
         rank: number of dimensions.
         corners: 2 to the power of `rank`.
+        has_mask: whether the mask counts.
     """
     windows = 1
     taps = 1
@@ -33,7 +35,7 @@ def corner_table(
             for corner in range(corners):
                 place = 0
                 is_inside = True
-                weight = element(weights, 1)
+                weight = mask[row * windows + y] if has_mask != 0 else element(weights, 1)
                 window = y
                 tap = row % taps
                 stride = 1
