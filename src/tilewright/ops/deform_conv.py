@@ -73,7 +73,7 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
         expect_shape(d, mask, (batch, taps * parts, *window.output), "mask")
     corners, per_part, area = 2**rank, channels // parts, num_elements(sizes)
     factors = d.compute((const(1),), lambda *_: const(1, wide)) if mask is None else convert(d, mask, wide)
-    places, weights = _corners(d, [convert(d, offset, wide), factors], window, taps * parts, wide)
+    places, weights = _corner_tables(d, [convert(d, offset, wide), factors], window, taps * parts, wide)
     planes = d.view(x, (batch, channels, area))
 
     def body(*i: Expr) -> Expr:
@@ -91,7 +91,9 @@ def _samples(d: Definition, x: OpValue, window: Window) -> OpValue:
     return d.compute((batch, channels, taps, *window.output), body)
 
 
-def _corners(d: Definition, moved: Sequence[OpValue], window: Window, rows: Expr, wide: DType) -> tuple[OpValue, ...]:
+def _corner_tables(
+    d: Definition, moved: Sequence[OpValue], window: Window, rows: Expr, wide: DType
+) -> tuple[OpValue, ...]:
     """Positions and weights of the elements around each tap, [batch, rows, corners, *outputs], for all channels.
 
     `moved` are the offsets and the mask, which is one element where there is none.

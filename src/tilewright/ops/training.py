@@ -101,11 +101,11 @@ def _stepped(d: Definition, kinds: int, step: _Step) -> tuple[OpValue, ...]:
         if dtype.bits < float32.bits or rate.dtype.bits < float32.bits:
             raise d.unsupported(f"tensors of type {dtype} and a rate of type {rate.dtype}")
         for place in range(kinds - 1):
-            results[place].append(_result(d, values, step, place, dtype))
+            results[place].append(_new_tensor(d, values, step, place, dtype))
     return tuple(x for kind in results for x in kind)
 
 
-def _result(d: Definition, values: Sequence[OpValue], step: _Step, place: int, dtype: DType) -> OpValue:
+def _new_tensor(d: Definition, values: Sequence[OpValue], step: _Step, place: int, dtype: DType) -> OpValue:
     rate, steps = d.input(0), d.input(1)
 
     def body(*i: Expr) -> Expr:
