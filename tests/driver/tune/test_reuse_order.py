@@ -20,10 +20,13 @@ from tests.optimize.tasks import task_of
 
 from tilewright.driver.tune import pipeline
 from tilewright.driver.tune.budget import Budget
+from tilewright.driver.tune.consecutive_searches import ConsecutiveSearches
 from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan
 from tilewright.driver.tune.recorded_sources import RecordedSource
-from tilewright.driver.tune.reuse_order import ConsecutiveSearches, ReuseOrder, ReuseSchedule
+from tilewright.driver.tune.reuse_order import ReuseOrder
+from tilewright.driver.tune.reuse_schedule import ReuseSchedule
+from tilewright.driver.tune.scheduler import TaskProgress
 from tilewright.driver.tune.session import TRIAL_SECONDS, TuningSession
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import Roller
@@ -87,8 +90,13 @@ def test_sources_are_tuned_before_what_starts_from_them(plan: TuningPlan) -> Non
     labels: list[str] = []
     session = TuningSession(order.plan, tools, schedule.start_search, Budget(trials=60), clock,
                       report=lambda s: labels.append(s.label), schedule=schedule.next)  # fmt: skip
-    schedule.bind(session.kernels)
+    schedule.bind(session)
     session.run()
+    # the first kernel is tuned, so the rest was planned anew, with it as a source
+    assert len(schedule.plans) >= 2
+    left = [s.label for s in schedule.plans[1].steps if s.kind is not StepKind.RECORDED]
+    assert labels[0] not in left
+    assert len(left) == len(order.plan.kernels) - 1
     sources = [order.reuse.steps[s.source].label for s in order.reuse.steps if s.source is not None]
     first = {label: labels.index(label) for label in dict.fromkeys(labels)}
     for step in order.reuse.steps:
@@ -99,6 +107,23 @@ def test_sources_are_tuned_before_what_starts_from_them(plan: TuningPlan) -> Non
             assert kernel.trials > 0
     assert sources
     assert asked[0] in sources
+
+
+def test_bridges_of_later_plans_are_added_to_the_session(plan: TuningPlan) -> None:
+    """The first plan has none; the rest is planned with them."""
+    order = replace(ReuseOrder.of(plan, bridges=BridgeChoice.NONE), bridges=BridgeChoice.ONE_HOP)
+    schedule = ReuseSchedule(order, lambda kernel, history: CountingSearch(0), 30)
+    tools = instruments(FakeMeasurer(lambda number, sizes: 100.0, clock := Clock()), MemoryStore())
+    session = TuningSession(order.plan, tools, schedule.start_search, Budget(trials=60), clock, schedule=schedule.next)
+    schedule.bind(session)
+    with pytest.MonkeyPatch.context() as patch:
+        timing = Timing(100.0, 0.0, 100.0, 5, 5, 0.0, False, 100.0)
+        patch.setattr(FakeMeasurer, "_answer", lambda self, candidate, incumbent, sizes: timing)
+        session.run()
+    bridges = [s for s in schedule.plans[1].steps if s.is_bridge]
+    added = session.kernels[len(plan.kernels) :]
+    assert [t.kernel.calls for t in added] == [0] * len(bridges)
+    assert len(added) >= 1
 
 
 def test_kernels_start_from_recorded_programs(plan: TuningPlan) -> None:
@@ -160,3 +185,21 @@ class _Unbound:
 
     def bind(self, kernels: object) -> None:
         """Nothing to see."""
+
+
+def test_independent_branches_are_under_way_at_once_and_dependent_ones_are_not(plan: TuningPlan) -> None:
+    order = ReuseOrder.of(plan, bridges=BridgeChoice.NONE)
+    schedule = ReuseSchedule(order, lambda kernel, history: CountingSearch(0), 60)
+    tasks = [TaskProgress(1.0, (100.0,), 1.0, k.label) for k in order.plan.kernels]
+    under_way: list[int] = []
+    while (chosen := schedule.next(tasks)) is not None:
+        under_way.append(chosen)
+        tasks[chosen] = replace(tasks[chosen], is_busy=True)
+    roots = [k for s, k in zip(order.reuse.steps, order.kernel_of, strict=True) if s.source is None]
+    assert sorted(under_way) == sorted(k for k in roots if k is not None)
+    assert len(under_way) < len(tasks)
+    for k in under_way:
+        tasks[k] = replace(tasks[k], is_busy=False, is_finished=True)
+    following = schedule.next(tasks)
+    assert following is not None
+    assert following not in under_way

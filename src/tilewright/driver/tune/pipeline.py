@@ -19,7 +19,8 @@ from tilewright.driver.tune.plan import PlannedKernel, TuningPlan, make_plan
 from tilewright.driver.tune.record_store import TuningRecords
 from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
-from tilewright.driver.tune.reuse_order import ReuseOrder, ReuseSchedule
+from tilewright.driver.tune.reuse_order import ReuseOrder
+from tilewright.driver.tune.reuse_schedule import ReuseSchedule
 from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Instruments, SessionStatus, TuningSession
 from tilewright.errors import OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
@@ -275,7 +276,7 @@ def _make_session(
     session = TuningSession(
         order.plan, instruments, schedule.start_search, tuning.budget, time.monotonic, started, report, schedule.next
     )
-    schedule.bind(session.kernels)
+    schedule.bind(session)
     return session
 
 

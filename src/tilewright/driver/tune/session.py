@@ -186,8 +186,11 @@ class TuningSession:
         report: Report | None = None,
         schedule: Callable[[Sequence[TaskProgress]], int | None] = next_task,
     ) -> None:
-        self._kernels = [KernelTuning(k, instruments.store, start_search) for k in plan.kernels]
         self._measure_workers = instruments.workers
+        self._make_kernel: Callable[[PlannedKernel], KernelTuning] = lambda kernel: KernelTuning(
+            kernel, instruments.store, start_search
+        )
+        self._kernels = [self._make_kernel(k) for k in plan.kernels]
         self._budget, self._clock = budget.with_default_time, clock
         self._started = clock() if started is None else started
         self._report, self._next_task = report, schedule
@@ -200,6 +203,12 @@ class TuningSession:
     def kernels(self) -> tuple[KernelTuning, ...]:
         """The states of the kernels, in the order of the plan."""
         return tuple(self._kernels)
+
+    def add(self, kernel: PlannedKernel) -> int:
+        """Takes a kernel in, after all others; gives its position."""
+        self._kernels.append(self._make_kernel(kernel))
+        self._progress.append(self._kernels[-1].progress())
+        return len(self._kernels) - 1
 
     def run(self) -> SessionResult:
         """Tunes until the budget is spent or Ctrl-C is pressed.

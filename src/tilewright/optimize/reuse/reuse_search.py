@@ -19,7 +19,7 @@ from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.recognize import MIN_LANES
 from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.reuse.reuse_ranges import FeatureRange, ReuseRanges
-from tilewright.optimize.reuse.search_cost import MAX_BLOCKS, MAX_COUNTS
+from tilewright.optimize.reuse.search_cost import MAX_BLOCKS, MAX_COUNTS, PROCESSOR_SEARCH, SearchFeature, SearchSize
 from tilewright.optimize.reuse.tile_shapes import Grid, RegisterTile, TileShapes
 from tilewright.optimize.search.measurement_history import MeasurementHistory, trace_key
 from tilewright.tile.program import L1, REGISTER, Sizes, Sketch, TileProgram
@@ -67,6 +67,16 @@ class _Block:
     grid: Grid
     programs: tuple[TileProgram, ...]
     predicted: float
+
+
+def search_size_of(program: TileProgram) -> SearchSize:
+    """How much the search near a program measures, by its sketch: element-wise programs have neither K-blocks nor
+    unroll factors, those with lanes along the reduction no K-blocks."""
+    if not program.problem.reduce:
+        return PROCESSOR_SEARCH.frozen([SearchFeature.BLOCKS, SearchFeature.THREADS])
+    if program.sketch.lane in program.problem.reduce:
+        return PROCESSOR_SEARCH.frozen([SearchFeature.BLOCKS, SearchFeature.THREADS, SearchFeature.UNROLLING])
+    return PROCESSOR_SEARCH
 
 
 class ReuseSearch:
