@@ -4,6 +4,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+MACHINE_LEARNING = "ai.onnx.ml"
+"""The domain of ONNX's operators for trees, scalers and the like, which have no native code."""
+
 
 def array(seed: int, *shape: int, scale: float = 1.0) -> np.ndarray:
     return (np.random.default_rng(seed).standard_normal(shape) * scale).astype(np.float32)
@@ -16,7 +19,10 @@ def value(name: str, shape, kind: int = TensorProto.FLOAT):
 def model(nodes, inputs, outputs, constants=None, opset: int = 18, name: str = "test") -> onnx.ModelProto:
     weights = [numpy_helper.from_array(np.asarray(a), n) for n, a in (constants or {}).items()]
     graph = helper.make_graph(nodes, name, inputs, outputs, weights)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], producer_name="tests")
+    opsets = [helper.make_opsetid("", opset)]
+    if any(node.domain == MACHINE_LEARNING for node in nodes):
+        opsets.append(helper.make_opsetid(MACHINE_LEARNING, 3))
+    proto = helper.make_model(graph, opset_imports=opsets, producer_name="tests")
     proto.ir_version = 9
     onnx.checker.check_model(proto)
     return proto
@@ -74,15 +80,20 @@ def passing_on() -> onnx.ModelProto:
 
 
 def with_fallback() -> onnx.ModelProto:
-    """A determinant, which has no native code, between native operators; its input and output names are odd."""
+    """A normalizer, which has no native code, between native operators; its input and output names are odd."""
     nodes = [
         helper.make_node("Tanh", ["in put"], ["t"], name="before"),
-        helper.make_node("Det", ["t"], ["d"], name="determinant"),
+        normalizer("t", "d", "normalizer"),
         helper.make_node("Mul", ["d", "two"], ["out/put"], name="after"),
     ]
     constants = {"two": np.array(2, np.float32)}
-    outputs = [value("out/put", ["n"]), value("d", ["n"])]
-    return model(nodes, [value("in put", ["n", 3, 3])], outputs, constants, name="with fallback")
+    outputs = [value("out/put", ["n", 9]), value("d", ["n", 9])]
+    return model(nodes, [value("in put", ["n", 9])], outputs, constants, name="with fallback")
+
+
+def normalizer(source: str, result: str, name: str) -> onnx.NodeProto:
+    """Rows of the length 1, by an operator that the reference evaluator runs."""
+    return helper.make_node("Normalizer", [source], [result], name=name, domain=MACHINE_LEARNING, norm="L2")
 
 
 def residual_conv(channels, size, shape=None):

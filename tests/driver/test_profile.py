@@ -37,15 +37,16 @@ def large() -> onnx.ModelProto:
 
 
 def two_fallbacks() -> onnx.ModelProto:
-    """Native steps around and between two determinants."""
+    """Native steps around and between two normalizers."""
     nodes = [
         helper.make_node("Tanh", ["x"], ["t"], name="first"),
-        helper.make_node("Det", ["t"], ["d"], name="det one"),
-        helper.make_node("Mul", ["t", "t"], ["s"], name="square"),
-        helper.make_node("Det", ["s"], ["e"], name="det two"),
-        helper.make_node("Add", ["d", "e"], ["y"], name="last"),
+        models.normalizer("t", "d", "norm one"),
+        helper.make_node("Exp", ["d"], ["s"], name="exponential"),
+        models.normalizer("s", "e", "norm two"),
+        helper.make_node("Neg", ["e"], ["y"], name="last"),
     ]
-    return models.model(nodes, [models.value("x", ["n", 3, 3])], [models.value("y", ["n"])])
+    outputs = [models.value(name, ["n", 9]) for name in ("y", "d", "e")]  # with declared types, which are not inferred
+    return models.model(nodes, [models.value("x", ["n", 9])], outputs)
 
 
 RNG = np.random.default_rng()
@@ -54,8 +55,8 @@ CASES = {
     "convnet": (models.convnet, {"x": (2, 3, 37, 41)}),
     "large": (large, {"x": (96, 256)}),
     "passing on": (models.passing_on, {"x": (5, 4)}),
-    "fallback": (models.with_fallback, {"in put": (5, 3, 3)}),
-    "two fallbacks": (two_fallbacks, {"x": (4, 3, 3)}),
+    "fallback": (models.with_fallback, {"in put": (5, 9)}),
+    "two fallbacks": (two_fallbacks, {"x": (4, 9)}),
 }
 
 
@@ -199,7 +200,7 @@ def test_fallback_steps_have_entries_in_their_places() -> None:
     model, feeds = case("two fallbacks")
     profile = tilewright.profile(model, feeds, seconds=0.001)
     assert [(e.kind, e.nodes) for e in profile.entries if e.kind == "fallback"] == [
-        ("fallback", "det one (Det)"), ("fallback", "det two (Det)"),
+        ("fallback", "norm one (Normalizer)"), ("fallback", "norm two (Normalizer)"),
     ]  # fmt: skip
     assert [e.step for e in profile.entries] == sorted(e.step for e in profile.entries)
     assert all(e.limit is None and e.flops is None for e in profile.entries if e.kind == "fallback")
