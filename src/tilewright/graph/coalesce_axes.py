@@ -7,6 +7,7 @@ way, and buffers and axes get canonical names, so that equal kernels of differen
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 
 from tilewright.expr.algebra.simplify import substitute
@@ -27,6 +28,12 @@ def make_kernel(stages: Sequence[Computation], outputs: Collection[Buffer] = ())
         stages: in order of execution.
         outputs: the results that others read; by default that of the last stage. All others are intermediates.
     """
+    return _make_kernel(tuple(stages), frozenset(outputs))
+
+
+# partitions of alternatives of a program have most kernels in common
+@lru_cache(maxsize=1024)
+def _make_kernel(stages: tuple[Computation, ...], outputs: frozenset[Buffer]) -> Kernel:
     results = [s.output for s in stages if s.output in outputs] or [stages[-1].output]
     names = _canonical_names(stages, results)
     coalesced = _coalesce(_drop_unit_axes(_rename(stages, names)))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from tilewright.errors import UnsupportedError, VerifyError
 from tilewright.expr.nodes import Expr, Var
@@ -70,15 +71,24 @@ def lower_kernel(kernel: Kernel, constants: frozenset[str], context: TaskContext
     pairs = zip(kernel.params, kernel.arguments, strict=True)
     constant_params = frozenset(p.name for p, b in pairs if b.name in constants)
     try:
-        origin, sizes = _lower_abstracted(kernel, context.symbols)
-        task = Task(origin, constant_params, context.target, kernel.fusion)
+        task, sizes = _abstracted_task(kernel, constant_params, context.symbols, context.target)
         key = task.hash
     except RecursionError as error:
         what = "its expressions are nested too deep to be worked on"
         raise UnsupportedError(what, where=f"node {kernel.label}", hint="split the node into several") from error
-    values = {v: sizes.get(v, v) for v in origin.symbols}
+    values = {v: sizes.get(v, v) for v in task.func.symbols}
     samples = ShapeSamples.of(used_by(context.symbols, values.values()), context.ranges).mapped(values)
     return LoweredKernel(task, key, sizes, samples)
+
+
+# the kernels of a program are lowered for estimates of its alternatives, of its chains, and at last to be compiled
+@lru_cache(maxsize=1024)
+def _abstracted_task(
+    kernel: Kernel, constant_params: frozenset[str], symbols: tuple[Var, ...], target: Target
+) -> tuple[Task, Mapping[Var, Expr]]:
+    """The task of a kernel without samples, and the values of its symbols."""
+    origin, sizes = _lower_abstracted(kernel, symbols)
+    return Task(origin, constant_params, target, kernel.fusion), sizes
 
 
 def _lower_abstracted(kernel: Kernel, symbols: Sequence[Var]) -> tuple[Func, Mapping[Var, Expr]]:
