@@ -264,8 +264,7 @@ class Edges:
     @property
     def structure(self) -> Hashable:
         """All that benefits depend on except sizes."""
-        space = self.space
-        return self.annealing, id(space.machine), space.sketch, space.problem.structure, space.column_axes
+        return self.annealing, self.space.structure
 
     def answer(self, alike: Sequence["Edges"]) -> list[Numbers]:
         """The benefit of every action [state, action]; 0 where there is no such edge or its state cannot be lowered.

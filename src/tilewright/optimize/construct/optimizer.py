@@ -30,7 +30,7 @@ from tilewright.optimize.construct.lock_step import SteppedSearch, run, run_toge
 from tilewright.optimize.construct.lower_programs import lower_all, lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
-from tilewright.optimize.construct.roller import GrowthPath, grow
+from tilewright.optimize.construct.roller import GrowthPath, growth
 from tilewright.optimize.construct.rowwise_programs import best_rowwise_programs, rowwise_problem
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import Indices
@@ -249,7 +249,7 @@ class Roller(ProgramConstructor):
     def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The ends of the growth paths."""
         sketches = search_spaces(problem, task, machine)
-        paths = [grow(space) for space in sketches]
+        paths = yield from together([growth(space) for space in sketches])
         ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
         times = yield [Candidates(problem, sketch, sizes, machine) for sketch, sizes in ends]
         candidates = [(*end, nanoseconds) for end, nanoseconds in zip(ends, times, strict=True)]
@@ -275,7 +275,7 @@ class Gensor(ProgramConstructor):
         """The best states of walks and searches."""
         # walks and first searches use representative sizes; mean times over samples rank their results
         sketches = search_spaces(replace(problem, samples=()), task, machine)
-        paths = [grow(space) for space in sketches]
+        paths = yield from together([growth(space) for space in sketches])
         selected, searches = paths, list[LocalSearch]()
         if len(paths) > MAX_SKETCHES and problem.samples:
             estimates = yield from together([_estimate_path(p, sketches[p.space], problem) for p in paths])

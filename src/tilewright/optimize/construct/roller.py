@@ -5,10 +5,13 @@ tile is compute-bound or nothing larger fits; then the next nearer level is sche
 states form one path of a tree.
 """
 
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from tilewright.cost.footprint import Numbers
+from tilewright.optimize.construct.lock_step import SteppedSearch, run
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, EdgeKind, Indices
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, size_tuples
@@ -32,6 +35,35 @@ class GrowthStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TileCosts:
+    """Tiles of a level, whose costs are asked for.
+
+    Attributes:
+        space: the search space.
+        sizes: of states [state, level, axis].
+        level: the level.
+    """
+
+    space: SearchSpace
+    sizes: Sizes
+    level: int
+
+    @property
+    def structure(self) -> Hashable:
+        """All that costs depend on except sizes."""
+        return self.level, self.space.structure
+
+    def answer(self, alike: Sequence["TileCosts"]) -> list[Numbers]:
+        """Per state the footprint F and the traffic Q of the tile, and whether it can be lowered (1, else 0)."""
+        counts, sizes = [len(x.sizes) for x in alike], np.concatenate([x.sizes for x in alike])
+        costs, levels = self.space.costs_with([x.space for x in alike], counts), np.full(len(sizes), self.level)
+        box = [sizes[:, self.level, k].astype(np.float64) for k in range(sizes.shape[2])]
+        lowerable = costs.are_lowerable(sizes).astype(np.float64)
+        terms = np.stack([costs.footprint(box, levels), costs.traffic(box, levels), lowerable])
+        return np.split(terms, np.cumsum(counts)[:-1], axis=1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class GrowthPath:
     """The growth of one sketch: its steps and the states at the end of every level, the final one last."""
 
@@ -51,14 +83,19 @@ class GrowthPath:
 
 
 def grow(space: SearchSpace) -> GrowthPath:
+    """The growth of tiles through a search space."""
+    return run(growth(space))
+
+
+def growth(space: SearchSpace) -> SteppedSearch[GrowthPath]:
     """Grows tiles through a search space."""
     state = space.initial_state()
     steps: list[GrowthStep] = []
     level_ends: list[Indices] = [state]
     for level in (L2, L1, REGISTER):
         while True:
-            best = _best_growth(space, state, level)
-            if best is None or (level != REGISTER and _is_compute_bound(space, state, level)):
+            best = yield from _best_growth(space, state, level)
+            if best is None:
                 break
             axis, score, state = best
             sizes = space.sizes(state[None])[0]
@@ -67,8 +104,9 @@ def grow(space: SearchSpace) -> GrowthPath:
     return GrowthPath(space, tuple(steps), np.stack(level_ends))
 
 
-def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, float, Indices] | None:
-    """The axis to enlarge, its score and the state after it; None where nothing larger fits."""
+def _best_growth(space: SearchSpace, state: Indices, level: int) -> SteppedSearch[tuple[int, float, Indices] | None]:
+    """The axis to enlarge, its score and the state after it; None where nothing larger fits, or where a tile in a cache
+    is compute-bound."""
     candidates: list[tuple[int, Indices]] = []
     for axis, lattice in enumerate(space.lattices):
         target = lattice.successor(state[axis : axis + 1], np.array([EdgeKind.TILE + level]))[0]
@@ -79,23 +117,19 @@ def _best_growth(space: SearchSpace, state: Indices, level: int) -> tuple[int, f
     if not candidates:
         return None
     states = np.stack([state, *(s for _, s in candidates)])
-    sizes = space.sizes(states)
-    box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
-    levels = np.full(len(states), level)
-    F, Q = space.costs.footprint(box, levels), space.costs.traffic(box, levels)
-    fits = (F <= 1.0) & space.are_lowerable(sizes)
+    ((F, Q, lowerable),) = yield [TileCosts(space, space.sizes(states), level)]
+    if level != REGISTER and _is_compute_bound(space, Q[0], level):
+        return None
+    fits = (F <= 1.0) & (lowerable > 0)
     paid, saved = F[1:] - F[0], Q[0] - Q[1:]
     score = np.where(fits[1:] & (saved > 0), saved / np.maximum(paid, 1e-12), 0.0)
     pick = int(score.argmax())
     return (candidates[pick][0], float(score[pick]), candidates[pick][1]) if score[pick] > 0 else None
 
 
-def _is_compute_bound(space: SearchSpace, state: Indices, level: int) -> bool:
-    """Whether loading a tile into its level takes less time than its arithmetic."""
+def _is_compute_bound(space: SearchSpace, bytes_per_result: float, level: int) -> bool:
+    """Whether loading a tile into its level, so many bytes per result, takes less time than its arithmetic."""
     machine, problem = space.machine, space.problem
-    sizes = space.sizes(state[None])
-    box = [sizes[:, level, k].astype(np.float64) for k in range(sizes.shape[2])]
-    bytes_per_result = float(space.costs.traffic(box, np.array([level]))[0])
     steps = float(np.prod([problem.axes[k].extent for k in problem.reduce] or [1]))
     arithmetic = 2.0 * steps * problem.operations / machine.gflops(1, problem.bits)
     source = machine.levels[min(level, len(machine.levels) - 1)]

@@ -4,7 +4,7 @@ A state holds the tiling of every axis; an edge makes the tile of one axis at th
 smaller. The sizes of an axis and their neighbours are in `tile_lattice.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isqrt
 
@@ -142,6 +142,11 @@ class SearchSpace:
     def costs(self) -> StateCosts:
         """Cost terms of the states."""
         return StateCosts(ShapeFamily.of(self.problem), self.sketch, self.machine, self.column_axes)
+
+    @property
+    def structure(self) -> Hashable:
+        """All that cost terms depend on except sizes."""
+        return id(self.machine), self.sketch, self.problem.structure, self.column_axes
 
     def costs_with(self, spaces: Sequence["SearchSpace"], counts: Sequence[int]) -> StateCosts:
         """Cost terms of so many states of each space, whose kernels differ from this one in their sizes alone."""
