@@ -4,11 +4,11 @@
     python -m benchmarks.compile_time --base /tmp/base [--models resnet50,bert_base] [--runs 1]
     python -m benchmarks.compile_time --base /tmp/base --models "" --operators 4
 
-Every compilation runs in a process of its own, with a cache folder of its own, on all cores. The seconds are those of
-`tilewright.compile`, modules that it imports included (as bytecode); beside them, in brackets, the CPU seconds of all
-processes, which a loaded machine disturbs less. Peak memory is the proportional set size (PSS) of
-the process and its workers together, with the cache empty, beside what the model's file (with external data) times 3
-plus 300 MB allows. `--operators N` compiles every N-th single operator without the cache, one after the other.
+Every compilation runs in a process of its own, with folders of its own for cache and records, on all cores. The seconds
+are those of `tilewright.compile`, modules that it imports included (as bytecode); beside them, in brackets, the CPU
+seconds of all processes, which a loaded machine disturbs less. Peak memory is the proportional set size (PSS) of the
+process and its workers together, with the cache empty, beside what the model's file (with external data) times 3 plus
+300 MB allows. `--operators N` compiles every N-th single operator without the cache, one after the other.
 """
 
 import argparse
@@ -80,7 +80,8 @@ def _row(name: str, base: Path | None, runs: int) -> list[str]:
         if base is not None:
             before.append(_compile(name, base, {})[0])
         with tempfile.TemporaryDirectory() as folder:
-            cache = {"XDG_CACHE_HOME": folder, "TILEWRIGHT_CACHE": "on"}
+            # records of earlier compilations would spare constructions
+            cache = {"XDG_CACHE_HOME": folder, "XDG_DATA_HOME": folder, "TILEWRIGHT_CACHE": "on"}
             seconds, bytes_ = _compile(name, HERE, cache)
             empty.append(seconds)
             peak = max(peak, bytes_)
@@ -129,7 +130,7 @@ def _operator_seconds(tree: Path, step: int) -> float:
         for case in all_cases()[::step]:
             paths.append(str(Path(folder) / f"{len(paths)}.onnx"))
             onnx.save(case.model(), paths[-1])
-        process = _start(tree, COMPILE_ALL, paths, {"TILEWRIGHT_CACHE": "off"})
+        process = _start(tree, COMPILE_ALL, paths, {"XDG_DATA_HOME": folder, "TILEWRIGHT_CACHE": "off"})
         answer = _answer(process)
     # the first one imports the compiler
     return median(answer[1:])

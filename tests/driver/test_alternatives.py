@@ -239,13 +239,22 @@ def worked_on(monkeypatch):
     texts = []
 
     def watch(optimizer):
-        construct = optimizer.construct
+        construct, construct_all = optimizer.construct, optimizer.construct_all
+
+        def note(task):
+            texts.append((optimizer.__name__, task.form.text, task.identity["constants"]))
 
         def spy(self, task):
-            texts.append((optimizer.__name__, task.form.text, task.identity["constants"]))
+            note(task)
             return construct(self, task)
 
+        def spy_on_all(self, tasks):
+            for task in tasks:
+                note(task)
+            return construct_all(self, tasks)
+
         monkeypatch.setattr(optimizer, "construct", spy)
+        monkeypatch.setattr(optimizer, "construct_all", spy_on_all)
 
     watch(Gensor)
     watch(Roller)
