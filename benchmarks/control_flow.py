@@ -6,6 +6,7 @@
 - `decoder`: greedy decoding, a Loop whose body is a one-layer transformer with key and value caches that grow;
 - `loop`: 1,000 iterations of one small element-wise body, which shows what an iteration costs;
 - `scan`: a recurrent layer written as a Scan;
+- `beams`, `tagger` and `detector`: the models of `sequence_models.py`;
 - `lstm64` and `lstm256`: an LSTM of so many states, 100 steps of batch 1.
 """
 
@@ -19,6 +20,7 @@ import onnxruntime
 from onnx import TensorProto, helper
 
 import tilewright
+from benchmarks import sequence_models
 from tilewright.measure.timing import time_calls
 
 FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -148,6 +150,9 @@ MODELS: Mapping[str, Callable[[], Model]] = {
     "decoder": decoder,
     "loop": loop,
     "scan": scan,
+    "beams": sequence_models.beam_search,
+    "tagger": sequence_models.tagger,
+    "detector": sequence_models.detector,
     "lstm64": lambda: lstm(64),
     "lstm256": lambda: lstm(256),
 }
