@@ -289,6 +289,9 @@ class RoutineExprs:
         match arguments:
             case [ast.Name(source), i, ast.Name(target), j]:
                 a, b = self._buffers[source], self._buffers[target]
+                if a.dtype.bits != b.dtype.bits:
+                    what = f"expected types of equal width, got {a.dtype} and {b.dtype}"
+                    raise InternalError(what, where="routine: copy_bits")
                 kind = ir.IntType(a.dtype.bits)
                 bits = self._builder.load(self.address(a, i), align=a.dtype.bytes, typ=kind)
                 self._builder.store(bits, self.address(b, j), align=a.dtype.bytes)

@@ -45,7 +45,7 @@ def corner_table(
                     start = window % outputs[k] * steps[k] + tap % kernel[k] * steps[rank + k] - steps[2 * rank + k]
                     window = window // outputs[k]
                     tap = tap // kernel[k]
-                    at = offset[(row * rank + k) * windows + y] + start
+                    at = offset[(row * rank + k) * windows + y] + element(offset, start)
                     low = as_integer(floor(at))
                     part = at - floor(at)
                     if (corner >> j) & 1 != 0:
