@@ -29,6 +29,7 @@ def variants(machine: Machine) -> dict[str, ProgramConstructor]:
     """The system's variants, by the name in results."""
     return {
         "vortex": Vortex(machine),
+        "hybrid": Vortex(machine, estimator=Estimator.HYBRID),
         "analytical": Vortex(machine, estimator=Estimator.ANALYTICAL),
         "cost model": Vortex(machine, estimator=Estimator.COST_MODEL),
         "static1": Vortex(machine, levels=Levels.STATIC1),

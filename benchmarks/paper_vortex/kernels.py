@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from benchmarks.paper_vortex.cases import Case, Conv, Gemm
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32
-from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr, const
-from tilewright.expr.operations import conjunction, select
+from tilewright.expr.nodes import Buffer, Expr, Symbol, Var, as_expr
 from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
@@ -57,12 +56,9 @@ def _convolution(case: Conv, dynamic: bool) -> CaseKernel:
     out_w = (width + (2 * case.pad_w - case.s)) // case.stride_w + 1
     n, o, y, x = _axes("noyx", (case.n, case.o, out_h, out_w))
     c, r, s = _axes("crs", (case.c, case.r, case.s))
-    row = y.var * case.stride_h + r.var - case.pad_h
-    column = x.var * case.stride_w + s.var - case.pad_w
-    image = _buffer("x", n.extent, c.extent, height, width)[n.var, c.var, row, column]
-    if case.pad_h or case.pad_w:
-        inside = conjunction(row >= 0, row < height, column >= 0, column < width)
-        image = select(inside, image, const(0, float32))
+    # a picture with its borders, which a copy of its own makes in compiled models
+    picture = _buffer("x", n.extent, c.extent, height + 2 * case.pad_h, width + 2 * case.pad_w)
+    image = picture[n.var, c.var, y.var * case.stride_h + r.var, x.var * case.stride_w + s.var]
     weights = _buffer(WEIGHTS, o.extent, c.extent, r.extent, s.extent)[o.var, c.var, r.var, s.var]
     out = _buffer("y", n.extent, o.extent, out_h, out_w)
     return _kernel(Computation(out, (n, o, y, x), (c, r, s), image * weights, Reducer.SUM), sizes)

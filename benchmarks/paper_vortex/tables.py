@@ -8,7 +8,7 @@ from benchmarks.common.result_store import ResultStore
 from benchmarks.common.statistics import geometric_mean
 from benchmarks.paper_vortex.duel import ratios
 
-NAMES = ("vortex", "analytical", "cost model", "gensor", "static1", "static2", "dietcode")
+NAMES = ("vortex", "hybrid", "analytical", "cost model", "gensor", "static1", "static2", "dietcode")
 BUCKETS = ((1, 127), (128, 255), (256, 384))
 """Ranges of M in DietCode's table 6; its samples are in the second."""
 

@@ -71,7 +71,9 @@ def test_fixed_levels_have_one_tile() -> None:
     assert len(tiles[Levels.STATIC1]) == 1
     assert tiles[Levels.STATIC1] == tiles[Levels.STATIC2]
     buffers = {p.sizes[L1] for p in programs_of(constructed(Vortex(levels=Levels.STATIC2)))}
-    assert len(buffers) == 1
+    # a task that is smaller cuts the library's one off
+    largest = max(buffers)
+    assert all(n % k == 0 for x in buffers for n, k in zip(largest, x, strict=True))
 
 
 def test_equal_tasks_get_equal_programs() -> None:

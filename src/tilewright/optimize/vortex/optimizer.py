@@ -24,18 +24,15 @@ from tilewright.optimize.construct.optimizer import (
 )
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.construct.time_model import CostModel, TimeModel
-from tilewright.optimize.construct.variants import (
-    DEFAULT_MAX_VARIANTS,
-    States,
-    choose_variants,
-)
+from tilewright.optimize.construct.variants import COARSE_STEP, DEFAULT_MAX_VARIANTS, States, choose_variants
 from tilewright.optimize.task import Task
 from tilewright.optimize.vortex.analyser import Analyser, RegisterTileSource
 from tilewright.optimize.vortex.candidates import candidate_sizes, is_contraction
+from tilewright.optimize.vortex.combined_model import CombinedModel, shortlist
 from tilewright.optimize.vortex.library import Library, library
 from tilewright.optimize.vortex.register_tiles import RegisterTileTimes
 from tilewright.optimize.vortex.static_levels import fix_cache_buffer, fix_register_tile
-from tilewright.tile.problem import Problem
+from tilewright.tile.problem import Problem, problems_at
 
 
 class Levels(StrEnum):
@@ -56,11 +53,13 @@ class Estimator(StrEnum):
     """What estimates the times of candidates.
 
     Attributes:
+        COMBINED: the hybrid analyser, and of what it leaves its mean with the cost model.
         HYBRID: the hybrid analyser.
         ANALYTICAL: the same without measurements.
         COST_MODEL: the project's cost model.
     """
 
+    COMBINED = "combined"
     HYBRID = "hybrid"
     ANALYTICAL = "analytical"
     COST_MODEL = "cost model"
@@ -78,7 +77,7 @@ class Vortex(ProgramConstructor):
 
     max_variants: int = DEFAULT_MAX_VARIANTS
     levels: Levels = Levels.ALL
-    estimator: Estimator = Estimator.HYBRID
+    estimator: Estimator = Estimator.COMBINED
     name: str = "vortex"
 
     def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
@@ -88,6 +87,8 @@ class Vortex(ProgramConstructor):
             gensor = Gensor(machine, max_variants=self.max_variants)
             return (yield from gensor.explore(problem, task, machine))
         model = self.time_model(machine)
+        if isinstance(model, CombinedModel):
+            states = shortlist(states, _shapes(problem, task), model.analyser)
         scored = [_score_states(x, problem, model) for x in states]
         programs = tuple(p for _, p in rank_programs(scored, problem, MAX_LOWERING_TRIES))
         # estimates of all optimizers are the cost model's, so that alternatives of a model can be compared
@@ -114,8 +115,9 @@ class Vortex(ProgramConstructor):
         """What judges the candidates."""
         if self.estimator is Estimator.COST_MODEL:
             return CostModel(machine)
-        is_measured = self.estimator is Estimator.HYBRID
-        return Analyser(machine, RegisterTileSource.MEASURED if is_measured else RegisterTileSource.COMPUTED)
+        is_measured = self.estimator is not Estimator.ANALYTICAL
+        analyser = Analyser(machine, RegisterTileSource.MEASURED if is_measured else RegisterTileSource.COMPUTED)
+        return CombinedModel(analyser, CostModel(machine)) if self.estimator is Estimator.COMBINED else analyser
 
 
 def static1() -> Vortex:
@@ -136,6 +138,14 @@ shapes would gain nothing, and the greedy choice would end."""
 def worst_regret(regrets: Numbers) -> Numbers:
     """Over the last axis, the shapes: a mean that is close to the worst regret."""
     return (regrets**WORST_REGRET_POWER).mean(axis=-1) ** (1 / WORST_REGRET_POWER)
+
+
+def _shapes(problem: Problem, task: Task) -> tuple[Problem, ...]:
+    """The problem at shapes over its range, or at its own sizes where these are static."""
+    if task.samples is None or not problem.samples:
+        return (problem,)
+    shapes = task.samples.grid[::COARSE_STEP]
+    return tuple(p for p in problems_at(task.func, task.constants, shapes) if p is not None) or problem.samples
 
 
 def _score_states(states: States, problem: Problem, model: TimeModel) -> ScoredStates:
