@@ -14,7 +14,7 @@ from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor
 from tilewright.optimize.construct.time_model import CostModel
-from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
+from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, MIN_GAIN, ProgramVariants, choose_variants
 from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
 from tilewright.tile.problem import Problem, extract_problem, problems_at
@@ -46,7 +46,7 @@ def test_choices_are_those_of_the_selector_and_no_worse_together_than_one_progra
     assert variants.choices == tuple(value_of(variants.selector, s) for s in variants.shapes)
     assert set(variants.choices) == set(range(len(variants.programs)))
     assert min(variants.regrets) >= 1.0
-    assert variants.gain > 1.02
+    assert variants.gain > 1 + MIN_GAIN
     single = Gensor(MACHINE, max_variants=1).construct(task)
     assert single is not None
     assert single.estimate == pytest.approx(result.estimate * variants.gain)

@@ -62,21 +62,25 @@ class RunTimeCost:
         return minimum(serial, serial // tasks * ceildiv(tasks, self.cores) + round(self.fork_join * scale))
 
 
-def run_time_cost(program: TileProgram, problems: Sequence[Problem], model: TimeModel) -> RunTimeCost:
+def run_time_cost(
+    program: TileProgram, problems: Sequence[Problem], model: TimeModel, weights: Numbers | None = None
+) -> RunTimeCost:
     """The linear form that is closest to a model, relative to its times.
 
     Args:
         program: the program.
         problems: its problem at the shapes to fit at.
         model: predicts times.
+        weights: of the relative errors at these shapes; by default all are alike.
     """
     at_shapes, machine = replace(problems[0], samples=tuple(problems)), model.machine
     times = model.on_one_core().sample_times(at_shapes, program.sketch, program.array[None])[:, 0]
     times = times + machine.cost.call_ns
-    design = _design(program, np.array([p.extents for p in problems]).T) / times[:, None]
+    weights = np.ones(len(times)) if weights is None else weights
+    design = _design(program, np.array([p.extents for p in problems]).T) * (weights / times)[:, None]
     kept = np.arange(design.shape[1])
     while True:
-        fitted = np.linalg.lstsq(design[:, kept], np.ones(len(times)), rcond=None)[0]
+        fitted = np.linalg.lstsq(design[:, kept], weights, rcond=None)[0]
         if (fitted >= 0).all():
             break
         # a negative coefficient stands for another one that is too large

@@ -39,8 +39,13 @@ COARSE_STEP = 3
 CANDIDATES_PER_SHAPE = 12
 """The programs of a layout that are best at such a shape."""
 
-MIN_GAIN = 0.02
-"""The least part of the regret by which one more variant must reduce it."""
+MIN_GAIN = 0.01
+"""The least part of the regret by which one more variant must reduce it. For products of 768 to 3072 columns, 0.02
+leaves two or three programs and a mean regret of 1.07 to 1.08, 0.01 five or six and 1.03, and 0.005 gains nothing."""
+
+COMPETITION_POWER = 2
+"""Of the best program's time over that of a program, which weighs the errors of its estimate at a shape: it must be
+right where the program is a choice."""
 
 MAX_COMPARED_LAYOUTS = 3
 """Layouts whose programs are compared by what the choice at run time makes of them."""
@@ -181,9 +186,11 @@ class _ServingSet:
     ) -> "_ServingSet":
         """The chosen ones of some candidates, which were compared at `problems`."""
         programs = tuple(TileProgram.of(problem, *candidates.programs[k]) for k in chosen)
-        costs = tuple(run_time_cost(p, problems, model) for p in programs)
+        on_shapes = candidates.times[list(chosen)]
+        weights = (on_shapes.min(axis=0) / on_shapes) ** COMPETITION_POWER
+        costs = tuple(run_time_cost(p, problems, model, x) for p, x in zip(programs, weights, strict=True))
         choices = np.argmin([c.values(np.array([p.extents for p in problems]).T) for c in costs], axis=0)
-        times = candidates.times[np.array(chosen)[choices], np.arange(len(problems))]
+        times = on_shapes[choices, np.arange(len(problems))]
         return _ServingSet(programs, costs, choices, times)
 
 
