@@ -62,9 +62,10 @@ class ModelMeasurement:
         """
         self._engines[STATIC_SHAPE].ask({"model": str(static_artifact(self._model, shape))})
         request = self._feeds(shape)
-        names = [n for n in self._engines if n != CANARY]
-        answers = {n: self._engines[n].ask(request) for n in names}
-        check_norms({n: a["norms"] for n, a in answers.items()})
+        engines = [n for n in self._engines if n != CANARY]
+        answers = {n: self._engines[n].ask(request) for n in engines}
+        wrong = wrong_peers({n: a["norms"] for n, a in answers.items()})
+        names = [n for n in engines if n not in wrong]
         blocks = run_in_turns(names, lambda name, seconds: _block(self._engines[name], seconds), PLAN)
         times = {n: times_of(n, blocks) for n in names}
         return {
@@ -72,7 +73,8 @@ class ModelMeasurement:
             "steady": {n: t.median for n, t in times.items()},
             "spread": {n: t.spread for n, t in times.items()},
             "undisturbed": min(t.undisturbed for t in times.values()),
-            "first": {n: a["first"] for n, a in answers.items() if n != STATIC_SHAPE},
+            "first": {n: answers[n]["first"] for n in names if n != STATIC_SHAPE},
+            "wrong": wrong,
         }
 
     def _feeds(self, shape: Shape) -> dict[str, Any]:
@@ -85,16 +87,23 @@ def _block(engine: EngineClient, seconds: float) -> list[float]:
     return engine.ask({"seconds": seconds})["calls"]
 
 
-def check_norms(norms: Mapping[str, Sequence[float]]) -> None:
-    """Compares the norms of the outputs of all engines.
+def wrong_peers(norms: Mapping[str, Sequence[float]]) -> list[str]:
+    """The peers whose outputs have other norms than those of our compilation for exactly this shape; their times say
+    nothing.
 
     Raises:
-        ValueError: they differ.
+        ValueError: our artifact of dynamic sizes differs, or every peer does.
     """
     expected = norms[STATIC_SHAPE]
-    for name, values in norms.items():
-        if len(values) != len(expected) or not np.allclose(values, expected, rtol=TOLERANCE, atol=1e-6):
-            raise ValueError(f"{name} has outputs of norms {values}, {STATIC_SHAPE} of {list(expected)}")
+    wrong = [
+        name
+        for name, values in norms.items()
+        if len(values) != len(expected) or not np.allclose(values, expected, rtol=TOLERANCE, atol=1e-6)
+    ]
+    if DYNAMIC_SIZES in wrong or len(wrong) > max(0, len(norms) - 3):
+        got = ", ".join(f"{n}: {list(norms[n])}" for n in wrong)
+        raise ValueError(f"outputs of {STATIC_SHAPE} have norms {list(expected)}, but those of {got}")
+    return wrong
 
 
 def check_peers(names: Sequence[str]) -> None:

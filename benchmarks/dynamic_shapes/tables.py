@@ -38,9 +38,11 @@ def markdown(results: Mapping[str, Result]) -> str:
     rows.append(_row("all", list(results.values())))
     lowest = sorted(results.items(), key=lambda x: of_static(x[1]))[:LOWEST_SHOWN]
     worst = [[name, f"{of_static(r):.2f}", *_milliseconds(r)] for name, r in lowest]
+    wrong = [f"{', '.join(r['wrong'])} at {name}" for name, r in results.items() if r.get("wrong")]
+    left_out = f"\n\nLeft out, as results are wrong: {'; '.join(wrong)}." if wrong else ""
     return (
         f"{markdown_table(HEADER, rows)}\n\nLowest of static:\n\n"
-        f"{markdown_table(['shape', 'of static', 'dynamic ms', 'static ms'], worst)}"
+        f"{markdown_table(['shape', 'of static', 'dynamic ms', 'static ms'], worst)}{left_out}"
     )
 
 

@@ -80,10 +80,15 @@ def test_an_engine_answers_models_shapes_and_blocks_and_says_what_fails(tmp_path
     assert "onnxruntime: " in str(failed["error"])
 
 
-def test_a_wrong_result_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure.check_norms({"static": [2.0], "dynamic": [2.001], "openvino": [1.99]})
-    with pytest.raises(ValueError, match=r"openvino has outputs of norms \[1.5\], static of \[2.0\]"):
-        measure.check_norms({"static": [2.0], "dynamic": [2.0], "openvino": [1.5]})
+def test_peers_with_wrong_results_are_left_out_and_our_own_are_refused() -> None:
+    right = {"dynamic": [2.001], "static": [2.0], "onnxruntime": [1.99], "openvino": [2.0]}
+    assert measure.wrong_peers(right) == []
+    assert measure.wrong_peers(right | {"openvino": [1.5]}) == ["openvino"]
+    assert measure.wrong_peers({n: right[n] for n in ("dynamic", "static")}) == []
+    with pytest.raises(ValueError, match=r"static have norms \[2.0\], but those of dynamic: \[1.5\]"):
+        measure.wrong_peers(right | {"dynamic": [1.5]})
+    with pytest.raises(ValueError, match="onnxruntime"):
+        measure.wrong_peers(right | {"openvino": [1.5], "onnxruntime": [float("nan")]})
     with pytest.raises(ValueError, match="unknown engines: warp"):
         measure.check_peers(["onnxruntime", "warp"])
 
@@ -103,6 +108,9 @@ def test_tables_show_means_and_the_lowest_by_kind() -> None:
     assert f"| gemm rows | {row}" in lines
     assert f"| all | {row}" in lines
     assert "| m 0 | 0.50 | 2.000 | 1.000 |" in lines
+    assert "Left out" not in lines[-1]
+    left_out = tables.markdown({"m": results["m 0"] | {"wrong": ["openvino"]}})
+    assert left_out.splitlines()[-1] == "Left out, as results are wrong: openvino at m."
 
 
 def test_our_engine_is_the_runtime() -> None:
