@@ -11,7 +11,7 @@ from llvmlite import ir
 from tilewright.codegen.llvm_types import I1, I8, I64, PTR, call_intrinsic
 from tilewright.codegen.step_tree import RepeatStep, TreeBlock, TreeValue
 from tilewright.codegen.tree_values import DataSlot, Sizes, TreeData, TreeFunction, Values
-from tilewright.machine.tree_call import FIRST_LOOP, INTERRUPTED, POLL_CYCLES, POLL_INTERVAL, STATE_WORDS, TREE_FAILED
+from tilewright.machine.tree_call import FIRST_LOOP, INTERRUPTED, POLL_CYCLES, STATE_WORDS, TREE_FAILED
 
 _FAILED = I64(TREE_FAILED)
 _UNLIMITED = (1 << 63) - 1
@@ -68,7 +68,7 @@ def emit_tree_loop(
     if step.trip_count is None:
         limit = b.load(f.word(f.state, STATE_WORDS.index("limit")), typ=I64)
         f.fail_if(b.icmp_signed("==", number, limit), I64(FIRST_LOOP + step.number))
-    _poll(loop, number)
+    _poll(loop)
     _iteration(loop, values, sizes, emit_block, goes)
     b.store(b.add(number, I64(1)), loop.number)
     b.branch(head)
@@ -101,13 +101,12 @@ def _start(loop: _Loop, values: Values) -> tuple[ir.Value, ir.Value]:
     return trips, goes
 
 
-def _poll(loop: _Loop, number: ir.Value) -> None:
-    """Asks now and then whether to stop."""
+def _poll(loop: _Loop) -> None:
+    """Asks now and then whether to stop; not more often, as it may have to wait for Python's other threads."""
     f, b = loop.f, loop.f.builder
     now = call_intrinsic(b, "readcyclecounter", I64, [])
     is_long = b.icmp_unsigned(">", b.sub(now, b.load(loop.polled, typ=I64)), I64(POLL_CYCLES))
-    is_many = b.icmp_signed("==", b.and_(number, I64(POLL_INTERVAL - 1)), I64(POLL_INTERVAL - 1))
-    with b.if_then(b.or_(is_long, is_many), likely=False):
+    with b.if_then(is_long, likely=False):
         b.store(now, loop.polled)
         poll = b.load(f.word(f.state, STATE_WORDS.index("poll")), typ=ir.FunctionType(I64, []).as_pointer())
         stops = b.call(poll, [])
