@@ -139,9 +139,8 @@ def test_sizes_out_of_range() -> None:
     np.testing.assert_array_equal(exe(np.ones(1, np.float32), np.array([3, 2])), np.ones((3, 2)))
 
 
-def test_signal_that_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler that raises nothing runs while a loop does, which goes on."""
-    monkeypatch.setenv("TILEWRIGHT_MAX_ITERATIONS", "100000000")
+def adding_loop() -> onnx.ModelProto:
+    """A loop without a trip count that adds 1.0 until it reaches a limit."""
     body = helper.make_graph(
         [node("Add", "v one", "w"), node("Less", "w limit", "more")], "body",
         [value("i", INT, []), value("go", BOOL, []), value("v", DOUBLE, [])],
@@ -149,8 +148,18 @@ def test_signal_that_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
     )  # fmt: skip
     loop = helper.make_node("Loop", ["", "", "nil"], ["y"], name="loop", body=body)
     constants = {"one": np.array(1.0), "nil": np.array(0.0)}
-    model = made([loop], [value("limit", DOUBLE, [])], [value("y", DOUBLE, [])], constants)
-    exe = tilewright.compile(model, threads=1)
+    return made([loop], [value("limit", DOUBLE, [])], [value("y", DOUBLE, [])], constants)
+
+
+def test_limit_beyond_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_MAX_ITERATIONS", str((1 << 64) + 3))
+    assert tilewright.compile(adding_loop(), threads=1)(np.array(60.0)) == 60
+
+
+def test_signal_that_is_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler that raises nothing runs while a loop does, which goes on."""
+    monkeypatch.setenv("TILEWRIGHT_MAX_ITERATIONS", "100000000")
+    exe = tilewright.compile(adding_loop(), threads=1)
     calls: list[int] = []
     previous = signal.signal(signal.SIGALRM, lambda number, _: calls.append(number))
     try:

@@ -22,6 +22,9 @@ from tilewright.runtime.weights import numpy_dtype
 RESULT_BYTES = 1 << 14
 """Memory for small results, which a call keeps; larger ones are copied from the tree's own memory."""
 
+_MAX_LIMIT = (1 << 63) - 1
+"""The most iterations that a word can hold."""
+
 _WORKSPACE = STATE_WORDS.index("workspace")
 _libc_free = ctypes.CDLL(None).free
 _libc_free.argtypes, _libc_free.restype = (ctypes.c_void_p,), None
@@ -89,7 +92,7 @@ class StepTreeCall:
         main, free = tree_symbols(name)
         self._library, self.address, self.threads = library, library.addresses[main], threads
         self.free = _FREE_TYPE(library.addresses[free])
-        self.limit, self.poll = max_iterations(), poll_address()
+        self.limit, self.poll = min(max_iterations(), _MAX_LIMIT), poll_address()
         steps = list(all_steps(manifest.steps))
         self._loop_nodes = [", ".join(s.nodes) for s in steps if isinstance(s, LoopStep)]
         native = {f"segment:{s.prefix}": s for s in steps if isinstance(s, NativeStep)}
