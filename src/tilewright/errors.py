@@ -229,6 +229,10 @@ class SearchWarning(UserWarning):
     """A search chooses programs without a learned model, as XGBoost is not installed."""
 
 
+class MachineWarning(UserWarning):
+    """A machine of a cluster is not used, or is lost; says why. What it had not done others do."""
+
+
 class FallbackWarning(UserWarning):
     """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning lists all of them."""
 

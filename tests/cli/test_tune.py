@@ -1,6 +1,7 @@
 """The verb `tune`: plan, result as text and JSON, report, interruption, wrong usage."""
 
 import json
+import sys
 
 import onnx
 import pytest
@@ -151,3 +152,10 @@ def test_a_kernel_that_gains_has_a_line_of_its_own(capsys):
         "2 s: conv1: 1.200 times faster",
         "4 s: conv1: 1.300 times faster",
     ]
+
+
+def test_a_cluster_needs_ray_and_an_address_needs_a_cluster(capsys, place, monkeypatch):
+    model = place / "m.onnx"
+    assert "only a Ray cluster has one" in error_of(capsys, "tune", model, "--trials", "1", "--address", "a:1")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    assert "pip install 'tilewright[ray]'" in error_of(capsys, "tune", model, "--trials", "1", "--workers", "ray")

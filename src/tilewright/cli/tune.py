@@ -69,7 +69,13 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         help="the order of kernels: where a second is expected to gain most (gradient, default), or kernels start"
         " from each other's programs first (eto; needs networkx)",
     )  # fmt: skip
-    parser.add_argument("--workers", default="local", choices=("local",), help="where programs run: this machine")
+    parser.add_argument(
+        "--workers", default="local", choices=("local", "ray"),
+        help="where programs run: on this machine (local, default), or on the machines of a Ray cluster (ray)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--address", metavar="HOST:PORT", help="of the Ray cluster; by default one of this machine alone is started"
+    )
     parser.add_argument("--inputs", metavar="X.npz", help="inputs of the comparison at the end; random by default")
     parser.add_argument("--dry-run", action="store_true", help="show the plan only: kernels, calls, predicted times")
     parser.add_argument("--report", type=Path, metavar="OUT.html", help="write a page with pictures")
@@ -141,6 +147,8 @@ def _tune_options(options: argparse.Namespace) -> "TuneOptions":
         plan=options.order,
         sizes=options.sizes,
         feeds=None if options.inputs is None else read_npz(options.inputs),
+        workers=options.workers,
+        address=options.address,
     )
 
 

@@ -2,8 +2,9 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,15 @@ from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder
 from tilewright.driver.tune.reuse_schedule import ReuseSchedule
 from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Instruments, SessionStatus, TuningSession
-from tilewright.errors import OptionError, TargetError, TilewrightError
+from tilewright.errors import MachineWarning, OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
 from tilewright.measure.records.jsonl import open_writable
+from tilewright.measure.workers.cluster import ClusterWorkers
 from tilewright.measure.workers.interface import EFFORT_PLANS, MeasureWorkers
 from tilewright.measure.workers.local import LocalWorkers
+from tilewright.measure.workers.ray_transport import RayTransport, load_ray
 from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.search.interface import Search, SearchVariant
 from tilewright.optimize.search.start_search import start_search
@@ -40,6 +43,9 @@ if TYPE_CHECKING:
     from tilewright.frontend.onnx import ShapeOption
     from tilewright.graph.layouts.plan import Choice, Plan
 
+
+WORKERS = ("local", "ray")
+"""Where candidates are measured: on this machine, or on the machines of a Ray cluster."""
 
 DEFAULT_END_SECONDS = 20.0
 """Time of the end of a tuning without a budget of time."""
@@ -59,6 +65,8 @@ class TuneOptions:
         plan: the order of kernels: "gradient" or "eto".
         sizes: which sizes the model sees, as text ("batch=1:8,seq=16..512"); empty for its ranges.
         feeds: the inputs of the comparison at the end, arrays by name; None for random ones.
+        workers: "local" or "ray".
+        address: of the Ray cluster; None for one of this machine alone.
     """
 
     budget: Budget
@@ -67,6 +75,8 @@ class TuneOptions:
     plan: str = PLANS[0]
     sizes: str = ""
     feeds: Mapping[str, Any] | None = None
+    workers: str = WORKERS[0]
+    address: str | None = None
 
     def __post_init__(self) -> None:
         if self.variant not in tuple(SearchVariant):
@@ -74,6 +84,13 @@ class TuneOptions:
             raise OptionError(f"there is no search {self.variant!r}", where="search", hint=hint)
         if self.plan not in PLANS:
             raise OptionError(f"there is no plan {self.plan!r}", where="plan", hint=f"use one of {', '.join(PLANS)}")
+        if self.workers not in WORKERS:
+            hint = f"use one of {', '.join(WORKERS)}"
+            raise OptionError(f"there are no workers {self.workers!r}", where="workers", hint=hint)
+        if self.workers == "ray":
+            load_ray(self.address)
+        elif self.address is not None:
+            raise OptionError("only a Ray cluster has one", where="address", hint="use workers 'ray'")
 
 
 def make_budget(
@@ -137,6 +154,8 @@ def tune(
     plan: str = PLANS[0],
     records: str | os.PathLike[str] | None = None,
     feeds: Mapping[str, Any] | None = None,
+    workers: str = WORKERS[0],
+    address: str | None = None,
     jobs: int | None = None,
     cache: bool | None = None,
     progress: Progress | None = None,
@@ -144,29 +163,28 @@ def tune(
 ) -> TuningResult:
     """Measures programs of a model's kernels and records the fastest, which `compile` then finds.
 
-    It ends at the first limit that is reached, after five minutes where there is neither a time nor a number of trials.
-    A KeyboardInterrupt ends it as well: the result is what there is until then. Everything measured is kept at once.
+    It ends at the first limit that is reached, after five minutes where there is neither a time nor a number of trials,
+    or by a KeyboardInterrupt, with the result so far. Everything measured is kept at once.
 
     Args:
         model: a path, the bytes of a file, or a ModelProto.
         budget: wall-clock time of everything: seconds, or a text such as "5m".
         trials: programs to measure at most.
         target_speedup: end when the measured kernels predict a model that is so many times faster.
-        shapes, optimizer, machine, layouts, exact, winograd, fusion, variants: as for `compile`, which finds the
-            records where they are the same.
+        shapes, optimizer, machine, layouts, exact, winograd, fusion, variants, jobs, cache, progress: as for `compile`,
+            which finds the records where those before `jobs` are the same.
         sizes: sizes that the model sees, such as "batch=1:8,seq=16..512": ranges, or sizes with weights.
         search: how programs are chosen: "search", "ansor" (from nothing), "evolution" or "random".
         seed: of the random numbers.
         plan: "gradient", or "eto", where kernels start from each other's programs first (needs networkx).
         records: file of the store; by default the user's.
         feeds: the inputs of the comparison at the end; random ones by default.
-        jobs, cache, progress: as for `compile`.
+        workers, address: "local"; or "ray" and the address of a cluster, by default a new one of this machine alone.
         report: called after every round of measurements.
 
     Raises:
-        What `compile` raises.
-        OptionError: a limit is impossible, or the sizes are not those of the model.
-        MeasureError, StoreError: nothing can be measured here, or the store can't be written.
+        What `compile` raises, and OptionError, MeasureError, StoreError: a limit is impossible, the sizes are not those
+            of the model, nothing can be measured here, or the store can't be written.
     """
     options = CompileOptions(
         shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd,
@@ -174,10 +192,9 @@ def tune(
     )  # fmt: skip
     tuning = TuneOptions(
         budget=make_budget(budget, trials, target_speedup), variant=search, seed=seed, plan=plan, sizes=sizes,
-        feeds=feeds,
+        feeds=feeds, workers=workers, address=address,
     )  # fmt: skip
-    resources = build_resources(jobs, cache, records=records)
-    return tune_with_options(model, options, tuning, progress, resources, report)
+    return tune_with_options(model, options, tuning, progress, build_resources(jobs, cache, records=records), report)
 
 
 def tune_with_options(
@@ -210,7 +227,7 @@ def tune_with_options(
         order = None
         if tuning.plan == "eto":
             order = ReuseOrder.of(plan, lambda vectors: recorded_sources(store, plan.machine, vectors))
-        instruments = Instruments(_make_workers(stack), records)
+        instruments = Instruments(_make_workers(stack, tuning), records)
         session = _make_session(plan, order, instruments, tuning, started, report)
         outcome = session.run()
         if outcome.end is not EndReason.INTERRUPTED:
@@ -280,11 +297,20 @@ def _make_session(
     return session
 
 
-def _make_workers(stack: ExitStack) -> MeasureWorkers:
-    """Measurers of short, longer and long blocks on this machine, which share their builders."""
+def _make_workers(stack: ExitStack, tuning: TuneOptions) -> MeasureWorkers:
+    """The machines of a cluster; or measurers of short, longer and long blocks on this machine, which share their
+    builders."""
+    if tuning.workers == "ray":
+        transport = stack.enter_context(closing(RayTransport(tuning.address, _warn_of_machine)))
+        return ClusterWorkers(transport, transport.runners)
     builder = Builder(MeasureOptions())
     options = {effort: MeasureOptions(plan=plan) for effort, plan in EFFORT_PLANS.items()}
     return LocalWorkers({e: stack.enter_context(LocalMeasurer(o, builder, Runner(o))) for e, o in options.items()})
+
+
+def _warn_of_machine(line: str) -> None:
+    """Warns of a machine that is not used any more."""
+    warnings.warn(line, MachineWarning, stacklevel=2)
 
 
 def _searches(machine: Machine, tuning: TuneOptions) -> Callable[[PlannedKernel, Sequence[Measurement]], Search]:
