@@ -31,7 +31,7 @@ from benchmarks.operators.cases import all_cases
 from benchmarks.zoo.model import build_model
 from benchmarks.zoo.models import MODELS
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const

@@ -14,7 +14,7 @@ from tests.tile import trees
 
 from benchmarks.common import report
 from benchmarks.common.statistics import rank_correlation
-from tilewright.cost.tree import TreeModel
+from tilewright.cost.trees.tree_model import TreeModel
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine import Target

@@ -13,7 +13,7 @@ import onnx
 from onnx import ModelProto, numpy_helper
 
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.expr.nodes import const
 from tilewright.loops.ir import Func, blocks

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from benchmarks.paper_mcfuser.workloads import Workload, task_of
-from tilewright.cost.tree import tree_time
+from tilewright.cost.trees.tree_model import tree_time
 from tilewright.errors import TilewrightError
 from tilewright.loops.ir import Func
 from tilewright.machine.calibration_store import machine_for

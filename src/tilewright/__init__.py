@@ -26,17 +26,17 @@ from tilewright.version import __version__
 
 if TYPE_CHECKING:
     from tilewright.driver.compile import compile_model as compile
-    from tilewright.driver.native_kernel import NativeKernel
-    from tilewright.driver.onnx_backend import OnnxBackend
-    from tilewright.driver.ort_value import IOBinding, OrtValue
-    from tilewright.driver.profile import Profile, profile
-    from tilewright.driver.register_operator import register_operator
-    from tilewright.driver.session import (
+    from tilewright.driver.diagnostics.profile import Profile, profile
+    from tilewright.driver.interfaces.onnx_backend import OnnxBackend
+    from tilewright.driver.interfaces.ort_value import IOBinding, OrtValue
+    from tilewright.driver.interfaces.session import (
         InferenceSession,
         NodeArg,
         RunOptions,
         SessionOptions,
     )
+    from tilewright.driver.kernel_build.native_kernel import NativeKernel
+    from tilewright.driver.register_operator import register_operator
     from tilewright.driver.tune.pipeline import tune
     from tilewright.driver.tune.result import TuningResult
     from tilewright.driver.workbench import Workbench, create_schedule
@@ -106,7 +106,7 @@ _FUNCTIONS = (
 _EXPORTS: dict[str, tuple[str, str]] = {
     "compile": ("tilewright.driver.compile", "compile_model"),
     "load": ("tilewright.runtime", "load"),
-    "profile": ("tilewright.driver.profile", "profile"),
+    "profile": ("tilewright.driver.diagnostics.profile", "profile"),
     "register_operator": ("tilewright.driver.register_operator", "register_operator"),
     "tune": ("tilewright.driver.tune.pipeline", "tune"),
     "create_schedule": ("tilewright.driver.workbench", "create_schedule"),
@@ -114,16 +114,16 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "load_trace": ("tilewright.schedule.trace_json", "load"),
     "Artifact": ("tilewright.runtime", "Artifact"),
     "Executable": ("tilewright.runtime", "Executable"),
-    "IOBinding": ("tilewright.driver.ort_value", "IOBinding"),
-    "OrtValue": ("tilewright.driver.ort_value", "OrtValue"),
-    "InferenceSession": ("tilewright.driver.session", "InferenceSession"),
-    "Profile": ("tilewright.driver.profile", "Profile"),
+    "IOBinding": ("tilewright.driver.interfaces.ort_value", "IOBinding"),
+    "OrtValue": ("tilewright.driver.interfaces.ort_value", "OrtValue"),
+    "InferenceSession": ("tilewright.driver.interfaces.session", "InferenceSession"),
+    "Profile": ("tilewright.driver.diagnostics.profile", "Profile"),
     "Layout": ("tilewright.layout.layout", "Layout"),
-    "NativeKernel": ("tilewright.driver.native_kernel", "NativeKernel"),
-    "OnnxBackend": ("tilewright.driver.onnx_backend", "OnnxBackend"),
-    "NodeArg": ("tilewright.driver.session", "NodeArg"),
-    "RunOptions": ("tilewright.driver.session", "RunOptions"),
-    "SessionOptions": ("tilewright.driver.session", "SessionOptions"),
+    "NativeKernel": ("tilewright.driver.kernel_build.native_kernel", "NativeKernel"),
+    "OnnxBackend": ("tilewright.driver.interfaces.onnx_backend", "OnnxBackend"),
+    "NodeArg": ("tilewright.driver.interfaces.session", "NodeArg"),
+    "RunOptions": ("tilewright.driver.interfaces.session", "RunOptions"),
+    "SessionOptions": ("tilewright.driver.interfaces.session", "SessionOptions"),
     "Target": ("tilewright.machine", "Target"),
     "Tensor": ("tilewright.expr.tensor", "Tensor"),
     "TuningResult": ("tilewright.driver.tune.result", "TuningResult"),

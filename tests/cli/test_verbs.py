@@ -203,7 +203,7 @@ def test_verify_fails_with_its_own_exit_code(folder, capsys):
 
 
 def test_verify_names_the_first_tensor_that_diverges(folder, capsys, monkeypatch):
-    from tilewright.driver import verification
+    from tilewright.driver.diagnostics import verification
 
     real = verification.relative_error
 

@@ -12,7 +12,7 @@ from tests.tile.trees import TreeCase, attention, func_of, tree_of_attention, tr
 
 import tilewright as tw
 from tilewright.codegen import emit_llvm
-from tilewright.driver.kernel_entry import kernel_segment
+from tilewright.driver.kernel_build.kernel_entry import kernel_segment
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, MemoryScope, const
 from tilewright.loops import private_memory

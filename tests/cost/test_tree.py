@@ -24,7 +24,7 @@ from tests.tile.trees import TreeCase, cases, func_of
 import tilewright as tw
 from tilewright.cost.analytical import program_time
 from tilewright.cost.rowwise import rowwise_time
-from tilewright.cost.tree import TreeModel, tree_time
+from tilewright.cost.trees.tree_model import TreeModel, tree_time
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func, LoopKind

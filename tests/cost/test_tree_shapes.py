@@ -6,8 +6,8 @@ from tests.fuzz_trees.draw import random_tree
 from tests.fuzz_trees.kernels import random_kernel
 from tests.tile.trees import func_of
 
-from tilewright.cost.tree import TreeModel, times_at_shapes, tree_times
-from tilewright.cost.tree_regimes import nests_regime
+from tilewright.cost.trees.regimes import nests_regime
+from tilewright.cost.trees.tree_model import TreeModel, times_at_shapes, tree_times
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.tile.tree_sizes import tree_sizes

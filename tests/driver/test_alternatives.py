@@ -10,9 +10,9 @@ from tests.driver.models import array, model, residual_conv, value
 import tilewright
 import tilewright.driver.compile as pipeline
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.verification import relative_error
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.verification import relative_error
 from tilewright.errors import OptionError
 from tilewright.expr.computation import Computation
 from tilewright.graph.alternatives import apply_alternatives

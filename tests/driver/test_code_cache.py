@@ -11,10 +11,10 @@ import time
 import pytest
 from tests.driver import models
 
-from tilewright.driver import code_cache
-from tilewright.driver.build_resources import BuildResources
-from tilewright.driver.code_cache import CodeCache
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.kernel_build import code_cache
+from tilewright.driver.kernel_build.build_resources import BuildResources
+from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.errors import OptionError
 
 KEY, OTHER = "ab" * 32, "cd" * 32
@@ -185,8 +185,8 @@ _COMPILATION = """
 import sys
 from pathlib import Path
 from tests.driver import models
-from tilewright.driver.build_resources import BuildResources
-from tilewright.driver.code_cache import CodeCache
+from tilewright.driver.kernel_build.build_resources import BuildResources
+from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.driver.compile import make_compilation
 artifact = make_compilation(models.mlp(), resources=BuildResources(1, CodeCache(Path(sys.argv[1])), True)).artifact()
 print(artifact.code.hex())

@@ -25,11 +25,11 @@ from tests.driver.control_flow_models import (
 )
 
 import tilewright
-from tilewright.driver import show
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.float64_reference import evaluate_program
+from tilewright.driver.diagnostics import show
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.profile import profile_compilation
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.profile import profile_compilation
 from tilewright.errors import LoopError, OptionError, ShapeError
 from tilewright.runtime.manifest import LoopStep, NativeStep
 

@@ -18,7 +18,7 @@ from tests.driver.data_dependent import (
 
 import tilewright
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.profile import profile_compilation
+from tilewright.driver.diagnostics.profile import profile_compilation
 from tilewright.errors import ShapeError
 from tilewright.runtime.manifest import NativeStep, SizesStep
 
@@ -246,7 +246,7 @@ def test_calls_of_changing_sizes_do_not_disturb_each_other():
 
 
 def test_the_oracle_runs_routines():
-    from tilewright.driver.float64_reference import evaluate_program
+    from tilewright.driver.diagnostics.float64_reference import evaluate_program
     from tilewright.frontend.onnx import load_onnx
     from tilewright.graph.lower import lower_graph
     from tilewright.graph.passes import simplify_graph

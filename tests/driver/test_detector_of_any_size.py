@@ -11,10 +11,10 @@ from benchmarks.zoo.yolo import yolov8
 from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.float64_reference import evaluate_program
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.verification import relative_error
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.verification import relative_error
 from tilewright.expr.traversal import free_vars
 from tilewright.runtime import Executable
 

@@ -13,8 +13,8 @@ from tests.driver import models
 import tilewright
 from tilewright.codegen.segment import KernelCall
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.diagnostics.verification import compare_layers, compare_outputs
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import FallbackWarning, OptionError, ShapeError, TargetError
 from tilewright.expr.evaluate import Environment, evaluate_expr
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.driver import models
 
-from tilewright.driver import kernel_builds, worker_threads
-from tilewright.driver.build_resources import BuildResources, build_resources
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.kernel_build import kernel_builds, worker_threads
+from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import MeasureError, OptionError
 from tilewright.measure.worker_process import WorkerProcess
@@ -134,8 +134,8 @@ import sys
 # a shell ignores it for what it runs in the background
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.driver import models
-from tilewright.driver import kernel_builds
-from tilewright.driver.build_resources import BuildResources
+from tilewright.driver.kernel_build import kernel_builds
+from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.compile import make_compilation
 kernel_builds.MIN_TASKS = 1
 while True:

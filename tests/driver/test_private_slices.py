@@ -14,9 +14,9 @@ from tests.driver import models
 from tests.driver.models import array, model, value
 
 import tilewright
-from tilewright.driver import show
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.diagnostics import show
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.loops import private_memory
 from tilewright.loops.private_memory import is_private

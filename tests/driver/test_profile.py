@@ -13,9 +13,9 @@ import tilewright
 from tilewright.codegen import assembly, emit_llvm
 from tilewright.codegen.segment import BufferCopy, KernelCall, TimestampBuffer
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.instrumentation import instrument
+from tilewright.driver.diagnostics.instrumentation import instrument
+from tilewright.driver.diagnostics.profile import Profile, profile_compilation
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.profile import Profile, profile_compilation
 from tilewright.errors import FeedError, OptionError
 from tilewright.machine import Target
 from tilewright.measure.profiling import Recorder

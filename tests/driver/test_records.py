@@ -14,12 +14,12 @@ from tests.driver import models
 
 import tilewright
 from tilewright.codegen.generator_version import generator_version
-from tilewright.driver import kernel_builds
-from tilewright.driver.build_resources import BuildResources, build_resources
-from tilewright.driver.code_cache import CodeCache
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.kernel_build import kernel_builds
+from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
+from tilewright.driver.kernel_build.code_cache import CodeCache
+from tilewright.driver.kernel_build.record_source import RecordSource, record_source, user_store
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.record_source import RecordSource, record_source, user_store
 from tilewright.errors import OptionError, RecordWarning, StoreError
 from tilewright.measure.records.jsonl import lines_of_rows, write_lines
 from tilewright.measure.records.record import Record, RecordKind, machine_key

@@ -10,7 +10,7 @@ from tests.driver.recurrent_models import recurrent
 
 import tilewright
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelError
 

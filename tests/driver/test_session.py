@@ -10,10 +10,8 @@ import onnxruntime
 import pytest
 from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
 
-from tilewright.driver import session as module
-from tilewright.driver.build_resources import BuildResources
-from tilewright.driver.options import CompileOptions
-from tilewright.driver.session import (
+from tilewright.driver.interfaces import session as module
+from tilewright.driver.interfaces.session import (
     ExecutionMode,
     GraphOptimizationLevel,
     InferenceSession,
@@ -23,6 +21,8 @@ from tilewright.driver.session import (
     get_available_providers,
     get_device,
 )
+from tilewright.driver.kernel_build.build_resources import BuildResources
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import FeedError, OptionError
 from tilewright.runtime import save_artifact
 

@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
-from tilewright.driver.ort_value import OrtValue
+from tilewright.driver.interfaces.ort_value import OrtValue
 from tilewright.errors import FeedError, OptionError
 
 RNG = np.random.default_rng(41)

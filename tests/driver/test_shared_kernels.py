@@ -7,7 +7,7 @@ from tests.driver.models import array
 from tests.frontend.onnx_models import model
 
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.runtime import Executable
 

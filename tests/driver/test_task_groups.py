@@ -7,7 +7,7 @@ from tests.optimize.computations import column_maxima, image, product, relu
 from tests.optimize.programs import Program
 from tests.optimize.tasks import task_of
 
-from tilewright.driver.task_groups import MAX_GROUP, task_groups
+from tilewright.driver.kernel_build.task_groups import MAX_GROUP, task_groups
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor

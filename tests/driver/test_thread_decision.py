@@ -8,7 +8,7 @@ from tests.driver import models
 
 from tilewright.cost.parallel_grains import MIN_GRAINS, parallel_grains
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import CompiledKernel
+from tilewright.driver.kernel_build.kernels import CompiledKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.expr.nodes import Const
 from tilewright.loops.ir import For, LoopKind, walk

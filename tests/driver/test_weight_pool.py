@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 from tests.driver.models import array
 
-from tilewright.driver.weight_pool import WeightPool
+from tilewright.driver.artifact.weight_pool import WeightPool
 
 
 def test_equal_arrays_share_a_name():

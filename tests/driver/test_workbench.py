@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.driver.oracle import CheckResult
+from tilewright.driver.kernel_build.oracle import CheckResult
 from tilewright.layout.rewrite_stage import rewrite_stage
 from tilewright.loops.parser import parse
 from tilewright.schedule.step import replay

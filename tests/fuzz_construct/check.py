@@ -23,7 +23,7 @@ from tests.fuzz_construct.way import Way
 from tests.optimize.programs import shape_of
 
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.expr.nodes import Var, const
 from tilewright.loops.private_memory import workspace_of
 from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants

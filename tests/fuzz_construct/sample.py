@@ -11,8 +11,8 @@ from tests.fuzz_construct.builder import RandomModel, Rounding, Sizes, random_ar
 
 from tilewright.driver.build import MAX_ERROR_GROWTH
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.float64_reference import evaluate_program
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.expr.computation import Computation
 from tilewright.expr.dtype import DType, float32
 from tilewright.expr.evaluate import Environment, evaluate_expr

@@ -12,7 +12,7 @@ from tests.frontend.onnx_models import add_initializer, model, untyped
 import tilewright
 from tilewright.errors import FallbackWarning, FeedError, ShapeError
 from tilewright.frontend.onnx import load_onnx
-from tilewright.graph.duplicate_tail import duplicate_tail
+from tilewright.graph.control_flow.duplicate_tail import duplicate_tail
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Conditional, Fallback, nested_programs

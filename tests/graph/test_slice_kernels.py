@@ -7,10 +7,10 @@ from onnx import helper
 from tests.driver import models
 
 from tilewright.codegen.segment import KernelCall
+from tilewright.driver.artifact.plan_units import calls_in_order
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.plan_units import calls_in_order
 from tilewright.expr.nodes import const
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.buffer_location import InputLocation, OutputLocation, WorkspaceLocation

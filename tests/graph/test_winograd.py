@@ -11,8 +11,8 @@ from tests.driver.models import array, model, value
 from tests.graph.convolutions import convolution
 from tests.graph.running import program_of, run_program
 
-from tilewright.driver.float64_reference import evaluate_program
-from tilewright.driver.verification import relative_error
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.verification import relative_error
 from tilewright.expr.computation import Computation, View
 from tilewright.graph.alternatives import apply_alternatives
 from tilewright.graph.partition import partition

@@ -11,7 +11,7 @@ import onnx
 from onnx.backend.test.runner import Runner
 from tests.onnx_backend.nearer import is_nearer
 
-from tilewright.driver.onnx_backend import OnnxBackend, OnnxBackendRep
+from tilewright.driver.interfaces.onnx_backend import OnnxBackend, OnnxBackendRep
 from tilewright.errors import TilewrightError
 from tilewright.graph.passes.def_use import RANDOM_OPERATORS
 from tilewright.runtime import Executable

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tilewright.cost.roofline import RooflineBound
-from tilewright.driver.profile import Entry, Profile
+from tilewright.driver.diagnostics.profile import Entry, Profile
 from tilewright.machine.shipped import machine_named, shipped_machines
 from tilewright.measure.profiling import ThreadTimes
 from tilewright.report import profile as report

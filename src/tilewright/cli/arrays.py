@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from tilewright.driver.random_feeds import DEFAULT_SIZE, random_feeds
+from tilewright.driver.diagnostics.random_feeds import DEFAULT_SIZE, random_feeds
 from tilewright.errors import FeedError, OptionError
 from tilewright.runtime.manifest import Manifest
 

@@ -7,7 +7,7 @@ turns the cache off, `--no-cache` for one command. It prunes itself to 1 GiB.
 import argparse
 
 from tilewright.cli.common import Result, Verbs, size_text
-from tilewright.driver.code_cache import MAX_BYTES, code_cache
+from tilewright.driver.kernel_build.code_cache import MAX_BYTES, code_cache
 from tilewright.errors import OptionError, pluralize
 
 MEGABYTE = 1 << 20

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tilewright.cli.terminal_line import TerminalLine
-from tilewright.driver.build_resources import BuildResources, build_resources
+from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load, load_artifact

@@ -117,8 +117,8 @@ def execute(options: argparse.Namespace) -> Result:
             flag = "layout-plan" if chosen[0] == "layouts" else chosen[0]
             reject_compiled(options.file, f"a compiled file has no --{flag} any more")
         return _inspect_artifact(options.file)
-    from tilewright.driver import show  # here because it imports the compiler
     from tilewright.driver.compile import make_compilation
+    from tilewright.driver.diagnostics import show  # here because it imports the compiler
     from tilewright.frontend.onnx import load_onnx
     from tilewright.report import construction, cost, fusion, variants
 
@@ -197,7 +197,7 @@ def _check_kernel(compilation: "Compilation", kernel: str | None) -> None:
 
 def _level_data(compilation: "Compilation", level: str, text: str, kernel: str | None) -> Any:
     """A level for `--json`: a list of functions, LLVM IR and assembly as text, other levels as lines."""
-    from tilewright.driver import show  # here because it imports the compiler
+    from tilewright.driver.diagnostics import show  # here because it imports the compiler
     from tilewright.graph.layouts.plan_json import to_data
     from tilewright.report import fusion
 

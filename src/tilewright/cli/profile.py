@@ -51,7 +51,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Compiles, calls and profiles the model."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
-    from tilewright.driver.profile import profile_compilation
+    from tilewright.driver.diagnostics.profile import profile_compilation
     from tilewright.report import profile as report
 
     reject_compiled(options.file, "is compiled already, without clock readings")

@@ -25,7 +25,7 @@ from tilewright.cli.common import (
 )
 from tilewright.cli.exit_codes import VERIFICATION_FAILED
 from tilewright.driver.gc_policy import raised_gc_threshold
-from tilewright.driver.record_source import RecordSource, record_source
+from tilewright.driver.kernel_build.record_source import RecordSource, record_source
 from tilewright.errors import OptionError, StoreError, pluralize
 
 if TYPE_CHECKING:

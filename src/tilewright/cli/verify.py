@@ -49,7 +49,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Compiles, runs and compares."""
     from tilewright.driver.compile import make_compilation  # here because it imports the compiler
-    from tilewright.driver.verification import DIVERGENCE_THRESHOLD, compare_layers, compare_outputs
+    from tilewright.driver.diagnostics.verification import DIVERGENCE_THRESHOLD, compare_layers, compare_outputs
     from tilewright.runtime import Executable
 
     reject_compiled(options.file, "is compiled already, so there is nothing to compare it with")

@@ -8,15 +8,15 @@ import numpy as np
 
 from tilewright.codegen import KernelSymbol, assembly, compile_object, emit_entry_module, emit_llvm
 from tilewright.codegen.step_tree import StepTree
-from tilewright.driver.bodies import CompiledBody
+from tilewright.driver.artifact.bodies import CompiledBody
+from tilewright.driver.artifact.segments import PlannedSegment
+from tilewright.driver.artifact.step_tree import make_step_tree
 from tilewright.driver.build import Build
-from tilewright.driver.build_kernel import kernel_code, kernel_symbol
 from tilewright.driver.considered_chain import ConsideredChain
 from tilewright.driver.gc_policy import raised_gc_threshold
-from tilewright.driver.kernel_builds import ConstructionCounts
-from tilewright.driver.kernels import BoundUnit, CompiledKernel, distinct_kernels
-from tilewright.driver.segments import PlannedSegment
-from tilewright.driver.step_tree import make_step_tree
+from tilewright.driver.kernel_build.build_kernel import kernel_code, kernel_symbol
+from tilewright.driver.kernel_build.kernel_builds import ConstructionCounts
+from tilewright.driver.kernel_build.kernels import BoundUnit, CompiledKernel, distinct_kernels
 from tilewright.graph.alternatives import Evaluation
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan

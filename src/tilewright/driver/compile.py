@@ -7,22 +7,22 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from tilewright.cost.caches import caches
+from tilewright.driver.artifact.bodies import CompiledBody
+from tilewright.driver.artifact.definition_errors import definitions_checked_on_failure
+from tilewright.driver.artifact.step_tree import with_step_tree
+from tilewright.driver.artifact.steps import StepPlanner, all_symbols
+from tilewright.driver.artifact.variant_specs import variant_specs
+from tilewright.driver.artifact.weight_pool import WeightPool
 from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_names, unused_name
-from tilewright.driver.bodies import CompiledBody
 from tilewright.driver.build import Build, make_build
-from tilewright.driver.build_resources import IN_PROCESS, BuildResources, build_resources
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.considered_chain import ConsideredChain
-from tilewright.driver.definition_errors import definitions_checked_on_failure
 from tilewright.driver.gc_policy import raised_gc_threshold
-from tilewright.driver.kernel_builds import KernelBuilds
-from tilewright.driver.kernels import BoundUnit, KernelSource, compile_kernels
+from tilewright.driver.kernel_build.build_resources import IN_PROCESS, BuildResources, build_resources
+from tilewright.driver.kernel_build.kernel_builds import KernelBuilds
+from tilewright.driver.kernel_build.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
-from tilewright.driver.step_tree import with_step_tree
-from tilewright.driver.steps import StepPlanner, all_symbols
-from tilewright.driver.variant_specs import variant_specs
-from tilewright.driver.weight_pool import WeightPool
 from tilewright.errors import OptionError
 from tilewright.frontend.onnx import ShapeOption, load_onnx
 from tilewright.graph.alternatives import Evaluation, choose

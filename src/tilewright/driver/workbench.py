@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.driver.kernel_entry import kernel_text
-from tilewright.driver.kernel_signature import KernelSignature
-from tilewright.driver.native_kernel import NativeKernel
-from tilewright.driver.oracle import CheckResult, compare, interpret_outputs
+from tilewright.driver.kernel_build.kernel_entry import kernel_text
+from tilewright.driver.kernel_build.kernel_signature import KernelSignature
+from tilewright.driver.kernel_build.native_kernel import NativeKernel
+from tilewright.driver.kernel_build.oracle import CheckResult, compare, interpret_outputs
 from tilewright.errors import DefinitionError, ScheduleError, pluralize
 from tilewright.expr.computation import Computation
 from tilewright.expr.define import collect_stages

@@ -13,9 +13,10 @@ from dataclasses import replace
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr
-from tilewright.graph.duplicate_tail import duplicate_tail
+from tilewright.graph.control_flow.duplicate_tail import duplicate_tail
+from tilewright.graph.control_flow.inline_branches import inline_branches
+from tilewright.graph.control_flow.subgraphs import Enclosing, NotNativeError
 from tilewright.graph.fallback import PYTHON_REASON
-from tilewright.graph.inline_branches import inline_branches
 from tilewright.graph.ir import Graph
 from tilewright.graph.lower_nodes import NodeLowering
 from tilewright.graph.passes import simplify_graph
@@ -29,7 +30,6 @@ from tilewright.graph.program import (
     step_outputs,
 )
 from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
-from tilewright.graph.subgraphs import Enclosing, NotNativeError
 from tilewright.user_warnings import warn_user
 
 _MAX_LISTED = 8

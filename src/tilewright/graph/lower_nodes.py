@@ -6,24 +6,24 @@ from dataclasses import replace
 from tilewright.errors import Defect, InternalError, TilewrightError, UnsupportedError
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
-from tilewright.graph.conditional import ForcedCondition, RankConflictError, known_condition
 from tilewright.graph.constant_values import as_constant_array, fold_stage, literal_elements, substitute_constants
-from tilewright.graph.control_flow import MAX_NATIVE_DEPTH, lower_control_flow
+from tilewright.graph.control_flow.conditional import ForcedCondition, RankConflictError, known_condition
+from tilewright.graph.control_flow.decompose_node import decompose_node
+from tilewright.graph.control_flow.duplicate_tail import has_copied_tail
+from tilewright.graph.control_flow.inline_branches import inline_branch, is_conditional
+from tilewright.graph.control_flow.lower_control_flow import MAX_NATIVE_DEPTH, lower_control_flow
+from tilewright.graph.control_flow.strip_mine_loop import strip_mined_loop, suits_strip_mining
+from tilewright.graph.control_flow.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
 from tilewright.graph.declared_types import declared_mismatch
-from tilewright.graph.decompose_node import decompose_node
-from tilewright.graph.duplicate_tail import has_copied_tail
 from tilewright.graph.equal_sizes import replace_sizes, required_equal_sizes, size_substitution
 from tilewright.graph.fallback import FallbackContext, FallbackResults, infer_results, make_fallback
 from tilewright.graph.finite_values import has_finite_elements
-from tilewright.graph.inline_branches import inline_branch, is_conditional
 from tilewright.graph.ir import Array, Graph, Node
 from tilewright.graph.limits import limit_violation
 from tilewright.graph.names import Namer
 from tilewright.graph.program import Constraint, RuntimeStep, Step
 from tilewright.graph.routines import SizeSymbols, make_step
 from tilewright.graph.solve_symbols import SolvedSize
-from tilewright.graph.strip_mine_loop import strip_mined_loop, suits_strip_mining
-from tilewright.graph.subgraphs import ControlFlowContext, Enclosing, LowerBody, NotNativeError
 from tilewright.ops.definition import Definition, KnownElements, OpValue
 from tilewright.ops.library import OPERATORS
 from tilewright.routine.stages import RoutineStage, SizesStage

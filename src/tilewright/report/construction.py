@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.cost.analytical import program_times
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.kernels import BoundKernel, CompiledKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel, CompiledKernel
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.graph.fusion import FusionPattern

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from tilewright.driver.profile import Entry, Profile
+from tilewright.driver.diagnostics.profile import Entry, Profile
 from tilewright.errors import pluralize
 from tilewright.report.profile_timeline import colour, legend, timeline
 from tilewright.report.roofline import Point, roofline

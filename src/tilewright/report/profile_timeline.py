@@ -2,7 +2,7 @@
 
 from html import escape
 
-from tilewright.driver.profile import Entry, Profile
+from tilewright.driver.diagnostics.profile import Entry, Profile
 
 WIDTH, LANE_HEIGHT, GAP = 1140, 26, 6
 LEFT, TOP = 70, 24

@@ -11,8 +11,8 @@ from onnx import helper
 from tests.driver.models import array, model, value
 
 import tilewright
-from tilewright.driver.build_resources import build_resources
 from tilewright.driver.compile import make_compilation
+from tilewright.driver.kernel_build.build_resources import build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.tune import pipeline
 from tilewright.driver.tune.compare_model import ModelComparison

@@ -8,7 +8,7 @@ from onnx import helper
 from tests.driver.models import array, model, value
 from tests.graph.running import program_of, run_program
 
-from tilewright.driver.float64_reference import evaluate_program
+from tilewright.driver.diagnostics.float64_reference import evaluate_program
 from tilewright.expr.computation import Computation
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Variant

@@ -8,11 +8,11 @@ from tests.driver.models import array, model, value
 from tests.graph.layouts.networks import Net, blocked, feeds, rows, weight
 
 import tilewright
-from tilewright.driver import show
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.diagnostics import show
+from tilewright.driver.diagnostics.verification import compare_layers, compare_outputs
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.verification import compare_layers, compare_outputs
 from tilewright.errors import LayoutError, OptionError
 from tilewright.graph.layouts.plan import Choice, Plan, Variant
 from tilewright.layout.primitives import Reorder, Split, Unfold

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.driver.compile import Progress
-from tilewright.driver.random_feeds import random_feeds
+from tilewright.driver.diagnostics.random_feeds import random_feeds
 from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.errors import TilewrightError
 from tilewright.measure.engine_comparison import compare_executables

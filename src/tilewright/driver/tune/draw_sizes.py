@@ -12,7 +12,7 @@ from math import exp, log
 import numpy as np
 
 from tilewright.driver.dimension_names import resolve_dimensions
-from tilewright.driver.kernels import BoundKernel
+from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.errors import OptionError
 from tilewright.expr.nodes import Var
 from tilewright.expr.traversal import free_vars

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from tilewright.driver.build_resources import BuildResources, build_resources
 from tilewright.driver.compile import Progress, make_compilation
+from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
+from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.options import CompileOptions
-from tilewright.driver.record_source import RecordSource
 from tilewright.driver.tune.budget import Budget, parse_seconds
 from tilewright.driver.tune.compare_model import ModelComparison, compare_models
 from tilewright.driver.tune.draw_sizes import draw_sizes, parse_sizes

@@ -12,11 +12,11 @@ from hashlib import sha256
 from typing import Any
 
 from tilewright.cost.roofline import count_operations
-from tilewright.driver.build_resources import BuildResources
+from tilewright.driver.artifact.plan_units import calls_in_order
 from tilewright.driver.compilation import Compilation
-from tilewright.driver.kernel_builds import KernelBuilds
-from tilewright.driver.kernels import BoundKernel, CompiledKernel
-from tilewright.driver.plan_units import calls_in_order
+from tilewright.driver.kernel_build.build_resources import BuildResources
+from tilewright.driver.kernel_build.kernel_builds import KernelBuilds
+from tilewright.driver.kernel_build.kernels import BoundKernel, CompiledKernel
 from tilewright.driver.tune.draw_sizes import ModelSizes, kernel_sizes
 from tilewright.expr.nodes import Expr, const
 from tilewright.lower.kernel_variants import KernelVariants, selected_program

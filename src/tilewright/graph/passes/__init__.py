@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tilewright.graph.inline_branches import inline_constant_branches
+from tilewright.graph.control_flow.inline_branches import inline_constant_branches
 from tilewright.graph.ir import Graph
 from tilewright.graph.passes.batch_normalization import fold_batch_normalization
 from tilewright.graph.passes.bias import fold_bias

@@ -8,7 +8,7 @@ and the time of the first tree by the model of trees is what a chain is taken or
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.cost.tree import tree_times
+from tilewright.cost.trees.tree_model import tree_times
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine

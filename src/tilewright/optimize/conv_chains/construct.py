@@ -1,6 +1,6 @@
 """The best programs of a chain of convolutions, by the model of trees."""
 
-from tilewright.cost.tree import tree_times
+from tilewright.cost.trees.tree_model import tree_times
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.conv_chains.stages import PLACE, ConvolutionChain
