@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from llvmlite import ir
 
 from tilewright.codegen.emit_tree_loop import emit_tree_loop
-from tilewright.codegen.llvm_types import I8, I64, PTR, VOID
+from tilewright.codegen.llvm_types import I8, I64, PTR
 from tilewright.codegen.step_tree import (
     BindStep,
     BranchStep,
@@ -25,20 +25,19 @@ from tilewright.codegen.tree_memory import TreeMemory
 from tilewright.codegen.tree_values import Sizes, TreeData, TreeFunction, Values
 from tilewright.errors import InternalError
 from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
-from tilewright.machine.tree_call import OK, STATE_WORDS, TREE_FAILED
+from tilewright.machine.tree_call import OK, OK_WITH_MEMORY, STATE_WORDS, TREE_FAILED
 
 _FAILED = I64(TREE_FAILED)
 
 
 def emit_step_tree(module: ir.Module, tree: StepTree) -> None:
     """Adds a step tree to a module that has the entries of its segments: `int64 <name>(inputs, outputs, weights, state,
-    symbols, threads)`, and `void <name>_free(state)`, which frees the memory of large results.
+    symbols, threads)`.
 
     Raises:
         InternalError: a segment is unknown.
     """
     memory = TreeMemory(module)
-    _emit_free(module, tree, memory)
     function = ir.Function(module, ir.FunctionType(I64, [PTR] * 5 + [I64]), tree.name)
     for argument, name in zip(
         function.args, ("inputs", "outputs", "weights", "state", "symbols", "threads"), strict=True
@@ -46,14 +45,6 @@ def emit_step_tree(module: ir.Module, tree: StepTree) -> None:
         argument.name = name
     function.attributes.add("nounwind")
     _TreeEmitter(TreeFunction(function, memory), tree).emit()
-
-
-def _emit_free(module: ir.Module, tree: StepTree, memory: TreeMemory) -> None:
-    function = ir.Function(module, ir.FunctionType(VOID, [PTR]), f"{tree.name}_free")
-    b = ir.IRBuilder(function.append_basic_block("entry"))
-    blocks = b.gep(function.args[0], [I64(STATE_WORDS.index("blocks"))], source_etype=I64)
-    b.call(memory.release_all, [blocks])
-    b.ret_void()
 
 
 class _TreeEmitter:
@@ -70,6 +61,7 @@ class _TreeEmitter:
         sizes: Sizes = {
             name: b.load(f.word(symbols, k), typ=I64, name="size") for k, name in enumerate(tree.symbols)
         }
+        b.store(I64(0), f.word(f.state, STATE_WORDS.index("used_bytes")))
         values: Values = {}
         for k, value in enumerate(block.inputs):
             given = tuple(I64(d) if isinstance(d, int) else sizes[str(d)] for d in value.dims)
@@ -95,7 +87,8 @@ class _TreeEmitter:
                 b.store(value, f.word(outputs, word))
                 word += 1
         room = b.load(f.word(f.state, STATE_WORDS.index("result_bytes")), typ=I64)
-        with b.if_then(b.icmp_signed("<=", total, room)):
+        is_small = b.icmp_signed("<=", total, room)
+        with b.if_then(is_small):
             place, word = b.load(f.word(f.state, STATE_WORDS.index("results")), typ=PTR), 0
             for data, length in zip(results, lengths, strict=True):
                 f.copy(place, data.pointer, length)
@@ -103,7 +96,9 @@ class _TreeEmitter:
                 aligned = b.and_(b.add(length, I64(BUFFER_ALIGNMENT - 1)), I64(-BUFFER_ALIGNMENT))
                 place, word = b.gep(place, [aligned], source_etype=I8), word + 1 + len(data.sizes)
             b.call(f.memory.release_all, [f.blocks])
-        b.ret(I64(OK))
+        larger = b.load(f.word(f.state, STATE_WORDS.index("larger")), typ=I64)
+        is_all = b.and_(is_small, b.icmp_signed("==", larger, I64(0)))
+        b.ret(b.select(is_all, I64(OK), I64(OK_WITH_MEMORY)))
 
     def block(self, block: TreeBlock, values: Values, sizes: Sizes) -> list[TreeData]:
         """Emits a block; its results have a reference each.
@@ -175,7 +170,9 @@ class _TreeEmitter:
                 for k, d in enumerate(value.dims)
             )
             position += len(value.dims)
-            data = f.allocate(f.product(given, value.bytes), _FAILED)
+            size = f.product(given, value.bytes)
+            data = f.allocate(size, _FAILED)
+            b.call(f.memory.prefault, [f.state, data, size])
             results.append(TreeData(data, data, given))
         workspace = self._workspace(self._call(step, "workspace", [symbols, threads]))
         inputs, outputs = f.slot(PTR, len(step.inputs)), f.slot(PTR, len(results))
@@ -198,16 +195,25 @@ class _TreeEmitter:
     def _workspace(self, size: ir.Value) -> ir.Value:
         """The workspace, of at least so many bytes: one for all segments, since they run one after the other."""
         f, b = self.f, self.f.builder
-        place, room = (f.word(f.state, STATE_WORDS.index(n)) for n in ("workspace", "workspace_bytes"))
+        place, room, used, larger = (
+            f.word(f.state, STATE_WORDS.index(n)) for n in ("workspace", "workspace_bytes", "used_bytes", "larger")
+        )
+        most = b.load(used, typ=I64)
+        b.store(b.select(b.icmp_signed(">", size, most), size, most), used)
         with b.if_then(b.icmp_signed(">", size, b.load(room, typ=I64)), likely=False):
-            # sizes that grow from iteration to iteration
-            wanted = b.add(size, b.lshr(size, I64(1)))
-            memory = f.memory.grow(b, b.load(place, typ=PTR), b.add(wanted, I64(BUFFER_ALIGNMENT + GUARD_BYTES)))
-            b.store(memory, place)
-            b.store(b.select(b.icmp_unsigned("==", memory, PTR(None)), I64(0), wanted), room)
-            f.fail_if(b.icmp_unsigned("==", memory, PTR(None)), _FAILED)
-        start = b.add(b.ptrtoint(b.load(place, typ=PTR), I64), I64(BUFFER_ALIGNMENT - 1))
-        return b.inttoptr(b.and_(start, I64(-BUFFER_ALIGNMENT)), PTR)
+            # more than needed only the second time: sizes grow from iteration to iteration
+            old = b.load(larger, typ=PTR)
+            extra = b.select(b.icmp_unsigned("==", old, PTR(None)), I64(0), b.lshr(size, I64(1)))
+            capacity = b.add(size, extra)
+            memory = f.memory.grow(b, old, b.add(capacity, I64(BUFFER_ALIGNMENT + GUARD_BYTES)))
+            is_missing = b.icmp_unsigned("==", memory, PTR(None))
+            b.store(memory, larger)
+            b.store(b.select(is_missing, I64(0), capacity), room)
+            f.fail_if(is_missing, _FAILED)
+            start = b.and_(b.add(b.ptrtoint(memory, I64), I64(BUFFER_ALIGNMENT - 1)), I64(-BUFFER_ALIGNMENT))
+            b.store(start, place)
+            b.call(f.memory.prefault, [f.state, memory, capacity])
+        return b.load(place, typ=PTR)
 
     def _branch(self, step: BranchStep, values: Values, sizes: Sizes) -> list[TreeData]:
         f, b = self.f, self.f.builder

@@ -1,8 +1,6 @@
 """Memory of a step tree: blocks with reference counts in a list, so that a tree that fails can free all of them.
 
-A block has a header of one cache line in front of its data:
-
-    references, address to free, next block in the list, address of the word that refers to this block
+A block has a header of one cache line in front of its data, with the words of `machine.tree_call.BLOCK_WORDS`.
 
 Values that are no blocks (inputs, weights) have a null owner, which all functions here ignore.
 """
@@ -11,10 +9,17 @@ from llvmlite import ir
 
 from tilewright.codegen.llvm_types import I8, I64, PTR, VOID, declare
 from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
+from tilewright.machine.memory_advice import HUGE_PAGE_BYTES, HUGEPAGE, POPULATE_WRITE
+from tilewright.machine.tree_call import BLOCK_WORDS, STATE_WORDS
 
-_BASE, _NEXT, _LINK = 1, 2, 3
+_BASE, _NEXT, _LINK, _BYTES = (BLOCK_WORDS.index(name) for name in ("base", "next", "link", "bytes"))
 _EXTRA = 2 * BUFFER_ALIGNMENT + GUARD_BYTES
 """Bytes of a block besides its data: the header, what alignment skips, and the guard."""
+
+_INT = ir.IntType(32)
+
+_PREFAULTED_BYTES = 1 << 17
+"""From this size on memory is prefaulted; smaller memory is mostly what was freed before, and mapped already."""
 
 
 class TreeMemory:
@@ -23,6 +28,7 @@ class TreeMemory:
     def __init__(self, module: ir.Module) -> None:
         self._malloc = declare(module, "malloc", PTR, [I64])
         self._free = declare(module, "free", VOID, [PTR])
+        self.prefault = self._define_prefault(module)
         self.allocate = self._define_allocate(module)
         self.release = self._define_release(module)
         self.release_all = self._define_release_all(module)
@@ -41,9 +47,10 @@ class TreeMemory:
         return b.call(self._malloc, [size])
 
     def _define_allocate(self, module: ir.Module) -> ir.Function:
-        """`ptr allocate(list, bytes)`: the data of a new block with one reference; null without enough memory."""
+        """`ptr allocate(state, bytes)`: the data of a new block with one reference; null without enough memory."""
         function, b = _start_function(module, "tree.allocate", PTR, [PTR, I64])
-        blocks, size = function.args
+        state, size = function.args
+        blocks = _state_word(b, state, "blocks")
         base = b.call(self._malloc, [b.add(size, I64(_EXTRA))])
         with b.if_then(b.icmp_unsigned("==", base, PTR(None)), likely=False):
             b.ret(PTR(None))
@@ -54,10 +61,29 @@ class TreeMemory:
         b.store(base, _header(b, data, _BASE))
         b.store(following, _header(b, data, _NEXT))
         b.store(blocks, _header(b, data, _LINK))
+        b.store(size, _header(b, data, _BYTES))
         with b.if_then(b.icmp_unsigned("!=", following, PTR(None))):
             b.store(_header(b, data, _NEXT), _header(b, following, _LINK))
         b.store(data, blocks)
         b.ret(data)
+        return function
+
+    def _define_prefault(self, module: ir.Module) -> ir.Function:
+        """`void prefault(state, address, bytes)`: maps the pages of large memory that will be written, huge ones where
+        the system has them. Otherwise the system finds and clears one at a time, as slowly as many kernels compute."""
+        function, b = _start_function(module, "tree.prefault", VOID, [PTR, PTR, I64])
+        state, address, size = function.args
+        advise = b.load(_state_word(b, state, "advise"), typ=ir.FunctionType(_INT, [PTR, I64, _INT]).as_pointer())
+        is_known = b.icmp_unsigned("!=", b.ptrtoint(advise, I64), I64(0))
+        with b.if_then(b.and_(is_known, b.icmp_signed(">=", size, I64(_PREFAULTED_BYTES))), likely=False):
+            page = b.load(_state_word(b, state, "page_bytes"), typ=I64)
+            at = b.ptrtoint(address, I64)
+            start = b.and_(at, b.neg(page))
+            length = b.sub(b.add(at, size), start)
+            with b.if_then(b.icmp_signed(">=", size, I64(HUGE_PAGE_BYTES))):
+                b.call(advise, [b.inttoptr(start, PTR), length, _INT(HUGEPAGE)])
+            b.call(advise, [b.inttoptr(start, PTR), length, _INT(POPULATE_WRITE)])
+        b.ret_void()
         return function
 
     def _define_release(self, module: ir.Module) -> ir.Function:
@@ -102,6 +128,11 @@ def is_null(owner: ir.Value) -> bool:
 def _header(b: ir.IRBuilder, data: ir.Value, word: int) -> ir.Value:
     """The address of a word of a block's header."""
     return b.gep(data, [I64(8 * word - BUFFER_ALIGNMENT)], source_etype=I8)
+
+
+def _state_word(b: ir.IRBuilder, state: ir.Value, name: str) -> ir.Value:
+    """The address of a word of the state."""
+    return b.gep(state, [I64(STATE_WORDS.index(name))], source_etype=I64)
 
 
 def _start_function(

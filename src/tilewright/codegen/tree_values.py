@@ -137,7 +137,7 @@ class TreeFunction:
 
     def allocate(self, size: ir.Value, status: ir.Value) -> ir.Value:
         """A new block of so many bytes with one reference."""
-        data = self.builder.call(self.memory.allocate, [self.blocks, size])
+        data = self.builder.call(self.memory.allocate, [self.state, size])
         self.fail_if(self.builder.icmp_unsigned("==", data, PTR(None)), status)
         return data
 

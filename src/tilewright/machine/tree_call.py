@@ -5,15 +5,31 @@ words; `weights` that of an array of addresses, with an array of weights for eve
 `outputs` that of an array of words, in which the tree stores for every output the address of its data and its sizes.
 """
 
-STATE_WORDS = ("limit", "poll", "blocks", "results", "result_bytes", "workspace", "workspace_bytes")
-"""The words of the state: how many iterations a loop without a trip count may have; the address of a function that
-asks whether to stop; the first block of memory that the tree has allocated; memory for small outputs and its size; and
-the workspace with its size. Blocks and workspace are the tree's; the workspace is from `malloc`, and kept for the next
-call."""
+STATE_WORDS = (
+    "limit", "poll", "blocks", "results", "result_bytes", "workspace", "workspace_bytes", "used_bytes", "larger",
+    "advise", "page_bytes",
+)  # fmt: skip
+"""The words of the state:
+
+- how many iterations a loop without a trip count may have; the address of a function that asks whether to stop;
+- the first block of memory that the tree has allocated: after a call, one that holds large results, which the runtime
+  frees or gives to arrays;
+- memory for small results and its size;
+- the workspace and its size, which the runtime lends; how much of it the call has used; and, where it was too small,
+  the address from `malloc` of the larger one that the tree has put in its place, which is the runtime's then;
+- the address of Linux' `madvise`, or 0, and the bytes of a page.
+"""
+
+BLOCK_WORDS = ("references", "base", "next", "link", "bytes")
+"""The words in front of a block's data, which begin one cache line before it: the number of references, the address
+to free, the next block, the address of the word that refers to this block, and the bytes of data."""
 
 OK = 0
 TREE_FAILED = 1
 """Something is wrong; the runtime finds out what by running the steps itself."""
+
+OK_WITH_MEMORY = 2
+"""Nothing is wrong, and the state has memory for the runtime to take: large results, a larger workspace or both."""
 
 INTERRUPTED = -1000
 """`poll` has asked to stop, and Python has an exception set."""

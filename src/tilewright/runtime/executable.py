@@ -40,7 +40,7 @@ from tilewright.runtime.manifest import (
 from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.openmp import find_openmp
 from tilewright.runtime.sizes_call import SizesCall
-from tilewright.runtime.step_tree_call import StepTreeCall, tree_symbols
+from tilewright.runtime.step_tree_call import StepTreeCall
 from tilewright.runtime.weights import align_array, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
@@ -157,8 +157,8 @@ class Executable:
         manifest, weights = self._artifact.manifest, self._artifact.weights
         check_host(manifest.target.arch, manifest.target.required, self._where)
         native = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
-        tree = manifest.tree if has_fast_calls() and self._observe is None else None
-        others = () if tree is None else tree_symbols(tree)
+        tree = manifest.tree if native and has_fast_calls() and self._observe is None else None
+        others = () if tree is None else (tree,)
         library = link(self._artifact.code, native, self._where, others) if native else Library({}, find_openmp(), ())
         if not library.omp.is_parallel:
             self._team_size = self._threads = 1
@@ -173,7 +173,7 @@ class Executable:
         for call in block.native_calls():
             call.warm_up(self._pool)
         if tree is not None:
-            self._tree = StepTreeCall(manifest, tree, library, weights, self._team_size)
+            self._tree = StepTreeCall(manifest, tree, library, weights, self._team_size, self._pool)
         if native and not _Process.forked:
             library.omp.start_threads(self._team_size)
         self._block = block

@@ -10,11 +10,7 @@ import mmap
 import sys
 from functools import lru_cache
 
-_HUGEPAGE, _POPULATE_READ, _POPULATE_WRITE = 14, 22, 23
-"""Linux' MADV_HUGEPAGE, MADV_POPULATE_READ, MADV_POPULATE_WRITE."""
-
-HUGE_PAGE_BYTES = 2 << 20
-"""Bytes of a huge page on x86-64, and on AArch64 with pages of 4 KiB."""
+from tilewright.machine.memory_advice import HUGE_PAGE_BYTES, HUGEPAGE, POPULATE_READ, POPULATE_WRITE
 
 
 @lru_cache(maxsize=1)
@@ -24,6 +20,12 @@ def _madvise() -> "ctypes._NamedFuncPointer | None":  # pyright: ignore[reportPr
     call = ctypes.CDLL(None).madvise
     call.restype, call.argtypes = ctypes.c_int, (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return call
+
+
+def madvise_address() -> int:
+    """The address of Linux' `madvise`, for native code; 0 on other systems."""
+    call = _madvise()
+    return 0 if call is None else ctypes.cast(call, ctypes.c_void_p).value or 0
 
 
 def populate(address: int, size: int) -> None:
@@ -37,8 +39,8 @@ def populate(address: int, size: int) -> None:
     call = _madvise()
     if call is not None and length:
         if size >= HUGE_PAGE_BYTES:
-            call(start, length, _HUGEPAGE)
-        call(start, length, _POPULATE_WRITE)
+            call(start, length, HUGEPAGE)
+        call(start, length, POPULATE_WRITE)
 
 
 def populate_read(address: int, size: int) -> None:
@@ -46,7 +48,7 @@ def populate_read(address: int, size: int) -> None:
     start, length = _whole_pages(address, size)
     call = _madvise()
     if call is not None and length:
-        call(start, length, _POPULATE_READ)
+        call(start, length, POPULATE_READ)
 
 
 def _whole_pages(address: int, size: int) -> tuple[int, int]:

@@ -1,39 +1,41 @@
 """Calls of a step tree: a whole model in one native call, data-dependent sizes and loops included.
 
-The tree allocates the memory of its values; results are copied into arrays of their sizes. Where something is wrong
-with sizes or data it says only that: the runtime walks the same steps to find out what. A call checks its arrays like a
-fast call (`fast_call.py`), which it is.
+The tree allocates the memory of its values. Large results become arrays as they are, others are copied. Where something
+is wrong with sizes or data it says only that: the runtime walks the same steps to find out what. A call checks its
+arrays like a fast call (`fast_call.py`), which it is.
 """
 
 import ctypes
+import mmap
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tilewright.machine.tree_call import FIRST_LOOP, OK, STATE_WORDS
+from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
+from tilewright.machine.tree_call import FIRST_LOOP, OK, OK_WITH_MEMORY, STATE_WORDS
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.control_flow_call import endless_loop, max_iterations
 from tilewright.runtime.fast_call import MISMATCH, expected_words, make_fast_call, poll_address
 from tilewright.runtime.linker import Library
 from tilewright.runtime.manifest import ControlFlowStep, LoopStep, Manifest, NativeStep, all_steps
+from tilewright.runtime.pages import madvise_address
+from tilewright.runtime.tree_blocks import NativeMemory, array_on_block, take_blocks
 from tilewright.runtime.weights import numpy_dtype
+from tilewright.runtime.workspace import WorkspaceBlock, WorkspacePool
 
 RESULT_BYTES = 1 << 14
-"""Memory for small results, which a call keeps; larger ones are copied from the tree's own memory."""
+"""Memory for small results, which a call keeps; larger ones are in the tree's own memory."""
+
+SMALL_WORKSPACE_BYTES = 1 << 12
+"""A workspace of so many bytes is with each set of arguments; the pool is only asked once a call has needed more."""
 
 _MAX_LIMIT = (1 << 63) - 1
 """The most iterations that a word can hold."""
 
-_WORKSPACE = STATE_WORDS.index("workspace")
-_libc_free = ctypes.CDLL(None).free
-_libc_free.argtypes, _libc_free.restype = (ctypes.c_void_p,), None
-_FREE_TYPE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-
-
-def tree_symbols(name: str) -> tuple[str, str]:
-    """Symbols of a step tree's functions."""
-    return name, f"{name}_free"
+_BLOCKS, _WORKSPACE, _WORKSPACE_BYTES, _USED_BYTES, _LARGER = (
+    STATE_WORDS.index(name) for name in ("blocks", "workspace", "workspace_bytes", "used_bytes", "larger")
+)
 
 
 def tree_addresses(manifest: Manifest) -> list[str]:
@@ -46,19 +48,26 @@ def tree_addresses(manifest: Manifest) -> list[str]:
 
 
 class _TreeFrame:
-    """The arguments of a call of a step tree, and the memory that the tree keeps for later calls."""
+    """The arguments of a call of a step tree."""
 
-    __slots__ = ("_expected", "_free", "_inputs", "_results", "_state_words", "_symbols", "_tree", "fast_call", "words")
+    __slots__ = (
+        "_expected", "_inputs", "_memory", "_small_workspace", "_state_words", "_symbols", "_tree", "fast_call",
+        "words",
+    )  # fmt: skip
 
     def __init__(self, tree: "StepTreeCall", inputs: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
         """Args: the tree, arrays like those of the calls, and the sizes of the symbols."""
-        self._tree, self._free = tree, tree.free
+        self._tree = tree
         self._inputs = (ctypes.c_size_t * max(1, len(inputs)))()
         self._symbols = (ctypes.c_int64 * max(1, len(sizes)))(*sizes)
         self.words = (ctypes.c_int64 * max(1, tree.result_words))()
-        self._results = np.empty(RESULT_BYTES + 64, np.uint8)
-        start = address_of(self._results)
-        state = {"limit": tree.limit, "poll": tree.poll, "results": start + -start % 64, "result_bytes": RESULT_BYTES}
+        self._memory = np.empty(RESULT_BYTES + SMALL_WORKSPACE_BYTES + GUARD_BYTES + BUFFER_ALIGNMENT, np.uint8)
+        start = address_of(self._memory)
+        start += -start % BUFFER_ALIGNMENT
+        self._small_workspace = start + RESULT_BYTES
+        state = {"limit": tree.limit, "poll": tree.poll, "advise": madvise_address(), "page_bytes": mmap.PAGESIZE}
+        state |= {"results": start, "result_bytes": RESULT_BYTES}
+        state |= {"workspace": self._small_workspace, "workspace_bytes": SMALL_WORKSPACE_BYTES}
         self._state_words = (ctypes.c_int64 * len(STATE_WORDS))(*(state.get(name, 0) for name in STATE_WORDS))
         dtypes = [array.dtype for array in inputs]
         expected = expected_words(dtypes, [array.shape for array in inputs])
@@ -69,29 +78,64 @@ class _TreeFrame:
         words = (tree.address, len(inputs), *addresses, tree.threads, address_of(expected))
         self.fast_call = make_fast_call(np.array(words, np.int64))
 
-    def free_results(self) -> None:
-        """Frees the memory that large results are in."""
-        self._free(ctypes.addressof(self._state_words))
+    def enter(self, inputs: Sequence[object]) -> int:
+        """The status of a call; `MISMATCH` for other arrays than the frame's."""
+        if self.fast_call is None:
+            return MISMATCH
+        tree, status, block = self._tree, MISMATCH, None
+        if tree.uses_pool:
+            block = tree.pool.take_any()
+            if block is not None:
+                self._state_words[_WORKSPACE], self._state_words[_WORKSPACE_BYTES] = block.address, block.size
+        try:
+            status = self.fast_call(*inputs)
+        finally:
+            if block is not None or status != OK:
+                self._give_workspace(block, status)
+        return status
 
-    def __del__(self) -> None:
-        # not by the tree's code, which may be gone where the garbage collector takes both
-        _libc_free(self._state_words[_WORKSPACE])
+    def _give_workspace(self, block: WorkspaceBlock | None, status: int) -> None:
+        """Gives back the workspace that a call was lent, or the larger one that it has put in its place."""
+        state, tree = self._state_words, self._tree
+        if state[_LARGER]:
+            address, size = state[_WORKSPACE], state[_WORKSPACE_BYTES]
+            block = WorkspaceBlock.on_memory(NativeMemory(state[_LARGER], address, size), address, size)
+            state[_LARGER] = 0
+            tree.uses_pool = True
+        state[_WORKSPACE], state[_WORKSPACE_BYTES] = self._small_workspace, SMALL_WORKSPACE_BYTES
+        if block is None:
+            return
+        if status == MISMATCH:
+            tree.pool.give(block)
+        else:
+            tree.pool.give_used(block, state[_USED_BYTES])
+
+    def take_blocks(self) -> dict[int, NativeMemory]:
+        """The memory that large results are in."""
+        first, self._state_words[_BLOCKS] = self._state_words[_BLOCKS], 0
+        return take_blocks(first)
 
 
 class StepTreeCall:
     """A step tree bound to linked code and weights; thread-safe."""
 
     def __init__(
-        self, manifest: Manifest, name: str, library: Library, weights: Mapping[str, np.ndarray], threads: int
+        self,
+        manifest: Manifest,
+        name: str,
+        library: Library,
+        weights: Mapping[str, np.ndarray],
+        threads: int,
+        pool: WorkspacePool,
     ) -> None:
-        """Args: the manifest, the tree's symbol, the linked code, all weights by name, and the most threads of a call.
+        """Args: the manifest, the tree's symbol, the linked code, all weights by name, the most threads of a call, and
+        workspaces.
 
         Raises:
             OptionError: the environment variable that limits iterations holds no positive number.
         """
-        main, free = tree_symbols(name)
-        self._library, self.address, self.threads = library, library.addresses[main], threads
-        self.free = _FREE_TYPE(library.addresses[free])
+        self._library, self.address, self.threads = library, library.addresses[name], threads
+        self.pool, self.uses_pool = pool, pool.bytes > SMALL_WORKSPACE_BYTES
         self.limit, self.poll = min(max_iterations(), _MAX_LIMIT), poll_address()
         steps = list(all_steps(manifest.steps))
         self._loop_nodes = [", ".join(s.nodes) for s in steps if isinstance(s, LoopStep)]
@@ -115,14 +159,13 @@ class StepTreeCall:
         self._frames: deque[_TreeFrame] = deque(maxlen=8)
 
     def try_call(self, inputs: Sequence[object]) -> list[np.ndarray] | None:
-        """The outputs, if the inputs are arrays of the dtypes and shapes of the latest call and nothing is wrong."""
+        """The outputs, if the inputs are arrays of the dtypes and shapes of a recent call and nothing is wrong."""
         for _ in range(len(self._frames)):
             try:
                 frame = self._frames.pop()
             except IndexError:
                 return None
-            enter = frame.fast_call
-            status = MISMATCH if enter is None else enter(*inputs)
+            status = frame.enter(inputs)
             if status != MISMATCH:
                 return self._collect_outputs(frame, status)
             self._frames.appendleft(frame)
@@ -139,29 +182,27 @@ class StepTreeCall:
             LoopError: a loop without a trip count does not end.
         """
         frame = _TreeFrame(self, inputs, [sizes[name] for name in self._symbols])
-        enter = frame.fast_call
-        return None if enter is None else self._collect_outputs(frame, enter(*inputs))
+        status = frame.enter(inputs)
+        return None if status == MISMATCH else self._collect_outputs(frame, status)
 
     def _collect_outputs(self, frame: _TreeFrame, status: int) -> list[np.ndarray] | None:
         """The outputs of a call that has ended with a status."""
-        if status != OK:
+        if status not in (OK, OK_WITH_MEMORY):
             if status >= FIRST_LOOP:
                 raise endless_loop(self._loop_nodes[status - FIRST_LOOP], self.limit)
             return None
-        words, position, total = frame.words[:], 0, 0
+        words, position, blocks = frame.words[:], 0, {} if status == OK else frame.take_blocks()
         outputs: list[np.ndarray] = []
         for dtype, rank in self._outputs:
-            shape = words[position + 1 : position + 1 + rank]
-            try:
-                array = np.empty(shape, dtype)
-            except (MemoryError, ValueError):
-                frame.free_results()
-                return None
-            ctypes.memmove(address_of(array), words[position], array.nbytes)
-            total += -(-array.nbytes // 64) * 64
+            address, shape = words[position], words[position + 1 : position + 1 + rank]
+            array = array_on_block(blocks, address, shape, dtype) if blocks else None
+            if array is None:
+                try:
+                    array = np.empty(shape, dtype)
+                except (MemoryError, ValueError):
+                    return None
+                ctypes.memmove(address_of(array), address, array.nbytes)
             position += 1 + rank
             outputs.append(array)
-        if total > RESULT_BYTES:
-            frame.free_results()
         self._frames.append(frame)
         return outputs

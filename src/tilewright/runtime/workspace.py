@@ -19,13 +19,32 @@ class WorkspaceBlock:
 
     def __init__(self, size: int) -> None:
         """Args: bytes."""
+        self._memory: object
         alignment = HUGE_PAGE_BYTES if size >= HUGE_PAGE_BYTES else BUFFER_ALIGNMENT
-        self._memory = np.empty(size + alignment + GUARD_BYTES, np.uint8)
-        start = int(self._memory.__array_interface__["data"][0])
+        self._memory = memory = np.empty(size + alignment + GUARD_BYTES, np.uint8)
+        start = int(memory.__array_interface__["data"][0])
         self.address = start + (-start % alignment)
         populate(self.address, size + GUARD_BYTES)
         self.size = size
         self.idle_calls = 0
+
+    @classmethod
+    def on_memory(cls, memory: object, address: int, size: int) -> "WorkspaceBlock":
+        """A block on memory that native code has allocated.
+
+        Args:
+            memory: what frees it with its last reference.
+            address: of the first byte, a multiple of 64.
+            size: in bytes, without the guard behind them.
+        """
+        block = cls.__new__(cls)
+        block._memory, block.address, block.size, block.idle_calls = memory, address, size, 0
+        return block
+
+    def is_too_large(self, size: int) -> bool:
+        """Notes that a call needs `size` bytes; whether the block has been far larger than that for many calls."""
+        self.idle_calls = self.idle_calls + 1 if self.size > 4 * size + 4096 else 0
+        return self.idle_calls > MAX_IDLE_CALLS
 
 
 class WorkspacePool:
@@ -41,15 +60,22 @@ class WorkspacePool:
             block = self._free.pop()
         except IndexError:
             block = None
-        if block is None or block.size < size:
+        if block is None or block.size < size or block.is_too_large(size):
             return WorkspaceBlock(size)
-        if block.size > 4 * size + 4096:
-            block.idle_calls += 1
-            if block.idle_calls > MAX_IDLE_CALLS:
-                return WorkspaceBlock(size)
-        else:
-            block.idle_calls = 0
         return block
+
+    def take_any(self) -> WorkspaceBlock | None:
+        """An idle block, for a call that finds out how much it needs; None where there is none."""
+        try:
+            # raising takes longer than a small call
+            return self._free.pop() if self._free else None
+        except IndexError:  # another thread has taken it
+            return None
+
+    def give_used(self, block: WorkspaceBlock, size: int) -> None:
+        """Takes back a block of which a call has used `size` bytes."""
+        if not block.is_too_large(size):
+            self._free.append(block)
 
     def give(self, block: WorkspaceBlock) -> None:
         """Takes a block back."""

@@ -29,9 +29,9 @@ TREE_NAME = "tw_tree"
 
 
 def make_step_tree(manifest: m.Manifest) -> StepTree | None:
-    """The step tree of a manifest; None where the runtime walks the steps, or where there is one native step only."""
+    """The step tree of a manifest; None where the runtime walks the steps: native ones only, or none."""
     steps = list(m.all_steps(manifest.steps))
-    if not manifest.steps or all(isinstance(s, m.NativeStep) for s in manifest.steps):
+    if all(isinstance(s, m.NativeStep) for s in manifest.steps) or not any(isinstance(s, m.NativeStep) for s in steps):
         return None
     specs = [*manifest.inputs, *manifest.outputs, *(c.value for c in manifest.constants)]
     specs += [spec for s in steps for spec in (*s.inputs, *s.outputs)]
