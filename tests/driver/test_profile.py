@@ -21,6 +21,7 @@ from tilewright.machine import Target
 from tilewright.measure.profiling import Recorder
 from tilewright.runtime import Executable
 from tilewright.runtime.manifest import NativeStep
+from tilewright.runtime.step_tree_call import StepTreeCall
 
 COUNTER = "readcyclecounter"
 
@@ -237,6 +238,21 @@ def test_overhead_is_measured_on_demand() -> None:
     measured = profile_compilation(compilation, feeds, 1, 0.001, with_overhead=True).overhead
     assert measured is not None
     assert measured > -1
+
+
+def test_step_trees_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The profile says so, and compares with plain calls that are walked, too."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a call of the step tree")
+
+    monkeypatch.setattr(StepTreeCall, "call", refuse)
+    graph = onnx.parser.parse_graph("g (float[N] x) => (int64[1, M] y) { y = NonZero(x) }")
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+    feeds = {"x": RNG.standard_normal(20).astype(np.float32)}
+    profile = profile_compilation(make_compilation(model), feeds, 1, 0.001, with_overhead=True)
+    assert profile.is_walked
+    assert not profile_compilation(compiled("mlp"), case("mlp")[1], 1, 0.001).is_walked
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])

@@ -59,12 +59,14 @@ def test_the_summary_adds_up() -> None:
     assert "fastest quarter of 40 calls, whose median is 104.0 us" in text
     assert "2 kernels, 2 other steps: 80.0 us; outside of them 20.0 us (20.0%)" in text
     assert "the clock readings cost +1.00% of a call" in text
+    assert "walked" not in text
+    assert "the runtime walked the steps here" in "\n".join(report.summary(replace(made(), is_walked=True)))
 
 
 def test_data() -> None:
     fields = json.loads(json.dumps(report.data(made())))
     assert {"format", "version", "model", "inputs", "sizes", "threads", "calls", "call_us", "median_us", "sum_us",
-            "outside_us", "overhead", "machine", "entries"} == set(fields)  # fmt: skip
+            "outside_us", "overhead", "is_walked", "machine", "entries"} == set(fields)  # fmt: skip
     assert fields["sum_us"] == sum(e["us"] for e in fields["entries"]) == 80.0
     assert fields["outside_us"] == 20.0
     first = fields["entries"][0]

@@ -71,6 +71,8 @@ def summary(profile: Profile) -> list[str]:
         f"limits: {limits:.1f} us in all, by {m.gflops(p.threads):.4g} GFLOP/s in float32 and"
         f" {', '.join(f'{x.name} {x.gbs(p.threads):.4g} GB/s' for x in m.levels[1:])} (machine {m.name}, {p.origin})",
     ]
+    if p.is_walked:
+        lines.append("the runtime walked the steps here; a call without a profile is one native call with less outside")
     if p.overhead is not None:
         lines.append(f"the clock readings cost {p.overhead:+.2%} of a call")
     return lines
@@ -92,6 +94,7 @@ def data(profile: Profile) -> dict[str, Any]:
         "sum_us": _round(p.sum_us),
         "outside_us": _round(p.outside_us),
         "overhead": p.overhead,
+        "is_walked": p.is_walked,
         "machine": {"name": p.machine.name, "origin": p.origin, "gflops": p.machine.gflops(p.threads),
                     "levels": {x.name: x.gbs(p.threads) for x in p.machine.levels}},
         "entries": [_entry_data(e) for e in p.entries],

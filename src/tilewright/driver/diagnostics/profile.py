@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.segment import BufferCopy, ConditionalCalls, KernelCall, RepeatedCalls, RoutineCall
@@ -101,6 +101,7 @@ class Profile:
         machine: the machine of the roofline bounds.
         origin: the source of its description.
         overhead: time of an instrumented call over that of a plain one, less 1; None if it was not measured.
+        is_walked: whether the runtime has walked steps that a plain call runs in one native call.
     """
 
     model: str
@@ -114,6 +115,7 @@ class Profile:
     machine: Machine
     origin: str
     overhead: float | None = None
+    is_walked: bool = False
 
     @property
     def sum_us(self) -> float:
@@ -198,7 +200,10 @@ def profile_compilation(
     recorder.executable.prepare()
     overhead = None
     if with_overhead:
-        overhead = stamp_overhead(recorder, Executable(compilation.artifact(), threads), feeds, seconds)
+        plain = compilation.artifact()
+        # walked as well: the difference is that of the clock readings alone
+        plain = replace(plain, manifest=replace(plain.manifest, tree=None))
+        overhead = stamp_overhead(recorder, Executable(plain, threads), feeds, seconds)
     record = recorder.record(seconds)
     values = [dict(zip(s.symbols, map(const, sizes), strict=True))
               for s, sizes in zip(segments, record.sizes, strict=True)]  # fmt: skip
@@ -220,6 +225,7 @@ def profile_compilation(
         machine=machine,
         origin=str(choice.origin),
         overhead=overhead,
+        is_walked=compilation.manifest.tree is not None,
     )
 
 
