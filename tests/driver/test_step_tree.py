@@ -1,7 +1,7 @@
 """Step trees: a whole model in one native call, with the results of the runtime that walks the same steps."""
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.driver.control_flow_models import BOOL, FLOAT, INT, RNG, growing_loop
 
 import tilewright
 from tilewright.errors import ShapeError
-from tilewright.runtime import Artifact, Executable
+from tilewright.runtime import Artifact, Executable, step_tree_call
 from tilewright.runtime.block_calls import BlockCalls
 
 DOUBLE = TensorProto.DOUBLE
@@ -163,6 +163,43 @@ def test_control_flow_without_native_steps() -> None:
                 outputs = exe(*arrays)
                 for actual, expected in zip(outputs if len(right) > 1 else [outputs], right, strict=True):
                     np.testing.assert_array_equal(actual, expected)
+
+
+def test_failing_calls_run_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A native call that fails is not repeated before the steps are walked, and says so to who wants to know."""
+    exe = tilewright.compile(
+        made([node("Expand", "x sizes", "y")], [value("x", FLOAT, [1]), value("sizes", INT, [2])],
+             [value("y", FLOAT, [None, None])]), threads=1
+    )  # fmt: skip
+    x = np.ones(1, np.float32)
+    for _ in range(2):
+        exe(x, np.array([3, 2]))
+        caplog.clear()
+        with caplog.at_level("DEBUG", "tilewright.runtime"), pytest.raises(ShapeError):
+            exe(x, np.array([-3, 2]))
+        assert len([m for m in caplog.messages if "walked" in m]) == 1
+
+
+def test_arguments_are_kept_per_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call's arguments are prepared once for every shape, not for every call."""
+    exe = tilewright.compile(nonzero(), threads=1, optimizer="rule")
+    shapes: list[int] = []
+    prepare = step_tree_call.make_fast_call
+
+    def record(context: np.ndarray) -> Callable[..., int] | None:
+        shapes.append(len(context))
+        return prepare(context)
+
+    monkeypatch.setattr(step_tree_call, "make_fast_call", record)
+    for _ in range(3):
+        for rows in range(1, 21):
+            x = normal(rows, 3)
+            np.testing.assert_array_equal(exe(x)[0], x[x.max(1) > 0])
+            np.testing.assert_array_equal(exe(x.tolist())[0], x[x.max(1) > 0])
+    assert len(shapes) == 20
+    for rows in range(1, 200):
+        exe(normal(rows, 3))
+    assert len(exe._tree._frames) <= step_tree_call.MAX_SHAPES  # pyright: ignore
 
 
 def adding_loop() -> onnx.ModelProto:

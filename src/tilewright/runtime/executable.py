@@ -257,7 +257,7 @@ class Executable:
         if call is None:
             tree = self._tree
             outputs = None if tree is None or _Process.forked else tree.try_call(arrays)
-            return self._run(dict(zip(self._names, arrays, strict=True))) if outputs is None else outputs
+            return outputs or self._run(dict(zip(self._names, arrays, strict=True)), use_tree=outputs is None)
         threads = self._worker_count()
         outputs = call.try_fast_call(arrays, self._pool, threads)
         if outputs is not None:
@@ -293,8 +293,8 @@ class Executable:
         raise_problems(problems)
         return sizes
 
-    def _run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """Any feeds: converts and checks them, binds the symbols, and runs the steps."""
+    def _run(self, feeds: Mapping[str, Any], use_tree: bool = True) -> list[Any]:
+        """Any feeds: converts and checks them, binds the symbols, and runs the steps, in one native call or walked."""
         self.prepare()
         problems: list[Defect] = []
         arrays = collect_feeds(self.inputs, feeds, problems)
@@ -302,18 +302,18 @@ class Executable:
         raise_problems(problems)
         arrays = {name: make_contiguous(name, value) for name, value in arrays.items()}
         if self._single_call is None:
-            return self._run_steps(arrays, sizes)
+            return self._run_steps(arrays, sizes, use_tree)
         inputs = list(arrays.values())
         plan = self._single_call.plan(sizes)
         cache_plan(self._plans, tuple(array.shape for array in inputs), plan)
         return self._single_call.run(inputs, plan, self._pool, self._worker_count())
 
-    def _run_steps(self, values: dict[str, Any], sizes: dict[str, int]) -> list[Any]:
+    def _run_steps(self, values: dict[str, Any], sizes: dict[str, int], use_tree: bool) -> list[Any]:
         block = self._block
         if block is None:
             raise InternalError("a model is called before it is linked")
         feeds = list(values.values())
-        tree = None if _Process.forked else self._tree
+        tree = self._tree if use_tree and not _Process.forked else None
         # where something is wrong, the same steps, one by one, tell what
         if tree is not None and (results := tree.call(feeds, sizes)) is not None:
             return results

@@ -6,9 +6,10 @@ arrays like a fast call (`fast_call.py`), which it is.
 """
 
 import ctypes
+import logging
 import mmap
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -30,6 +31,14 @@ RESULT_BYTES = 1 << 14
 SMALL_WORKSPACE_BYTES = 1 << 12
 """A workspace of so many bytes is with each set of arguments; the pool is only asked once a call has needed more."""
 
+MAX_SHAPES = 64
+"""Combinations of shapes whose arguments are kept."""
+
+MAX_FRAMES = 8
+"""Sets of arguments kept for a combination of shapes: calls that run at the same time have one each."""
+
+_log = logging.getLogger("tilewright.runtime")
+
 _MAX_LIMIT = (1 << 63) - 1
 """The most iterations that a word can hold."""
 
@@ -45,6 +54,9 @@ def tree_addresses(manifest: Manifest) -> list[str]:
     constants: Iterable[str] = (c.weight for cs in (manifest.constants, *(b.constants for b in blocks)) for c in cs)
     segments = [f"segment:{s.prefix}" for s in steps if isinstance(s, NativeStep)]
     return [*segments, *(f"weight:{name}" for name in dict.fromkeys(constants))]
+
+
+_Shapes = tuple[tuple[int, ...], ...]
 
 
 class _TreeFrame:
@@ -156,20 +168,40 @@ class StepTreeCall:
         self._symbols = [s.name for s in manifest.symbols if s.name in bound]
         self._outputs = [(numpy_dtype(spec.dtype), len(spec.dims)) for spec in manifest.outputs]
         self.result_words = sum(1 + rank for _, rank in self._outputs)
-        self._frames: deque[_TreeFrame] = deque(maxlen=8)
+        # list.pop, list.append and changes of a dict are atomic, so no lock is needed
+        self._frames: dict[_Shapes, list[_TreeFrame]] = {}
+        self._latest: list[_TreeFrame] = []
 
-    def try_call(self, inputs: Sequence[object]) -> list[np.ndarray] | None:
-        """The outputs, if the inputs are arrays of the dtypes and shapes of a recent call and nothing is wrong."""
-        for _ in range(len(self._frames)):
+    def try_call(self, inputs: Sequence[object]) -> list[np.ndarray] | Literal[False] | None:
+        """The outputs, if the inputs are arrays of the dtypes and shapes of a recent call; False where something is
+        wrong with sizes or data, as it would be in another call."""
+        frames = self._latest
+        ended = self._enter_idle(frames, inputs)
+        if ended is None:
             try:
-                frame = self._frames.pop()
-            except IndexError:
+                others = self._frames.get(tuple([array.shape for array in inputs]))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType, reportUnknownVariableType]
+            except (AttributeError, TypeError):  # no array
                 return None
-            status = frame.enter(inputs)
-            if status != MISMATCH:
-                return self._collect_outputs(frame, status)
-            self._frames.appendleft(frame)
-        return None
+            ended = None if others is None or others is frames else self._enter_idle(others, inputs)
+            if ended is None or others is None:
+                return None
+            self._latest = frames = others
+        outputs = self._collect_outputs(*ended, frames)
+        return False if outputs is None else outputs
+
+    def _enter_idle(self, frames: list[_TreeFrame], inputs: Sequence[object]) -> tuple[_TreeFrame, int] | None:
+        """An idle frame after a call, and the call's status; None where no frame fits."""
+        try:
+            frame = frames.pop() if frames else None
+        except IndexError:  # another thread has taken it
+            return None
+        if frame is None:
+            return None
+        status = frame.enter(inputs)
+        if status == MISMATCH:
+            frames.append(frame)
+            return None
+        return frame, status
 
     def call(self, inputs: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray] | None:
         """The outputs; None where something is wrong with sizes or data.
@@ -181,15 +213,25 @@ class StepTreeCall:
         Raises:
             LoopError: a loop without a trip count does not end.
         """
-        frame = _TreeFrame(self, inputs, [sizes[name] for name in self._symbols])
-        status = frame.enter(inputs)
-        return None if status == MISMATCH else self._collect_outputs(frame, status)
+        shapes = tuple([array.shape for array in inputs])
+        frames = self._frames.get(shapes)
+        if frames is None:
+            if len(self._frames) >= MAX_SHAPES:
+                self._frames.clear()
+            frames = self._frames[shapes] = []
+        self._latest = frames
+        ended = self._enter_idle(frames, inputs)
+        if ended is None:
+            frame = _TreeFrame(self, inputs, [sizes[name] for name in self._symbols])
+            ended = frame, frame.enter(inputs)
+        return None if ended[1] == MISMATCH else self._collect_outputs(*ended, frames)
 
-    def _collect_outputs(self, frame: _TreeFrame, status: int) -> list[np.ndarray] | None:
-        """The outputs of a call that has ended with a status."""
+    def _collect_outputs(self, frame: _TreeFrame, status: int, frames: list[_TreeFrame]) -> list[np.ndarray] | None:
+        """The outputs of a call that has ended with a status, whose frame is put among the idle ones."""
         if status not in (OK, OK_WITH_MEMORY):
             if status >= FIRST_LOOP:
                 raise endless_loop(self._loop_nodes[status - FIRST_LOOP], self.limit)
+            _log.debug("a native call of all steps has failed: they are walked to tell why")
             return None
         words, position, blocks = frame.words[:], 0, {} if status == OK else frame.take_blocks()
         outputs: list[np.ndarray] = []
@@ -204,5 +246,6 @@ class StepTreeCall:
                 ctypes.memmove(address_of(array), address, array.nbytes)
             position += 1 + rank
             outputs.append(array)
-        self._frames.append(frame)
+        if len(frames) < MAX_FRAMES:
+            frames.append(frame)
         return outputs
