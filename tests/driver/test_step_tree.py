@@ -13,6 +13,7 @@ from tests.driver.control_flow_models import BOOL, FLOAT, INT, RNG, growing_loop
 
 import tilewright
 from tilewright.errors import ShapeError
+from tilewright.machine.tree_call import TREE_NAME
 from tilewright.runtime import Artifact, Executable, step_tree_call
 from tilewright.runtime.block_calls import BlockCalls
 
@@ -157,12 +158,24 @@ def test_control_flow_without_native_steps() -> None:
              (swapping_loop(), [(np.array(3), x, z), (np.array(2), x, z)], [[z, x], [x, z]])]  # fmt: skip
     for model, feeds, results in cases:
         artifact = tilewright.compile(model, threads=1).artifact
-        named = Artifact(replace(artifact.manifest, tree="tw_tree"), artifact.code, artifact.weights)
+        named = Artifact(replace(artifact.manifest, tree=TREE_NAME), artifact.code, artifact.weights)
         for exe in (Executable(artifact, threads=1), Executable(named, threads=1)):
             for arrays, right in zip(feeds, results, strict=True):
                 outputs = exe(*arrays)
                 for actual, expected in zip(outputs if len(right) > 1 else [outputs], right, strict=True):
                     np.testing.assert_array_equal(actual, expected)
+
+
+def test_trees_of_another_agreement_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
+    artifact = tilewright.compile(nonzero(), threads=1, optimizer="rule").artifact
+    other = Artifact(replace(artifact.manifest, tree="tw_tree"), artifact.code, artifact.weights)
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("calls the tree")
+
+    monkeypatch.setattr(step_tree_call.StepTreeCall, "call", refuse)
+    x = normal(50, 3)
+    np.testing.assert_array_equal(Executable(other, threads=1)(x)[0], x[x.max(1) > 0])
 
 
 def test_failing_calls_run_once(caplog: pytest.LogCaptureFixture) -> None:

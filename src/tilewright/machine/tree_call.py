@@ -5,6 +5,9 @@ words; `weights` that of an array of addresses, with an array of weights for eve
 `outputs` that of an array of words, in which the tree stores for every output the address of its data and its sizes.
 """
 
+TREE_NAME = "tw_tree2"
+"""The symbol of a step tree. It changes with this agreement: the runtime walks the steps of artifacts with another."""
+
 STATE_WORDS = (
     "limit", "poll", "blocks", "results", "result_bytes", "workspace", "workspace_bytes", "used_bytes", "larger",
     "advise", "page_bytes",

@@ -40,7 +40,7 @@ from tilewright.runtime.manifest import (
 from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.openmp import find_openmp
 from tilewright.runtime.sizes_call import SizesCall
-from tilewright.runtime.step_tree_call import StepTreeCall
+from tilewright.runtime.step_tree_call import StepTreeCall, callable_tree
 from tilewright.runtime.weights import align_array, numpy_dtype
 from tilewright.runtime.workspace import WorkspacePool
 
@@ -157,7 +157,7 @@ class Executable:
         manifest, weights = self._artifact.manifest, self._artifact.weights
         check_host(manifest.target.arch, manifest.target.required, self._where)
         native = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
-        tree = manifest.tree if native and has_fast_calls() and self._observe is None else None
+        tree = callable_tree(manifest) if native and has_fast_calls() and self._observe is None else None
         others = () if tree is None else (tree,)
         library = link(self._artifact.code, native, self._where, others) if native else Library({}, find_openmp(), ())
         if not library.omp.is_parallel:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 
 from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
-from tilewright.machine.tree_call import FIRST_LOOP, OK, OK_WITH_MEMORY, STATE_WORDS
+from tilewright.machine.tree_call import FIRST_LOOP, OK, OK_WITH_MEMORY, STATE_WORDS, TREE_NAME
 from tilewright.runtime.call_frame import address_of
 from tilewright.runtime.control_flow_call import endless_loop, max_iterations
 from tilewright.runtime.fast_call import MISMATCH, expected_words, make_fast_call, poll_address
@@ -45,6 +45,11 @@ _MAX_LIMIT = (1 << 63) - 1
 _BLOCKS, _WORKSPACE, _WORKSPACE_BYTES, _USED_BYTES, _LARGER = (
     STATE_WORDS.index(name) for name in ("blocks", "workspace", "workspace_bytes", "used_bytes", "larger")
 )
+
+
+def callable_tree(manifest: Manifest) -> str | None:
+    """The symbol of a manifest's step tree; None without one, and for one that expects other arguments than these."""
+    return manifest.tree if manifest.tree == TREE_NAME else None
 
 
 def tree_addresses(manifest: Manifest) -> list[str]:

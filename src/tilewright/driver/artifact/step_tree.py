@@ -20,12 +20,10 @@ from tilewright.codegen.step_tree import (
     TreeValue,
 )
 from tilewright.errors import InternalError
+from tilewright.machine.tree_call import TREE_NAME
 from tilewright.runtime import manifest as m
 from tilewright.runtime.step_tree_call import tree_addresses
 from tilewright.runtime.weights import numpy_dtype
-
-TREE_NAME = "tw_tree"
-"""The symbol of the function."""
 
 
 def make_step_tree(manifest: m.Manifest) -> StepTree | None:
