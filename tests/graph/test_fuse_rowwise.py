@@ -173,6 +173,19 @@ def test_siblings_of_which_one_needs_the_other_through_a_third_are_no_kernel() -
     assert not any({"s", "m"} <= set(written) for written in outputs_of_each(result))
 
 
+def test_a_sibling_that_reads_a_result_of_the_other_is_no_part_of_it() -> None:
+    """The product is fused into its second reader, whose kernel the first one therefore waits for."""
+    x, w = buffer("x", N, 8), buffer("w", 8)
+    product, least, negated, positive = buffer("product", N), buffer("least", N), buffer("negated", N), buffer("y", N, 8)
+    steps = [
+        reduced(product, "a", axes("i", [8]), x[a, i] * w[i]),
+        reduced(least, "a", axes("i", [1]), product[a], Reducer.MIN),
+        pointwise(negated, "a", product[a] * -1.0),
+        pointwise(positive, "ab", maximum(x[a, b], 0.0)),
+    ]
+    check_partition(program(steps, [least, negated, positive]))
+
+
 def test_reductions_along_rows_of_columns_are_not_fused() -> None:
     """Vectors of columns are added up; columns one by one would be read element by element."""
     x, s, m = buffer("x", 40, 40), buffer("s", 40), buffer("m", 40)

@@ -196,12 +196,11 @@ class _Groups:
         whether it did."""
         stages = (*self.merged[k], *self.merged[j])
         outputs = self.outputs(stages)
-        if len(stages) > MAX_STAGES or not can_fuse_rowwise(stages, outputs):
+        if len(stages) > MAX_STAGES or self._reads(k, j) or not can_fuse_rowwise(stages, outputs):
             return False
         if len(outputs) > len(self.outputs(self.merged[j])):
             if (
-                self._reads(k, j)
-                or self._is_reached_outside(k, j)
+                self._is_reached_outside(k, j)
                 or self._is_reached_outside(j, k)
                 or self._is_split_by_fallback(k, j)
             ):
