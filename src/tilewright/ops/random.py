@@ -26,7 +26,7 @@ from tilewright.ops.routines.random import choose_by_weight, random_words
 
 @operator("RandomUniform", "RandomUniformLike")
 def random_uniform(d: Definition) -> OpValue:
-    """Numbers from `low` to below `high`, in the shape of an attribute or of the input"""
+    """Numbers from `low` to `high`, which rounding may give, in the shape of an attribute or of the input"""
     shape, dtype = _shape_and_dtype(d)
     low, high = d.attr_float("low", 0.0), d.attr_float("high", 1.0)
     numbers = _uniform(d, shape, accumulator_dtype(dtype))

@@ -38,7 +38,7 @@ def philox(words: Elements, counter: int, key: int) -> int:
 
 @routine()
 def random_words(out: Elements, words: Elements, size: int, key: int, has_key: int) -> int:
-    """`size` random words of 32 bits: those of counters 0, 1, ... under a key, or under one that nobody can know."""
+    """`size` random words of 32 bits: those of counters 0, 1, ... under a key, or one that differs in each call."""
     if has_key == 0:
         key = entropy()
     for i in range(size):
