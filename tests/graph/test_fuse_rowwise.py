@@ -176,7 +176,8 @@ def test_siblings_of_which_one_needs_the_other_through_a_third_are_no_kernel() -
 def test_a_sibling_that_reads_a_result_of_the_other_is_no_part_of_it() -> None:
     """The product is fused into its second reader, whose kernel the first one therefore waits for."""
     x, w = buffer("x", N, 8), buffer("w", 8)
-    product, least, negated, positive = buffer("product", N), buffer("least", N), buffer("negated", N), buffer("y", N, 8)
+    product, least, negated = (buffer(n, N) for n in ("product", "least", "negated"))
+    positive = buffer("positive", N, 8)
     steps = [
         reduced(product, "a", axes("i", [8]), x[a, i] * w[i]),
         reduced(least, "a", axes("i", [1]), product[a], Reducer.MIN),

@@ -36,11 +36,18 @@ NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20}
 
 
 @pytest.fixture(scope="module")
-def address() -> Iterator[str]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """For the temporary files of the machines."""
+    return tmp_path_factory.mktemp("machines")
+
+
+@pytest.fixture(scope="module")
+def address(folder: Path) -> Iterator[str]:
     """A cluster of two nodes with a processor each; skipped where Ray's processes do not start within their time."""
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", SOURCE)
+        patch.setenv("TMPDIR", str(folder))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         cluster = cluster_utils.Cluster()
         try:
@@ -55,7 +62,7 @@ def address() -> Iterator[str]:
             cluster.shutdown()
 
 
-def test_a_small_model_is_tuned_on_two_nodes(address: str, tmp_path: Path) -> None:
+def test_a_small_model_is_tuned_on_two_nodes(address: str, folder: Path, tmp_path: Path) -> None:
     store = tmp_path / "records.db"
     result = tilewright.tune(
         two_products(16), trials=6, search="evolution", records=store, workers="ray", address=address, **UNFUSED
@@ -64,6 +71,7 @@ def test_a_small_model_is_tuned_on_two_nodes(address: str, tmp_path: Path) -> No
     assert all(not k.refusal for k in result.session.kernels if k.trials)
     with open_store(store) as records:
         assert records.count(RecordKind.TIMING) + records.count(RecordKind.FAILURE) >= 6
+    assert list(folder.glob("tilewright-*")) == []
 
 
 LISTENING = """

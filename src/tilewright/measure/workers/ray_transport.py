@@ -29,6 +29,9 @@ JOB_SECONDS = 240.0
 POLL_SECONDS, LOOK_SECONDS = 1.0, 10.0
 """How often deadlines are checked, and how often new nodes are looked for."""
 
+CLOSE_SECONDS = 10.0
+"""Longest time in which machines end their processes and remove their files."""
+
 MAX_RESTARTS = 2
 """How often an actor is started again whose process died on a node that is alive."""
 
@@ -55,6 +58,10 @@ class StationActor:
     def run(self, request: str) -> str:
         """See `Station`."""
         return self._station.run(request)
+
+    def close(self) -> None:
+        """Ends its processes and removes its files."""
+        self._station.close()
 
 
 @dataclass(slots=True, eq=False)
@@ -171,6 +178,9 @@ class RayTransport:
 
     def close(self) -> None:
         """Ends the actors, and the connection where this transport made it."""
+        with suppress(Exception):  # of one that has gone, or is busy for longer
+            closed = [n.actor.close.remote() for n in self._nodes.values()]
+            self._ray.get(closed, timeout=CLOSE_SECONDS)
         for node in (*self._nodes.values(), *self._joining.values()):
             self._kill(node)
         self._nodes.clear()
