@@ -17,6 +17,7 @@ from tests.optimize.tasks import task_of
 
 import tilewright
 from tilewright.driver.tune.session import EndReason
+from tilewright.errors import OptionError
 from tilewright.machine import Target
 from tilewright.measure.records.record import RecordKind
 from tilewright.measure.records.store import open_store
@@ -98,6 +99,12 @@ def test_without_an_address_nothing_listens_beyond_this_machine() -> None:
     assert runners == "1", done.stderr
     assert addresses
     assert {a.removeprefix("::ffff:") for a in addresses} == {"127.0.0.1"}
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "127.0.0.1", "127.0.0.1:many"])
+def test_an_address_without_a_cluster(address: str) -> None:
+    with pytest.raises(OptionError, match=r"nothing answers at|expected HOST:PORT, got"):
+        RayTransport(address)
 
 
 class KilledActor(RayTransport):

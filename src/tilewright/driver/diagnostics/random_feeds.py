@@ -50,6 +50,9 @@ def _random_array(
     if spec.dtype in FALLBACK_DTYPES:
         raise OptionError(f"there are no random values of type {spec.dtype}", where=f"input '{spec.name}'")
     dtype = numpy_dtype(spec.dtype)
+    if dtype.kind in "iu" and (ints[1] < np.iinfo(dtype).min or ints[0] > np.iinfo(dtype).max):
+        what = f"{spec.dtype} has none of the numbers {ints[0]}..{ints[1]}"
+        raise OptionError(what, where=f"input '{spec.name}'", hint="give a range that it has by --ints")
     try:
         return _random_values(spec.dtype, dtype, shape, ints, generator)
     except (MemoryError, ValueError) as error:
@@ -63,8 +66,6 @@ def _random_values(
     if name == "bool":
         return generator.random(shape) < 0.5
     if name.startswith(("int", "uint")):
-        limits = np.iinfo(dtype)
-        return generator.integers(max(ints[0], limits.min), min(ints[1], limits.max), shape, endpoint=True).astype(
-            dtype
-        )
+        low, high = max(ints[0], np.iinfo(dtype).min), min(ints[1], np.iinfo(dtype).max)
+        return generator.integers(low, high, shape, endpoint=True).astype(dtype)
     return generator.standard_normal(shape).astype(dtype)

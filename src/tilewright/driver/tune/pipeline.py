@@ -218,16 +218,17 @@ def tune_with_options(
     started, used = time.monotonic(), resources or build_resources()
     source = _store_of(used)
     used = replace(used, records=source)
-    plan = plan_tuning(model, options, tuning.sizes, progress, used)
-    untuned = Executable(plan.compilation.artifact()).prepare()
-    compile_seconds = time.monotonic() - started
     with ExitStack() as stack:
+        workers = _make_workers(stack, tuning)
+        plan = plan_tuning(model, options, tuning.sizes, progress, used)
+        untuned = Executable(plan.compilation.artifact()).prepare()
+        compile_seconds = time.monotonic() - started
         store = stack.enter_context(open_writable(source.path))
         records = TuningRecords(store, plan.machine, tuning.variant)
         order = None
         if tuning.plan == "eto":
             order = ReuseOrder.of(plan, lambda vectors: recorded_sources(store, plan.machine, vectors))
-        instruments = Instruments(_make_workers(stack, tuning), records)
+        instruments = Instruments(workers, records)
         session = _make_session(plan, order, instruments, tuning, started, report)
         outcome = session.run()
         if outcome.end is not EndReason.INTERRUPTED:

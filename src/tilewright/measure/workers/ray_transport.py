@@ -7,6 +7,7 @@ of this machine alone is started, on the loopback interface and without a dashbo
 import importlib
 import json
 import os
+import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,6 +23,9 @@ BUILDER_RESOURCE = "tilewright_builder"
 
 START_SECONDS = 90.0
 """Longest time in which an actor starts; where another tuning holds the node it does not."""
+
+CONNECT_SECONDS = 5.0
+"""Longest time in which the head node of a cluster answers."""
 
 JOB_SECONDS = 240.0
 """Time after which a machine that does not answer is lost; builds and runs have shorter limits of their own."""
@@ -116,6 +120,22 @@ def _check_loopback() -> None:
         raise OptionError("Ray would listen on all interfaces of this machine", where="address", hint=hint)
 
 
+def _check_reachable(address: str) -> None:
+    """Checks that something answers at the address of a cluster; Ray would try for minutes.
+
+    Raises:
+        OptionError: it is no HOST:PORT, or nothing answers.
+    """
+    host, _, port = address.rpartition(":")
+    hint = "the head node prints it: ray start --head"
+    if not host or not port.isdecimal():
+        raise OptionError(f"expected HOST:PORT, got {address!r}", where="address", hint=hint)
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), CONNECT_SECONDS).close()
+    except (OSError, OverflowError) as error:
+        raise OptionError(f"nothing answers at {address}: {error}", where="address", hint=hint) from error
+
+
 class RayTransport:
     """The nodes of a Ray cluster that are of this machine's type, as a transport.
 
@@ -189,6 +209,8 @@ class RayTransport:
             self._ray.shutdown()
 
     def _connect(self, address: str | None) -> None:
+        if address is not None:
+            _check_reachable(address)
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
             if address is None:
