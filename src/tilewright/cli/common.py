@@ -78,8 +78,8 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=None,
         metavar="FILE",
-        help="plan of the tensors' layouts, a JSON file (docs/layouts.md); `inspect --layout-plan --json` prints one to"
-        " start from",
+        help="plan of the tensors' layouts, a JSON file (docs/layouts.md): `layouts.plan` of `inspect --layout-plan"
+        " --json` is one to start from",
     )
     group.add_argument(
         "--exact", action="store_true", help="compute convolutions as they are defined, never by minimal filtering"

@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.search.interface import Search, SearchVariant
 from tilewright.optimize.search.start_search import start_search
 from tilewright.runtime import Executable
+from tilewright.user_warnings import warn_user
 
 if TYPE_CHECKING:
     import onnx
@@ -311,7 +311,7 @@ def _make_workers(stack: ExitStack, tuning: TuneOptions) -> MeasureWorkers:
 
 def _warn_of_machine(line: str) -> None:
     """Warns of a machine that is not used any more."""
-    warnings.warn(line, MachineWarning, stacklevel=2)
+    warn_user(line, MachineWarning)
 
 
 def _searches(machine: Machine, tuning: TuneOptions) -> Callable[[PlannedKernel, Sequence[Measurement]], Search]:
