@@ -28,6 +28,6 @@ def test_options_reach_the_compiler(file, tmp_path, capsys):
 
 def test_compiled_models_reject_compile_options(file, tmp_path, capsys):
     assert run(capsys, "compile", file, "-o", tmp_path / "m.tw", "-q")[0] == 0
-    code, _, err = run(capsys, "run", tmp_path / "m.tw", "--exact")
+    code, _, err = run(capsys, "run", tmp_path / "m.tw", "--random", "--exact")
     assert code != 0
     assert "--exact has no effect on a model that is compiled already" in err

@@ -119,7 +119,7 @@ def test_wrong_options_are_refused(narrow, tmp_path, capsys):
     assert code != 0
     assert "the optimizer 'rule' reads no description of a machine to estimate by" in err
     assert run(capsys, "compile", narrow, "-o", tmp_path / "m.tw", "-q")[0] == 0
-    code, _, err = run(capsys, "run", tmp_path / "m.tw", "--fuse", "chimera")
+    code, _, err = run(capsys, "run", tmp_path / "m.tw", "--random", "--fuse", "chimera")
     assert code != 0
     assert "--fuse has no effect on a model that is compiled already" in err
 

@@ -111,7 +111,8 @@ def test_every_verb_that_compiles_refuses_a_wrong_machine(verb, model, tmp_path,
     data = json.loads(to_json(host_machine()))
     data["cores"], data["levels"][0]["core_gbs"] = 0, -1
     path.write_text(json.dumps(data))
-    code, _, err = run(capsys, verb, model, "--optimizer", "gensor", "--machine", path)
+    inputs = ["--random"] if verb == "run" else []
+    code, _, err = run(capsys, verb, model, *inputs, "--optimizer", "gensor", "--machine", path)
     assert code == 1
     assert f"tilewright {verb}: [machine] machine file '{path}': 2 problems" in err
     assert "field 'levels[0].core_gbs': must be more than 0, got -1.0" in err

@@ -165,9 +165,7 @@ def test_frozen_records_of_another_version_are_used(filled, unrecorded):
 def test_frozen_records_that_lack_kernels_name_them(path, unrecorded):
     _, choice = ruled(unrecorded)
     add(path, choice)
-    with pytest.raises(
-        StoreError, match=rf"no records of {len(unrecorded.kernels) - 1} kernels: .*\(.*compile without"
-    ):
+    with pytest.raises(StoreError, match=r"no records of \d kernels: .*\(Softmax\).*compile without"):
         compiled(RecordSource(path, frozen=True))
     with pytest.raises(StoreError, match="there are no such records"):
         compiled(RecordSource(path.with_name("none.db"), frozen=True))

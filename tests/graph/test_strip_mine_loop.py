@@ -9,7 +9,7 @@ from tests.graph.running import assert_same, program_of
 
 import tilewright
 from tilewright.errors import FallbackWarning
-from tilewright.graph.control_flow.lower_control_flow import strip_mine_loop
+from tilewright.graph.control_flow import strip_mine_loop
 from tilewright.graph.program import Loop, SizesStep, nested_programs
 from tilewright.runtime.manifest import IfStep, LoopStep, NativeStep
 

@@ -20,8 +20,8 @@ ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | 
 
 _MAX_SIZE = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
-_SIZE = re.compile("[0-9]{1,18}")
-_RANGE = re.compile(r"([0-9]{0,18})\s*\.\.\s*([0-9]{0,18})")
+_SIZE = re.compile("[0-9]{1,100}")
+_RANGE = re.compile(r"([0-9]{0,100})\s*\.\.\s*([0-9]{0,100})")
 _OPTION_LOCATION = "argument shapes"
 
 
