@@ -45,7 +45,7 @@ def session_of(engine: ModuleType, options: Any = None, model: onnx.ModelProto |
     return engine.InferenceSession(content, options, providers=["CPUExecutionProvider"], **keywords)
 
 
-def near(actual: Any, expected: Any) -> None:
+def assert_close(actual: Any, expected: Any) -> None:
     """Asserts that results agree."""
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
 
@@ -56,12 +56,12 @@ def test_tensors(engine: ModuleType) -> None:
     x = X.copy()
     value = engine.OrtValue.ortvalue_from_numpy(x)
     (y,) = session.run_with_ort_values(["y"], {"x": value})
-    near(y.numpy(), X @ W + B)
+    assert_close(y.numpy(), X @ W + B)
     assert (y.shape(), y.data_type(), y.element_type()) == ([2, 4], "tensor(float)", 1)
     assert (y.device_name(), y.is_tensor(), y.has_value(), y.is_tensor_sequence()) == ("cpu", True, True, False)
     value.update_inplace(-X)
     np.testing.assert_array_equal(x, -X)  # it is the same memory
-    near(session.run_with_ort_values(None, {"x": value})[1].numpy(), X @ W - B)
+    assert_close(session.run_with_ort_values(None, {"x": value})[1].numpy(), X @ W - B)
     empty = engine.OrtValue.ortvalue_from_shape_and_type([2, 5], np.int64)
     assert (empty.shape(), empty.data_type()) == ([2, 5], "tensor(int64)")
 
@@ -77,12 +77,12 @@ def test_bound_arrays_and_new_outputs(engine: ModuleType) -> None:
     session.run_with_iobinding(binding)
     binding.synchronize_outputs()
     z, y = binding.copy_outputs_to_cpu()
-    near(z, -(X @ W + B))
-    near([v.numpy() for v in binding.get_outputs()], [z, y])
+    assert_close(z, -(X @ W + B))
+    assert_close([v.numpy() for v in binding.get_outputs()], [z, y])
     binding.clear_binding_outputs()
     binding.bind_output("y")
     session.run_with_iobinding(binding)
-    near(binding.copy_outputs_to_cpu(), [y])
+    assert_close(binding.copy_outputs_to_cpu(), [y])
 
 
 @BOTH
@@ -97,8 +97,8 @@ def test_memory_of_the_caller(engine: ModuleType) -> None:
     for factor in (1, 3):
         x[:] = factor * X
         session.run_with_iobinding(binding)
-        near(y, factor * X @ W + B)
-        near(z.numpy(), -y)
+        assert_close(y, factor * X @ W + B)
+        assert_close(z.numpy(), -y)
 
 
 @BOTH
@@ -108,8 +108,8 @@ def test_a_feed_replaces_an_initializer(engine: ModuleType) -> None:
     assert (argument.name, argument.shape, argument.type) == ("b", [4], "tensor(float)")
     assert [arg.name for arg in session.get_inputs()] == ["x"]
     for bias in (np.zeros(4, np.float32), np.ones(4, np.float32)):
-        near(session.run(["y"], {"x": X, "b": bias})[0], X @ W + bias)
-    near(session.run(["y"], {"x": X})[0], X @ W + B)
+        assert_close(session.run(["y"], {"x": X, "b": bias})[0], X @ W + bias)
+    assert_close(session.run(["y"], {"x": X})[0], X @ W + B)
     assert session_of(engine, model=affine(overridable=False)).get_overridable_initializers() == []
 
 
@@ -126,8 +126,8 @@ def test_options_replace_initializers(tmp_path: Path) -> None:
     options.add_initializer("b", OrtValue(np.zeros(4, np.float32)))
     options.add_external_initializers(["w"], [onnxruntime.OrtValue.ortvalue_from_numpy(2 * W)])
     options.optimized_model_filepath = str(tmp_path / "compiled.tw")
-    near(session_of(tilewright, options).run(["y"], {"x": X})[0], X @ (2 * W))
-    near(tilewright.InferenceSession(tmp_path / "compiled.tw").run(["y"], {"x": X})[0], X @ (2 * W))
+    assert_close(session_of(tilewright, options).run(["y"], {"x": X})[0], X @ (2 * W))
+    assert_close(tilewright.InferenceSession(tmp_path / "compiled.tw").run(["y"], {"x": X})[0], X @ (2 * W))
     with pytest.raises(OptionError, match="no effect on a model that is compiled already"):
         tilewright.InferenceSession(tmp_path / "compiled.tw", options)
     for name, value, message in (
@@ -150,7 +150,7 @@ def test_sizes_by_denotation() -> None:
     options.add_free_dimension_override_by_denotation("DATA_BATCH", 2)
     session = session_of(tilewright, options, model)
     assert session.get_inputs()[0].shape == [2, 3]
-    near(session.run(["y"], {"x": X})[0], X @ W + B)
+    assert_close(session.run(["y"], {"x": X})[0], X @ W + B)
 
 
 def test_profiling(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_runs_in_a_thread(engine: ModuleType) -> None:
     session.run_async(["y"], {"x": X}, callback, "mine")
     assert done.wait(60)
     ((results, user_data, error),) = received
-    near(results[0], X @ W + B)
+    assert_close(results[0], X @ W + B)
     assert (user_data, error) == ("mine", "")
 
 

@@ -20,10 +20,10 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, np.int64)
 
 
-def run_like_onnx(
+def check_like_onnx(
     op: str, given: list, attributes: dict | None = None, changes: tuple = (), by: str = "onnx", **options: int
 ) -> None:
-    """One compiled model for several values of its inputs."""
+    """Asserts that one compiled model gives the results of the reference for several values of its inputs."""
     executable = compile_natively(one_node(op, given, attributes, **options))
     for inputs in (given, *changes):
         model, feeds = one_node(op, inputs, attributes, **options), feeds_of(inputs)
@@ -36,7 +36,7 @@ X = normal(2, 6, 4)
 
 def test_reshape():
     changes = [[X, ints(*shape)] for shape in ((4, -1, 3), (0, 0, 4), (-1, 1, 2), (48, 1, 1))]
-    run_like_onnx("Reshape", [X, ints(3, 4, 4)], changes=tuple(changes))
+    check_like_onnx("Reshape", [X, ints(3, 4, 4)], changes=tuple(changes))
     executable = compile_natively(one_node("Reshape", [X, ints(1, 2)]))
     for shape, message in ((ints(5, 5), "does not fit"), (ints(-1, -1), "fit"), (ints(-2, 24), "fit")):
         with pytest.raises(ShapeError, match=rf"node \(Reshape\): the shape {message}|fit"):
@@ -44,7 +44,7 @@ def test_reshape():
 
 
 def test_expand():
-    run_like_onnx("Expand", [normal(2, 1, 4), ints(3, 1, 5, 1)], changes=([normal(2, 1, 4), ints(1, 2, 3, 4)],))
+    check_like_onnx("Expand", [normal(2, 1, 4), ints(3, 1, 5, 1)], changes=([normal(2, 1, 4), ints(1, 2, 3, 4)],))
     executable = compile_natively(one_node("Expand", [normal(2, 3), ints(2, 3)], static=[1]))
     for shape, target in (((1, 3), (4, 3)), ((2, 1), (1, 5)), ((2, 3), (2, 3))):
         x = normal(*shape)
@@ -55,9 +55,9 @@ def test_expand():
 
 
 def test_sizes():
-    run_like_onnx("Tile", [X, ints(1, 2, 3)], changes=([X, ints(2, 0, 1)],))
-    run_like_onnx("ConstantOfShape", [ints(2, 3)], changes=([ints(0, 4)],))
-    run_like_onnx("Split", [X, ints(1, 2, 3)], {"axis": 1}, changes=([X, ints(3, 0, 3)],), outputs=3)
+    check_like_onnx("Tile", [X, ints(1, 2, 3)], changes=([X, ints(2, 0, 1)],))
+    check_like_onnx("ConstantOfShape", [ints(2, 3)], changes=([ints(0, 4)],))
+    check_like_onnx("Split", [X, ints(1, 2, 3)], {"axis": 1}, changes=([X, ints(3, 0, 3)],), outputs=3)
     executable = compile_natively(one_node("ConstantOfShape", [ints(2, 3)]))
     with pytest.raises(ShapeError, match="expected a size of at least 0"):
         executable.run({"x0": ints(2, -3)})
@@ -70,7 +70,7 @@ def test_sizes():
 def test_range(dtype):
     values = [(0, 5, 1), (3, -9, -2), (7, 3, 1), (1, 30, 7)]
     given = [[np.array(v, dtype) for v in row] for row in values]
-    run_like_onnx("Range", given[0], changes=tuple(given[1:]))
+    check_like_onnx("Range", given[0], changes=tuple(given[1:]))
     with pytest.raises(ShapeError, match="the step is 0"):
         compile_natively(one_node("Range", given[0])).run(feeds_of([np.array(v, dtype) for v in (0, 5, 0)]))
 
@@ -116,7 +116,7 @@ def test_ranges():
             ((-3, 0), (huge, huge), (-2, 0), (2, huge)), ((4, 2), (2, 2), (1, 0), (1, 3)),
             ((huge, 3), (-huge, -huge - 1), (1, 2), (-1, -huge))]  # fmt: skip
     given = [[X, *(np.array(v, np.int64) for v in row)] for row in rows]
-    run_like_onnx("Slice", given[0], changes=tuple(given[1:]))
+    check_like_onnx("Slice", given[0], changes=tuple(given[1:]))
     assert_native("Slice", given[1], static=[1, 2, 3, 4])
     executable = compile_natively(one_node("Slice", given[0]))
     for row, message in (((0, 1), (2, 4), (1, 3), (1, 1)), "axis"), (((0, 1), (2, 4), (1, 2), (0, 1)), "a step is 0"):
@@ -127,7 +127,7 @@ def test_ranges():
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "wrap"])
 def test_borders(mode):
     given = [[X, ints(*pads)] for pads in ((0, 1, 2, 1, 0, 3), (1, 0, 0, 0, 5, 2), (0, -2, 1, 0, 0, -1))]
-    run_like_onnx("Pad", given[0], {"mode": mode}, tuple(given[1:]), "ort")
+    check_like_onnx("Pad", given[0], {"mode": mode}, tuple(given[1:]), "ort")
     executable = compile_natively(one_node("Pad", [X, ints(1, 2), None, ints(-1)], {"mode": mode}))
     expected = np.pad(X, ((0, 0), (0, 0), (1, 2)), mode=mode)
     assert_close(executable.run({"x0": X, "x1": ints(1, 2), "x3": ints(-1)})["y0"], expected)
@@ -140,8 +140,8 @@ def test_borders(mode):
 
 def test_axes():
     x = normal(1, 3, 1, 4)
-    run_like_onnx("Squeeze", [x, ints(0)], changes=([x, ints(-2)],))
-    run_like_onnx("Unsqueeze", [x, ints(0, 3)], changes=([x, ints(-1, 1)],))
+    check_like_onnx("Squeeze", [x, ints(0)], changes=([x, ints(-2)],))
+    check_like_onnx("Unsqueeze", [x, ints(0, 3)], changes=([x, ints(-1, 1)],))
     executable = compile_natively(one_node("Squeeze", [x, ints(0)]))
     for axis, message in ((1, "another size than 1"), (4, "out of range")):
         with pytest.raises(ShapeError, match=message):
@@ -151,11 +151,11 @@ def test_axes():
 @pytest.mark.parametrize("op", ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceLogSumExp", "ReduceL2"])
 @pytest.mark.parametrize("keepdims", [0, 1])
 def test_reductions(op, keepdims):
-    run_like_onnx(op, [X, ints(0, 2)], {"keepdims": keepdims}, changes=([X, ints(1, -1)], [X, ints(0, 1)]))
+    check_like_onnx(op, [X, ints(0, 2)], {"keepdims": keepdims}, changes=([X, ints(1, -1)], [X, ints(0, 1)]))
 
 
 def test_running_sums():
-    run_like_onnx("CumSum", [X, np.array(0)], {"exclusive": 1}, changes=([X, np.array(-1)], [X, np.array(1)]))
+    check_like_onnx("CumSum", [X, np.array(0)], {"exclusive": 1}, changes=([X, np.array(-1)], [X, np.array(1)]))
     for attributes in ({}, {"reverse": 1}, {"reverse": 1, "exclusive": 1}):
         for axis in (1, 2):
             model = one_node("CumSum", [X, np.array(axis)], attributes, constants=[1], static=())
