@@ -1,12 +1,10 @@
 """Inverses of square matrices."""
 
-from tilewright.errors import ShapeError
-from tilewright.expr.operations import cast
-from tilewright.ops.axes import num_elements
-from tilewright.ops.checks import expect_size
+from tilewright.ops.cast import convert
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.contrib import CONTRIB
 from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.matrix import square_matrices
 from tilewright.ops.routine_call import call_routine
 from tilewright.ops.routines.matrix import invert_matrices
 
@@ -18,13 +16,8 @@ def inverse(d: Definition) -> OpValue:
     Raises:
         ShapeError: the matrices are not square.
     """
-    x = d.input(0)
-    if x.rank < 2:
-        raise ShapeError(f"X: expected at least 2 dimensions, got {x.rank}", where=f"node {d.label}")
-    size = expect_size(d, x.shape[-1], x.shape[-2], "columns of X")
-    wide, source = accumulator_dtype(x.dtype), x
-    if wide != x.dtype:
-        x = d.compute(x.shape, lambda *i: cast(wide, source[i]))
-    batches = num_elements(x.shape[:-2])
-    (result,) = call_routine(d, invert_matrices, [x], [(x.shape, wide)], (batches, size), [(size * size, wide)])
-    return result if wide == source.dtype else d.compute(x.shape, lambda *i: cast(source.dtype, result[i]))
+    x, batches, size = square_matrices(d)
+    wide = accumulator_dtype(x.dtype)
+    scalars, work = (batches, size), [(size * size, wide)]
+    (result,) = call_routine(d, invert_matrices, [convert(d, x, wide)], [(x.shape, wide)], scalars, work)
+    return convert(d, result, x.dtype)
