@@ -15,16 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
-from onnx import TensorProto, helper
+from onnx import helper
 
 import tilewright
 from benchmarks import sequence_models
-from tilewright.measure.timing import time_calls
+from benchmarks.common.model_builders import BOOL, FLOAT, INT, Model, make_model, make_node, tensor
+from benchmarks.common.onnxruntime_peer import time_next_to_onnxruntime
 
-FLOAT, INT, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-Model = tuple[onnx.ModelProto, Mapping[str, Any]]
 RNG = np.random.default_rng(0)
 
 
@@ -32,80 +29,65 @@ def _normal(*shape: int) -> np.ndarray:
     return (RNG.normal(size=shape) / np.sqrt(shape[0])).astype(np.float32)
 
 
-def _value(name: str, kind: int, shape: list[Any] | None) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def _model(nodes: list[Any], inputs: list[Any], outputs: list[Any], constants: Mapping[str, np.ndarray]) -> Any:
-    tensors = [onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-
-
-def _node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    """A node of space-separated names; "-" omits an input."""
-    return helper.make_node(op, [x if x != "-" else "" for x in inputs.split()], outputs.split(), **attributes)
-
-
 def conditional() -> Model:
     """Energy of a frame decides which of two encoders runs, as in voice activity detection."""
     branches: dict[str, Any] = {}
     for name, op in (("then", "Relu"), ("else", "Tanh")):
-        nodes = [_node("MatMul", f"h {name}1", f"{name}a"), _node(op, f"{name}a", f"{name}b"),
-                 _node("MatMul", f"{name}b {name}2", f"{name}c")]  # fmt: skip
-        branches[f"{name}_branch"] = helper.make_graph(nodes, name, [], [_value(f"{name}c", FLOAT, [1, 64])])
+        nodes = [make_node("MatMul", f"h {name}1", f"{name}a"), make_node(op, f"{name}a", f"{name}b"),
+                 make_node("MatMul", f"{name}b {name}2", f"{name}c")]  # fmt: skip
+        branches[f"{name}_branch"] = helper.make_graph(nodes, name, [], [tensor(f"{name}c", FLOAT, [1, 64])])
     weights = {
         f"{n}{k}": _normal(128 if k == 1 else 256, 256 if k == 1 else 64) for n in ("then", "else") for k in (1, 2)
     }
-    nodes = [_node("MatMul", "x w", "p"), _node("Relu", "p", "h"), _node("Mul", "x x", "sq"),
-             _node("ReduceMean", "sq", "e", keepdims=0), _node("Greater", "e one", "c"),
-             _node("If", "c", "z", name="choice", **branches), _node("Sigmoid", "z", "y")]  # fmt: skip
-    constants = {"w": _normal(512, 128), "one": np.float32(1), **weights}
-    model = _model(nodes, [_value("x", FLOAT, [1, 512])], [_value("y", FLOAT, [1, 64])], constants)
+    nodes = [make_node("MatMul", "x w", "p"), make_node("Relu", "p", "h"), make_node("Mul", "x x", "sq"),
+             make_node("ReduceMean", "sq", "e", keepdims=0), make_node("Greater", "e one", "c"),
+             make_node("If", "c", "z", **branches), make_node("Sigmoid", "z", "y")]  # fmt: skip
+    constants = {"w": _normal(512, 128), "one": np.array(1, np.float32), **weights}
+    model = make_model(nodes, [tensor("x", FLOAT, [1, 512])], [tensor("y", FLOAT, [1, 64])], constants)
     return model, {"x": RNG.normal(size=(1, 512)).astype(np.float32)}
 
 
 def decoder(width: int = 128, vocabulary: int = 512, steps: int = 32) -> Model:
     """Greedy decoding: each iteration embeds the last token, attends to the caches, and takes the likeliest token."""
     body = [
-        _node("Gather", "table token", "x", axis=0),
-        *(_node("MatMul", f"x w{k}", k) for k in "qkv"),
-        _node("Concat", "keys k", "keys2", axis=0),
-        _node("Concat", "values v", "values2", axis=0),
-        _node("Transpose", "keys2", "kt", perm=[1, 0]),
-        _node("MatMul", "q kt", "s"),
-        _node("Mul", "s scale", "ss"),
-        _node("Softmax", "ss", "p", axis=-1),
-        _node("MatMul", "p values2", "a"),
-        _node("Add", "x a", "h"),
-        _node("MatMul", "h w1", "f"),
-        _node("Relu", "f", "g"),
-        _node("MatMul", "g w2", "o"),
-        _node("Add", "h o", "r"),
-        _node("MatMul", "r head", "logits"),
-        _node("ArgMax", "logits", "next", axis=1, keepdims=0),
-        _node("Squeeze", "next zero", "flat"),
-        _node("Equal", "flat stop", "is_end"),
-        _node("Not", "is_end", "more"),
-        _node("Identity", "next", "out"),
+        make_node("Gather", "table token", "x", axis=0),
+        *(make_node("MatMul", f"x w{k}", k) for k in "qkv"),
+        make_node("Concat", "keys k", "keys2", axis=0),
+        make_node("Concat", "values v", "values2", axis=0),
+        make_node("Transpose", "keys2", "kt", perm=[1, 0]),
+        make_node("MatMul", "q kt", "s"),
+        make_node("Mul", "s scale", "ss"),
+        make_node("Softmax", "ss", "p", axis=-1),
+        make_node("MatMul", "p values2", "a"),
+        make_node("Add", "x a", "h"),
+        make_node("MatMul", "h w1", "f"),
+        make_node("Relu", "f", "g"),
+        make_node("MatMul", "g w2", "o"),
+        make_node("Add", "h o", "r"),
+        make_node("MatMul", "r head", "logits"),
+        make_node("ArgMax", "logits", "next", axis=1, keepdims=0),
+        make_node("Squeeze", "next zero", "flat"),
+        make_node("Equal", "flat stop", "is_end"),
+        make_node("Not", "is_end", "more"),
+        make_node("Identity", "next", "out"),
     ]
     cache = [None, width]
     graph = helper.make_graph(
         body, "body",
-        [_value("i", INT, []), _value("go", BOOL, []), _value("token", INT, [1]), _value("keys", FLOAT, cache),
-         _value("values", FLOAT, cache)],
-        [_value("more", BOOL, []), _value("next", INT, [1]), _value("keys2", FLOAT, cache),
-         _value("values2", FLOAT, cache), _value("out", INT, [1])],
+        [tensor("i", INT, []), tensor("go", BOOL, []), tensor("token", INT, [1]), tensor("keys", FLOAT, cache),
+         tensor("values", FLOAT, cache)],
+        [tensor("more", BOOL, []), tensor("next", INT, [1]), tensor("keys2", FLOAT, cache),
+         tensor("values2", FLOAT, cache), tensor("out", INT, [1])],
     )  # fmt: skip
     constants = {
         "table": _normal(vocabulary, width) * 20, "head": _normal(width, vocabulary), "zero": np.array([0]),
-        "stop": np.array(-1), "scale": np.float32(width**-0.5), "w1": _normal(width, 4 * width),
+        "stop": np.array(-1), "scale": np.array(width**-0.5, np.float32), "w1": _normal(width, 4 * width),
         "w2": _normal(4 * width, width), **{f"w{k}": _normal(width, width) for k in "qkv"},
     }  # fmt: skip
-    loop = _node("Loop", "n - first k0 v0", "last ka va tokens", name="decode", body=graph)
-    inputs = [_value("n", INT, []), _value("first", INT, [1]), _value("k0", FLOAT, ["P", width]),
-              _value("v0", FLOAT, ["P", width])]  # fmt: skip
-    model = _model([loop], inputs, [_value("tokens", INT, [None, 1])], constants)
+    loop = make_node("Loop", "n - first k0 v0", "last ka va tokens", body=graph)
+    inputs = [tensor("n", INT, []), tensor("first", INT, [1]), tensor("k0", FLOAT, ["P", width]),
+              tensor("v0", FLOAT, ["P", width])]  # fmt: skip
+    model = make_model([loop], inputs, [tensor("tokens", INT, [None, 1])], constants)
     prompt = RNG.normal(size=(2, 8, width)).astype(np.float32)
     return model, {"n": np.array(steps), "first": np.array([3]), "k0": prompt[0], "v0": prompt[1]}
 
@@ -113,35 +95,36 @@ def decoder(width: int = 128, vocabulary: int = 512, steps: int = 32) -> Model:
 def loop(count: int = 1000) -> Model:
     """A body of one addition of 16 numbers."""
     graph = helper.make_graph(
-        [_node("Add", "v x", "w")], "body", [_value("i", INT, []), _value("go", BOOL, []), _value("v", FLOAT, [16])],
-        [_value("go", BOOL, []), _value("w", FLOAT, [16])],
+        [make_node("Add", "v x", "w")], "body",
+        [tensor("i", INT, []), tensor("go", BOOL, []), tensor("v", FLOAT, [16])],
+        [tensor("go", BOOL, []), tensor("w", FLOAT, [16])],
     )  # fmt: skip
-    nodes = [_node("Loop", "n - x", "y", name="loop", body=graph)]
-    model = _model(nodes, [_value("n", INT, []), _value("x", FLOAT, [16])], [_value("y", FLOAT, [16])], {})
+    nodes = [make_node("Loop", "n - x", "y", body=graph)]
+    model = make_model(nodes, [tensor("n", INT, []), tensor("x", FLOAT, [16])], [tensor("y", FLOAT, [16])], {})
     return model, {"n": np.array(count), "x": np.ones(16, np.float32)}
 
 
 def scan(steps: int = 100, hidden: int = 64) -> Model:
     """A plain recurrent layer of batch 1."""
     graph = helper.make_graph(
-        [_node("MatMul", "now w", "a"), _node("MatMul", "h r", "b"), _node("Add", "a b", "c"),
-         _node("Tanh", "c", "new"), _node("Identity", "new", "out")], "body",
-        [_value("h", FLOAT, [1, hidden]), _value("now", FLOAT, [1, 32])],
-        [_value("new", FLOAT, [1, hidden]), _value("out", FLOAT, [1, hidden])],
+        [make_node("MatMul", "now w", "a"), make_node("MatMul", "h r", "b"), make_node("Add", "a b", "c"),
+         make_node("Tanh", "c", "new"), make_node("Identity", "new", "out")], "body",
+        [tensor("h", FLOAT, [1, hidden]), tensor("now", FLOAT, [1, 32])],
+        [tensor("new", FLOAT, [1, hidden]), tensor("out", FLOAT, [1, hidden])],
     )  # fmt: skip
-    nodes = [_node("Scan", "h0 x", "last all", name="scan", body=graph, num_scan_inputs=1)]
-    inputs = [_value("h0", FLOAT, [1, hidden]), _value("x", FLOAT, ["S", 1, 32])]
-    outputs = [_value("last", FLOAT, [1, hidden]), _value("all", FLOAT, ["S", 1, hidden])]
-    model = _model(nodes, inputs, outputs, {"w": _normal(32, hidden), "r": _normal(hidden, hidden)})
+    nodes = [make_node("Scan", "h0 x", "last all", body=graph, num_scan_inputs=1)]
+    inputs = [tensor("h0", FLOAT, [1, hidden]), tensor("x", FLOAT, ["S", 1, 32])]
+    outputs = [tensor("last", FLOAT, [1, hidden]), tensor("all", FLOAT, ["S", 1, hidden])]
+    model = make_model(nodes, inputs, outputs, {"w": _normal(32, hidden), "r": _normal(hidden, hidden)})
     return model, {"h0": np.zeros((1, hidden), np.float32), "x": _normal(steps, 1, 32)}
 
 
 def lstm(hidden: int, steps: int = 100, batch: int = 1) -> Model:
     """An LSTM whose inputs are as wide as its states."""
     weights = {"w": _normal(1, 4 * hidden, hidden) * 0.1, "r": _normal(1, 4 * hidden, hidden) * 0.1}
-    node = _node("LSTM", "x w r", "y h", hidden_size=hidden, name="lstm")
-    outputs = [_value("y", FLOAT, None), _value("h", FLOAT, None)]
-    model = _model([node], [_value("x", FLOAT, [steps, batch, hidden])], outputs, weights)
+    node = make_node("LSTM", "x w r", "y h", hidden_size=hidden)
+    outputs = [tensor("y", FLOAT, None), tensor("h", FLOAT, None)]
+    model = make_model([node], [tensor("x", FLOAT, [steps, batch, hidden])], outputs, weights)
     return model, {"x": RNG.normal(size=(steps, batch, hidden)).astype(np.float32)}
 
 
@@ -158,32 +141,10 @@ MODELS: Mapping[str, Callable[[], Model]] = {
 }
 
 
-def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-
-
 def compare(name: str, seconds: float) -> None:
     """Prints the median times of both engines, in turns, once their results agree."""
-    import time
-
     model, feeds = MODELS[name]()
-    exe, session = tilewright.compile(model, threads=1), _session(model)
-    names = [o.name for o in session.get_outputs()]
-    for output, expected in zip(names, session.run(None, dict(feeds)), strict=True):
-        np.testing.assert_allclose(exe.run(feeds)[output], expected, rtol=1e-3, atol=1e-3)
-    runs: Mapping[str, Callable[[], object]] = {
-        "tilewright": lambda: exe.run(feeds),
-        "onnxruntime": lambda: session.run(None, dict(feeds)),
-    }
-    times: dict[str, list[float]] = {engine: [] for engine in runs}
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        for engine, run in runs.items():
-            run()
-            times[engine] += time_calls(run, 3)
-    ours, theirs = (float(np.median(times[engine])) * 1e6 for engine in runs)
+    ours, theirs = time_next_to_onnxruntime(model, feeds, tilewright.compile(model, threads=1), seconds, turn=4)
     print(f"{name:8s}  tilewright {ours:9.1f} us  onnxruntime {theirs:9.1f} us  ratio {theirs / ours:.2f}", flush=True)
 
 

@@ -6,16 +6,14 @@ TopK, NonMaxSuppression, NonZero, CumSum, Unique and ScatterND at sizes of detec
 
 import argparse
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
 import tilewright
-from benchmarks.common.turns import time_medians
+from benchmarks.common.onnxruntime_peer import time_next_to_onnxruntime
 
 RNG = np.random.default_rng(0)
 Array = np.ndarray[Any, Any]
@@ -66,20 +64,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--only", default="")
     options = parser.parse_args()
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = 1
     ratios: list[float] = []
     for op, fed, constants, outputs in cases():
         if options.only not in op:
             continue
         model = one_node(op, fed, constants, outputs)
         executable = tilewright.compile(model, threads=1)
-        session = onnxruntime.InferenceSession(model.SerializeToString(), settings, ["CPUExecutionProvider"])
         feeds = {f"x{k}": a for k, a in enumerate(fed)}
-        for k, y in enumerate(session.run(None, feeds)):
-            np.testing.assert_allclose(executable.run(feeds)[f"y{k}"], y, rtol=1e-4, atol=1e-3)
-        calls = {"ours": partial(executable.run, feeds), "theirs": partial(session.run, None, feeds)}
-        ours, theirs = (1e6 * t for t in time_medians(calls, options.seconds, turn=3, least=5).values())
+        ours, theirs = time_next_to_onnxruntime(model, feeds, executable, options.seconds, rtol=1e-4)
         ratios.append(theirs / ours)
         sizes = " ".join("x".join(map(str, a.shape)) for a in fed)
         print(f"{op:18} {sizes:28} {ours:10.1f} {theirs:10.1f} {theirs / ours:6.2f}", flush=True)

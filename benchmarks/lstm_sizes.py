@@ -6,13 +6,11 @@ are compiled before anything is timed; `--prepare` ends there, with a full cache
 """
 
 import argparse
-from functools import partial
 
 import numpy as np
-import onnxruntime
 
 import tilewright
-from benchmarks.common.turns import time_medians
+from benchmarks.common.onnxruntime_peer import time_next_to_onnxruntime
 from benchmarks.control_flow import lstm
 
 MAX_SIZES = (512, 1000, 32)
@@ -38,17 +36,10 @@ def main() -> None:
     executables = {sizes: tilewright.compile(model, threads=1) for sizes, (model, _) in models.items()}
     if options.prepare:
         return
-    settings = onnxruntime.SessionOptions()
-    settings.intra_op_num_threads = 1
     ratios: list[float] = []
     print("| states | steps | batch | Tilewright us | ONNX Runtime us | ratio |\n|---|---|---|---|---|---|")
     for sizes, (model, feeds) in sorted(models.items()):
-        session = onnxruntime.InferenceSession(model.SerializeToString(), settings, ["CPUExecutionProvider"])
-        results = executables[sizes].run(feeds)
-        for output, expected in zip(session.get_outputs(), session.run(None, dict(feeds)), strict=True):
-            np.testing.assert_allclose(results[output.name], expected, rtol=1e-3, atol=1e-3)
-        calls = {"ours": partial(executables[sizes].run, feeds), "theirs": partial(session.run, None, dict(feeds))}
-        ours, theirs = (1e6 * t for t in time_medians(calls, options.seconds, turn=2, least=4).values())
+        ours, theirs = time_next_to_onnxruntime(model, feeds, executables[sizes], options.seconds)
         ratios.append(theirs / ours)
         print(f"| {' | '.join(map(str, sizes))} | {ours:.1f} | {theirs:.1f} | {ratios[-1]:.2f} |", flush=True)
     print(f"\ngeometric mean {np.exp(np.mean(np.log(ratios))):.2f}, least {min(ratios):.2f}")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.common.model_builders import Model
 from benchmarks.control_flow import decoder
-from benchmarks.sequence_models import Model
 from tests.driver.control_flow_models import RNG, normal, same_as_onnxruntime
 
 from benchmarks import sequence_models
