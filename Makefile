@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib hostile-candidates onnx-backend verify-zoo replay bench-models bench-quantized bench-dynamic-shapes bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex bench-search clean distclean
+.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib fuzz-tuning hostile-candidates onnx-backend verify-zoo replay bench-models bench-quantized bench-dynamic-shapes bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex bench-search clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16

@@ -281,7 +281,15 @@ def test_inspect_of_single_things(tmp_path, capsys):
     assert out[-1].endswith("in 1 array")
 
 
-def test_inspect_of_sizes_that_data_decide(tmp_path, capsys):
+def test_inspect_says_which_dimension_a_symbol_is(tmp_path, capsys):
+    nodes = [models.helper.make_node("Relu", ["x"], ["y"])]
+    proto = models.model(nodes, [models.value("x", [None, 4])], [models.value("y", [None, 4])], {})
+    models.onnx.save(proto, tmp_path / "m.onnx")
+    out = run(capsys, "inspect", tmp_path / "m.onnx")[1].splitlines()
+    assert "symbol    x_0: 1..16777215, the dimension x[0]" in out
+
+
+def test_inspect_of_data_dependent_sizes(tmp_path, capsys):
     nodes = [models.helper.make_node("NonZero", ["x"], ["y"])]
     y = models.helper.make_tensor_value_info("y", models.onnx.TensorProto.INT64, [1, "found"])
     tilewright.compile(models.model(nodes, [models.value("x", [9])], [y], {})).save(tmp_path / "m.tw")

@@ -222,7 +222,7 @@ def _summary(task: "TaskRow") -> str:
         return "(its text is damaged)"
     head = str(document.get("func", "") if isinstance(document, dict) else "").partition(":\n")[0]
     # long heads have several lines
-    return " ".join(head.removeprefix("func kernel").split())
+    return " ".join(head.removeprefix("func kernel").split()).replace("( ", "(").replace(" )", ")")
 
 
 def _abbreviated(text: str) -> str:

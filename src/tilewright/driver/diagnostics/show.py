@@ -10,7 +10,7 @@ from tilewright.driver.compilation import Compilation
 from tilewright.driver.kernel_build.kernels import BoundKernel, BoundUnit, CompiledKernel
 from tilewright.errors import pluralize
 from tilewright.expr.computation import View
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
 from tilewright.graph.alternatives import Evaluation
@@ -227,12 +227,18 @@ def summary(compilation: Compilation) -> str:
     ]
     lines += [f"input     {name}: {_type_text(b)}" for name, b in zip(program.input_names, program.inputs, strict=True)]
     lines += [f"output    {name}: {_type_text(b)}" for name, b in program.outputs]
-    lines += [f"symbol    {show_symbol(v)}" for v in program.symbols]
+    lines += [f"symbol    {show_symbol(v)}{_dimension_text(v, program)}" for v in program.symbols]
     lines += [f"requires  {show_expr(c.condition)}  # {c.message}" for c in program.constraints]
     lines.append(f"kernels   {len(kernels)}, of which {len(compilation.kernels)} are distinct")
     lines.append(f"weights   {weights} bytes in {len(compilation.weights)} arrays")
     lines += [f"workspace {_bytes_text(p.memory.total)}" for p in compilation.all_segments]
     return "\n".join([*lines, *_unit_lines(compilation, compilation.units, "")])
+
+
+def _dimension_text(symbol: Var, program: Program) -> str:
+    """The dimension that a symbol is, where users name it otherwise."""
+    name = program.symbol_names.get(symbol.name, symbol.name)
+    return "" if name == symbol.name else f", the dimension {name}"
 
 
 def _unit_lines(compilation: Compilation, units: Iterable[BoundUnit], indent: str) -> Iterator[str]:
