@@ -14,7 +14,8 @@ from tilewright.cost.analytical import program_times
 from tilewright.driver.compile import make_compilation
 from tilewright.machine import Target
 from tilewright.machine.calibration_store import machine_for
-from tilewright.optimize.interface import Task, optimizer_named
+from tilewright.optimize.interface import optimizer_named
+from tilewright.optimize.task import Task
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import Sketch
 

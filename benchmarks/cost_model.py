@@ -37,7 +37,7 @@ from tilewright.loops.ir import Func, blocks
 from tilewright.machine import Target
 from tilewright.measure.function_timer import FunctionTimer
 from tilewright.optimize.construct.optimizer import RankedProgram
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("gemm_m512_k512_n512", "gemm_m128_k768_n768", "gemm_m37_k768_n2304", "gemm_m512_k512_n512_tab"),

@@ -16,9 +16,9 @@ from tilewright.machine.model import Machine
 from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.search_space import SearchSpace
-from tilewright.optimize.interface import Task
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.optimize.search.tile_programs import TilePrograms
+from tilewright.optimize.task import Task
 from tilewright.tile.program import Sketch, TileProgram
 
 FINGERPRINT_PROGRAMS = 3

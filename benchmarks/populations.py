@@ -24,7 +24,7 @@ from tilewright.optimize.construct.rowwise_programs import (
 )
 from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import NO_EDGE, NUM_EDGES, AxisLattice
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.tile.program import Sketch, TileProgram, is_legal
 from tilewright.tile.rowwise import RowwiseProgram
 

@@ -8,7 +8,7 @@ from tilewright.codegen import compile_object, emit_llvm
 from tilewright.lower.prepack_constants import prepack_constants
 from tilewright.machine import Target
 from tilewright.optimize.construct.optimizer import Gensor, Roller, best_schedule
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.verify.verifier import verify
 
 REPEATS = 3

@@ -11,7 +11,7 @@ from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.construct.rowwise_programs import rowwise_problem
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 
 KINDS: Mapping[str, tuple[str, ...]] = {
     "gemm": ("gemm_m512_k512_n512", "gemm_m37_k768_n2304", "gemm_m512_k512_n512_tab"),

@@ -31,7 +31,7 @@ from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Level, Machine
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.program_tree import program_tree
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.tile.check_tree import tree_problems
 from tilewright.tile.lower import tile_program_tree
 from tilewright.tile.program import TileProgram

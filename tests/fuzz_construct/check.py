@@ -28,7 +28,7 @@ from tilewright.expr.nodes import Var, const
 from tilewright.loops.private_memory import workspace_of
 from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepacked, prepack_constants
 from tilewright.machine import Target
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.runtime import Executable
 from tilewright.verify.verifier import verify
 

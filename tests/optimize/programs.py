@@ -20,8 +20,9 @@ from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.machine import Target
-from tilewright.optimize.interface import Optimizer, Task
+from tilewright.optimize.interface import Optimizer
 from tilewright.optimize.rule import Rule
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import replay
 from tilewright.verify.verifier import verify

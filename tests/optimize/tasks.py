@@ -9,7 +9,8 @@ from tilewright.optimize.construct.optimizer import (
     Gensor,
     Roller,
 )
-from tilewright.optimize.interface import Optimizer, Task
+from tilewright.optimize.interface import Optimizer
+from tilewright.optimize.task import Task
 
 MACHINES = {"x86-64-v4": "zen5", "x86-64-v3": "zen3", "x86-64": "x86-64"}
 QUICK = Annealing(walks=3)

@@ -28,7 +28,7 @@ from tilewright.optimize.construct.rowwise_programs import (
     rowwise_problem,
     scored_stages,
 )
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.schedule.step import replay
 from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.verify.verifier import verify

@@ -18,8 +18,9 @@ from tilewright.expr.operations import unary
 from tilewright.loops.ir import For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.machine import Target
-from tilewright.optimize.interface import DEFAULT, FALLBACK, Task, optimizer_named
+from tilewright.optimize.interface import DEFAULT, FALLBACK, optimizer_named
 from tilewright.optimize.rule import Rule
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.verify.verifier import verify
 

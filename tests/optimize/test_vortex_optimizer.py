@@ -16,7 +16,8 @@ from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Symbol
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor
-from tilewright.optimize.interface import Task, optimizer_named
+from tilewright.optimize.interface import optimizer_named
+from tilewright.optimize.task import Task
 from tilewright.optimize.vortex.optimizer import Estimator, Levels, Vortex, worst_regret
 from tilewright.tile.program import L1, REGISTER, TileProgram, check_program
 from tilewright.tile.shape_samples import ShapeSamples

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.lower_programs import lower_first_legal
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.optimize.vortex.candidates import candidate_sizes, is_contraction
 from tilewright.optimize.vortex.library import Library, library
 from tilewright.schedule.schedule import Schedule

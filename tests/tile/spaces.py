@@ -19,7 +19,7 @@ from tilewright.expr.operations import maximum
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import problem_for, search_spaces
 from tilewright.optimize.construct.search_space import SearchSpace
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.tile.program import L1, REGISTER, Sketch, TileProgram, is_legal, remainders
 
 ROWS = (1, 2, 3, 5, 7, 11, 13, 17, 23, 24, 29, 31, 37)

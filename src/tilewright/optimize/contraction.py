@@ -13,10 +13,10 @@ from tilewright.expr.operations import ceildiv
 from tilewright.expr.traversal import free_vars
 from tilewright.loops.ir import Block, IterKind
 from tilewright.machine import Target
-from tilewright.optimize.interface import Task
 from tilewright.optimize.parallelize import count_parallel_loops
 from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block
 from tilewright.optimize.strides import contraction_operands, is_literal, load_stride, store_stride
+from tilewright.optimize.task import Task
 from tilewright.schedule.rewrite_tree import spatial_vars
 from tilewright.tile.reduction_tree import TiledPart, TiledReduction, reduction_tree
 from tilewright.tile.tree import Pack, TileTree

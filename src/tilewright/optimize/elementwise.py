@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from tilewright.expr.nodes import Const
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, LoopKind
-from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import lane_loops
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
+from tilewright.optimize.task import Task
 from tilewright.schedule.rewrite_tree import spatial_vars
 from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import Compute, Loop, Node, TileTree, nest

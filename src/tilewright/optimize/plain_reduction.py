@@ -8,7 +8,6 @@ from tilewright.expr.nodes import Const, Expr, MemoryScope, Var
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, IterKind, LoopKind
 from tilewright.loops.private_memory import MAX_STACK_BYTES
-from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import (
     K_BLOCK_LIMITS,
     REDUCTION_VECTORS,
@@ -19,6 +18,7 @@ from tilewright.optimize.lane_loops import (
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import KBlockLimits, choose_k_block
 from tilewright.optimize.strides import is_literal, load_stride, store_stride
+from tilewright.optimize.task import Task
 from tilewright.schedule.rewrite_tree import spatial_vars
 from tilewright.schedule.tails import Tail
 from tilewright.tile.statements import axis_names

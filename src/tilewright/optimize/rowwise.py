@@ -13,13 +13,13 @@ from tilewright.errors import InternalError
 from tilewright.expr.nodes import Const, Expr, MemoryScope, const
 from tilewright.graph.fusion import StageRole
 from tilewright.loops.ir import Block, IterKind, LoopKind, blocks
-from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import K_BLOCK_LIMITS, REDUCTION_VECTORS, BlockedSum, with_outer_loops
 from tilewright.optimize.needed_points import needed_points
 from tilewright.optimize.parallelize import parallelize
 from tilewright.optimize.reduction_blocking import choose_k_block
 from tilewright.optimize.rowwise_stage import RowAxes, StageTile, elementwise_stage, literal_or_large, window_stage
 from tilewright.optimize.strides import is_literal
+from tilewright.optimize.task import Task
 from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import CacheWrite, Compute, Loop, Node, Staging, TileTree, nest
 

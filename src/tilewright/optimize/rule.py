@@ -10,11 +10,11 @@ from tilewright.graph.fusion import FusionPattern
 from tilewright.loops.ir import Block, blocks
 from tilewright.optimize.contraction import contraction_tree
 from tilewright.optimize.elementwise import elementwise_tree
-from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import with_outer_loops
 from tilewright.optimize.plain_reduction import plain_reduction_tree
 from tilewright.optimize.rowwise import rowwise_tree
 from tilewright.optimize.strides import contraction_operands
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
 from tilewright.tile.tree import TileTree

@@ -24,7 +24,7 @@ from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, 
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.roller import GrowthPath
 from tilewright.optimize.construct.trajectory import Trajectory
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.optimize.vortex.optimizer import Vortex
 from tilewright.report.state_graph import graph_of_growth, graph_of_trajectory
 from tilewright.report.state_graph_svg import draw

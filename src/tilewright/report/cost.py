@@ -14,7 +14,7 @@ from tilewright.machine.model import Machine
 from tilewright.optimize.chains.pruning import Variant
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.rowwise_programs import programs_at_samples, rowwise_problem
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.report.construction import Construction
 from tilewright.tile.problem import Problem
 from tilewright.tile.rowwise import RowBlocking, RowwiseProgram

@@ -9,7 +9,7 @@ from tilewright.cost.rowwise import is_rowwise_parallel_profitable
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel
-from tilewright.optimize.interface import Task
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.rowwise import RowwiseProgram
 

@@ -37,8 +37,9 @@ from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.construct.time_model import CostModel
 from tilewright.optimize.construct.trajectory import Trajectory
 from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
-from tilewright.optimize.interface import ProgramEstimate, ScheduledPrograms, Task, scheduled
+from tilewright.optimize.interface import ProgramEstimate, ScheduledPrograms, scheduled
 from tilewright.optimize.select_axes import select_axes
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sizes, Sketch, TileProgram

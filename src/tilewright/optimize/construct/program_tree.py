@@ -1,9 +1,9 @@
 """Trees of the programs that construction chooses: tile programs, and row-wise programs of several stages."""
 
 from tilewright.optimize.construct.rowwise_programs import tile_row_axis
-from tilewright.optimize.interface import Task
 from tilewright.optimize.rowwise import RowwisePlan, rowwise_tree
 from tilewright.optimize.rowwise_stage import StageTile
+from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower import tile_program_tree
 from tilewright.tile.lower_tree import lower_tree

@@ -19,10 +19,10 @@ from tilewright.loops.ir import Block, Func, Seq, blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import balanced_sizes, divisors
-from tilewright.optimize.interface import Task
 from tilewright.optimize.lane_loops import vectorizable_reduction_axis
 from tilewright.optimize.rowwise import ROW_INTERLEAVE
 from tilewright.optimize.rowwise_stage import MAX_UNROLLED_TAPS
+from tilewright.optimize.task import Task
 from tilewright.schedule.rewrite_tree import spatial_vars, top_statements
 from tilewright.tile.problem import Problem, extract_problem
 from tilewright.tile.program import Sketch, TileProgram
