@@ -16,7 +16,7 @@ from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import RankedProgram, problem_for, search_spaces
-from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel
+from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel_program
 from tilewright.optimize.construct.rowwise_programs import (
     rows_per_block_options,
     rowwise_problem,
@@ -47,7 +47,7 @@ def lowered_func(program: KernelProgram, task: Task) -> Func:
     Raises:
         ScheduleError: it can't be lowered.
     """
-    return prepack_constants(lower_kernel(program, task, False).func, task.constants).func
+    return prepack_constants(lower_kernel_program(program, task, False).func, task.constants).func
 
 
 def sample_uniformly(task: Task, count: int) -> list[RankedProgram]:

@@ -22,7 +22,7 @@ from tilewright.measure.search import fastest_programs, timed_entries
 from tilewright.measure.search_log import SearchLog
 from tilewright.optimize.construct.gensor import Annealing, Reading
 from tilewright.optimize.construct.optimizer import Gensor, Roller
-from tilewright.optimize.construct.program_tree import lower_kernel
+from tilewright.optimize.construct.program_tree import lower_kernel_program
 from tilewright.optimize.rule import Rule
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.schedule.step import replay
@@ -107,7 +107,7 @@ def constructed_entrants(programs: ProgramSpace) -> dict[str, Entrant]:
         answer = way.construct(programs.task)
         for program in answer.programs if answer else ():
             try:
-                schedule = lower_kernel(program, programs.task, parallel=False)
+                schedule = lower_kernel_program(program, programs.task, parallel=False)
             except ScheduleError:
                 continue
             predicted = predicted_time(program, machine)

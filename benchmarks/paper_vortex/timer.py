@@ -15,7 +15,7 @@ from tilewright.lower.prepack_constants import PrepackedKernel, evaluate_prepack
 from tilewright.machine import Target
 from tilewright.measure.aligned_array import aligned_array
 from tilewright.measure.native_functions import NativeFunctions
-from tilewright.optimize.construct.program_tree import lower_kernel
+from tilewright.optimize.construct.program_tree import lower_kernel_program
 from tilewright.optimize.task import Task
 from tilewright.tile.program import TileProgram
 from tilewright.tile.shape_samples import value_of
@@ -137,7 +137,7 @@ def _call_times(call: Callable[[], None], seconds: float) -> list[float]:
 def _verified_kernel(entrant: Entrant) -> PrepackedKernel | None:
     """The verified loops of a program with its prepacked constants; None where they are refused."""
     try:
-        schedule = lower_kernel(entrant.program, entrant.task, parallel=False)
+        schedule = lower_kernel_program(entrant.program, entrant.task, parallel=False)
         prepacked = prepack_constants(schedule.func, entrant.task.constants)
         verify(prepacked.func)
     except (ScheduleError, VerifyError):

@@ -90,7 +90,7 @@ def test_programs_that_can_not_be_lowered_are_counted(
     def refuse(*_: Any) -> Any:
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lower_programs, "lower_kernel", refuse)
+    monkeypatch.setattr(lower_programs, "lower_kernel_program", refuse)
     tally: Tally = {}
     check(Case("gemm", PLAIN), tally)
     # the driver has compiled the kernel before it is constructed alone

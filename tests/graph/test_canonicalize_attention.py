@@ -20,7 +20,7 @@ from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
 from tilewright.graph.program import Program
 from tilewright.lower.abstract_sizes import implied_ranges
-from tilewright.optimize.kernel_task import TaskContext, lower_kernel
+from tilewright.optimize.kernel_task import TaskContext, make_kernel_task
 
 RNG = np.random.default_rng(7)
 ROUNDOFF = 2.0**-24
@@ -31,7 +31,7 @@ def task_hashes(model: onnx.ModelProto) -> Counter[str]:
     c = make_compilation(model, CompileOptions(optimizer="rule"))
     context = TaskContext(c.program.symbols, c.target, implied_ranges(c.program))
     constants = frozenset(c.program.constants)
-    return Counter(lower_kernel(u, constants, context).key for u in c.partition.units if isinstance(u, Kernel))
+    return Counter(make_kernel_task(u, constants, context).key for u in c.partition.units if isinstance(u, Kernel))
 
 
 @pytest.mark.parametrize("spelling", list(SPELLINGS))

@@ -20,7 +20,7 @@ from tilewright.optimize.construct.optimizer import Gensor, Roller
 from tilewright.optimize.constructions import Constructions
 from tilewright.optimize.cost_oracle import CostOracle, data_movement_time
 from tilewright.optimize.interface import optimizer_named
-from tilewright.optimize.kernel_task import TaskContext, lower_kernel
+from tilewright.optimize.kernel_task import TaskContext, make_kernel_task
 
 MACHINE = replace(machine_named("x86-64-v4"), cores=2)
 TARGET = Target.parse("x86-64-v4")
@@ -59,7 +59,7 @@ def test_estimates_are_those_of_the_optimizer_that_schedules():
         oracle = oracle_for(program, optimizer)
         constants = frozenset(program.constants)
         time = oracle(kernel, constants)
-        construction = optimizer(MACHINE).construct(lower_kernel(kernel, constants, oracle.context).sampled_task)
+        construction = optimizer(MACHINE).construct(make_kernel_task(kernel, constants, oracle.context).sampled_task)
         assert time == pytest.approx(construction.nanoseconds[0] + read)
         assert oracle(kernel, constants) == time
         assert oracle.constructions.constructed == 1

@@ -20,7 +20,7 @@ from tilewright.loops.printer import show
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.optimizer import Gensor
-from tilewright.optimize.construct.program_tree import lower_kernel
+from tilewright.optimize.construct.program_tree import lower_kernel_program
 from tilewright.optimize.construct.rowwise_programs import (
     RowwiseProblem,
     best_rowwise_programs,
@@ -78,7 +78,7 @@ def test_all_window_programs_preserve_semantics(program: Program, target: str, s
     if problem is None:
         return
     rng = np.random.default_rng(seed)
-    schedule = lower_kernel(random_program(problem, target, rng), task, bool(rng.integers(2)))
+    schedule = lower_kernel_program(random_program(problem, target, rng), task, bool(rng.integers(2)))
     verify(schedule.func)
     assert replay(task.func, schedule.trace) == schedule.func
     check_same_results(task.func, schedule.func, program, rng)
@@ -90,7 +90,7 @@ def test_all_rowwise_programs_preserve_semantics(rows: int | Var, columns: int, 
     program = Program(normalised(rows, columns), {ROWS: 5} if rows is ROWS else {})
     task, problem = rowwise_task(program, target)
     rng = np.random.default_rng(seed)
-    schedule = lower_kernel(random_program(problem, target, rng), task, bool(rng.integers(2)))
+    schedule = lower_kernel_program(random_program(problem, target, rng), task, bool(rng.integers(2)))
     verify(schedule.func)
     check_same_results(task.func, schedule.func, program, rng)
 
@@ -130,7 +130,7 @@ def test_search_space_contains_the_rules_tile() -> None:
     by_rule = scheduled(program, "x86-64-v4")[2].func
     blocking, steps = scored_stages(problem, V4, ZEN5, 1)
     every = (RowwiseProgram(blocking, (pad, tile)) for _, pad in steps[0] for _, tile in steps[1])
-    assert show(by_rule) in (show(lower_kernel(p, task, True).func) for p in every)
+    assert show(by_rule) in (show(lower_kernel_program(p, task, True).func) for p in every)
 
 
 def test_best_program_is_the_cost_models_minimum() -> None:
@@ -140,7 +140,7 @@ def test_best_program_is_the_cost_models_minimum() -> None:
     rng = np.random.default_rng(3)
     samples = (random_program(problem, "x86-64-v4", rng) for _ in range(50))
     assert all(float(rowwise_time(other, ZEN5).total[0]) >= best[0] for other in samples)
-    lower_kernel(best[1], task, True)
+    lower_kernel_program(best[1], task, True)
 
 
 def test_row_blocks_beyond_the_l1_cache_cost_more() -> None:

@@ -11,7 +11,7 @@ from tests.optimize.vortex_checks import NthCandidate, is_multiple_of_child, sta
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Symbol
 from tilewright.machine.shipped import machine_named
-from tilewright.optimize.construct.program_tree import lower_kernel
+from tilewright.optimize.construct.program_tree import lower_kernel_program
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.optimize.vortex.analyser import Analyser
 from tilewright.optimize.vortex.candidates import candidate_sizes
@@ -62,7 +62,7 @@ def test_candidates_of_large_kernels_can_be_lowered(rows: Symbol | int, window: 
     sketch = sketches[rng.integers(len(sketches))]
     every = candidate_sizes(library(machine, 32), problem, sketch, machine)
     program = TileProgram.of(problem, sketch, every[rng.integers(len(every))])
-    verify(lower_kernel(program, task, parallel=False).func)
+    verify(lower_kernel_program(program, task, parallel=False).func)
 
 
 @pytest.mark.parametrize("rows", [3, 64, 1000])

@@ -186,7 +186,7 @@ def test_kernels_by_node() -> None:
 def test_rejections_of_programs_are_reported(
     legal: int, walked: Compilation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    lower, asked = lower_programs.lower_kernel, list[TileProgram]()
+    lower, asked = lower_programs.lower_kernel_program, list[TileProgram]()
 
     def refuse(program: TileProgram, *rest: Any) -> Schedule:
         asked.append(program)
@@ -194,7 +194,7 @@ def test_rejections_of_programs_are_reported(
             return lower(program, *rest)
         raise ScheduleError("it is not legal", where="split")
 
-    monkeypatch.setattr(lower_programs, "lower_kernel", refuse)
+    monkeypatch.setattr(lower_programs, "lower_kernel_program", refuse)
     with caplog.at_level("DEBUG", "tilewright.construct"):
         (construction,) = constructions(walked)
     assert [p.is_lowered for p in construction.programs] == [False, bool(legal), False]

@@ -15,7 +15,7 @@ from tilewright.graph.chains.choose import KernelEstimate
 from tilewright.graph.kernel import Kernel
 from tilewright.machine.model import Machine
 from tilewright.optimize.constructions import Constructions
-from tilewright.optimize.kernel_task import TaskContext, lower_kernel
+from tilewright.optimize.kernel_task import TaskContext, make_kernel_task
 from tilewright.optimize.task import Task
 from tilewright.tile.shape_samples import Ranges, representative_size, value_of
 
@@ -73,7 +73,7 @@ class CostOracle:
         """The task by which a kernel is estimated."""
         key = id(kernel), constants
         if key not in self._tasks:
-            task = lower_kernel(kernel, constants, self.context).sampled_task.canonical()
+            task = make_kernel_task(kernel, constants, self.context).sampled_task.canonical()
             # the kernel is kept, so that its identity stays its own
             self._tasks[key] = kernel, task
         return self._tasks[key][1]

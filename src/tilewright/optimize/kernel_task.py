@@ -36,8 +36,8 @@ class TaskContext:
 
 
 @dataclass(frozen=True, slots=True)
-class LoweredKernel:
-    """A kernel as untransformed loops.
+class KernelTask:
+    """A kernel of a partition as a task.
 
     Attributes:
         task: the loops and which parameters are constant, without samples.
@@ -57,7 +57,7 @@ class LoweredKernel:
         return self.task.with_samples(self.samples)
 
 
-def lower_kernel(kernel: Kernel, constants: frozenset[str], context: TaskContext) -> LoweredKernel:
+def make_kernel_task(kernel: Kernel, constants: frozenset[str], context: TaskContext) -> KernelTask:
     """The task of a kernel.
 
     Args:
@@ -78,7 +78,7 @@ def lower_kernel(kernel: Kernel, constants: frozenset[str], context: TaskContext
         raise UnsupportedError(what, where=f"node {kernel.label}", hint="split the node into several") from error
     values = {v: sizes.get(v, v) for v in task.func.symbols}
     samples = ShapeSamples.of(used_by(context.symbols, values.values()), context.ranges).mapped(values)
-    return LoweredKernel(task, key, sizes, samples)
+    return KernelTask(task, key, sizes, samples)
 
 
 # the kernels of a program are lowered for estimates of its alternatives, of its chains, and at last to be compiled

@@ -19,7 +19,7 @@ from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.lower.kernel_variants import KernelCode, programs_of
 from tilewright.machine.model import Machine
 from tilewright.optimize.interface import ProgramEstimate
-from tilewright.optimize.kernel_task import LoweredKernel, TaskContext, lower_kernel
+from tilewright.optimize.kernel_task import KernelTask, TaskContext, make_kernel_task
 from tilewright.optimize.task import Task, renamed_samples
 from tilewright.tile.shape_samples import ShapeSamples
 
@@ -139,9 +139,9 @@ def compile_kernels(
         InternalError: an optimizer's schedule is not legal.
     """
     kernels = {k: u for k, u in enumerate(units) if isinstance(u, Kernel)}
-    lowered = {k: lower_kernel(u, sources[k].constants, sources[k].context) for k, u in kernels.items()}
+    lowered = {k: make_kernel_task(u, sources[k].constants, sources[k].context) for k, u in kernels.items()}
     # the first of equal kernels gives the loops, the largest one the sizes
-    first: dict[str, LoweredKernel] = {}
+    first: dict[str, KernelTask] = {}
     largest: dict[str, ShapeSamples] = {}
     labels: dict[str, str] = {}
     for k, kernel in lowered.items():
@@ -160,7 +160,7 @@ def compile_kernels(
     )
 
 
-def _bind(unit: Kernel, lowered: LoweredKernel, compiled: CompiledKernel) -> BoundKernel:
+def _bind(unit: Kernel, lowered: KernelTask, compiled: CompiledKernel) -> BoundKernel:
     """A kernel with the function of an equal task, whose parameters and symbols may have other names."""
     form, func = lowered.task.form, compiled.task.func
     params = dict(zip(form.params, (p.name for p in func.params), strict=True))

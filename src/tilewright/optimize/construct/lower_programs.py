@@ -8,7 +8,7 @@ from tilewright.cost.analytical import is_parallel_profitable
 from tilewright.cost.rowwise import is_rowwise_parallel_profitable
 from tilewright.errors import ScheduleError
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel
+from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel_program
 from tilewright.optimize.task import Task
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.rowwise import RowwiseProgram
@@ -67,6 +67,6 @@ def lower_program_for(program: KernelProgram, task: Task, machine: Machine) -> S
     """
     if isinstance(program, RowwiseProgram):
         is_parallel = task.threads != 1 and is_rowwise_parallel_profitable(program, machine)
-        return lower_kernel(program, task, is_parallel)
+        return lower_kernel_program(program, task, is_parallel)
     is_parallel = task.threads != 1 and is_parallel_profitable(program, machine)
-    return lower_kernel(program, task, is_parallel, machine.cores)
+    return lower_kernel_program(program, task, is_parallel, machine.cores)

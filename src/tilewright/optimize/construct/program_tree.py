@@ -33,7 +33,7 @@ def program_tree(program: KernelProgram, task: Task, parallel: bool, cores: int 
     return rowwise_tree(task, RowwisePlan(program.blocking.rows_per_block, tiles), parallel)
 
 
-def lower_kernel(program: KernelProgram, task: Task, parallel: bool, cores: int = 1) -> Schedule:
+def lower_kernel_program(program: KernelProgram, task: Task, parallel: bool, cores: int = 1) -> Schedule:
     """The schedule of a program; arguments as of `program_tree`.
 
     Raises:
