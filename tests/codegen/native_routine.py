@@ -20,7 +20,20 @@ NativeRun = tuple[Routine, Sequence[np.ndarray], Sequence[np.ndarray], Sequence[
 
 def run_native(*calls: NativeRun) -> int:
     """Runs routines one after the other; returns the status of the entry."""
+    segment = make_segment(*calls)
+    code = compile_object(emit_entry_module({}, [segment], Target.host()), Target.host())
+    library = link(code, ["s"], "test")
+
+    def pointers(arrays: Sequence[np.ndarray]) -> object:
+        return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+
     reads = [a for _, read, _, _ in calls for a in read]
+    writes = [a for _, _, written, _ in calls for a in written]
+    return MAIN_TYPE(library.addresses["s_main"])(pointers(reads), pointers(writes), None, None, None, 1)
+
+
+def make_segment(*calls: NativeRun) -> Segment:
+    """A segment "s" that calls routines one after the other."""
     writes = [a for _, _, written, _ in calls for a in written]
     routine_calls: list[RoutineCall] = []
     for routine, read, written, scalars in calls:
@@ -33,11 +46,4 @@ def run_native(*calls: NativeRun) -> int:
         routine_calls.append(
             RoutineCall(code, (*locations, *targets), lengths, tuple(map(const, scalars)), routine.failures)
         )
-    segment = Segment("s", (), tuple(routine_calls), const(0), tuple((const(a.size),) for a in writes))
-    code = compile_object(emit_entry_module({}, [segment], Target.host()), Target.host())
-    library = link(code, ["s"], "test")
-
-    def pointers(arrays: Sequence[np.ndarray]) -> object:
-        return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
-
-    return MAIN_TYPE(library.addresses["s_main"])(pointers(reads), pointers(writes), None, None, None, 1)
+    return Segment("s", (), tuple(routine_calls), const(0), tuple((const(a.size),) for a in writes))

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 import ml_dtypes
 import numpy as np
 import pytest
-from tests.codegen.native_routine import run_native
+from tests.codegen.native_routine import make_segment, run_native
 
+from tilewright.codegen import assembly, emit_entry_module
 from tilewright.codegen.emit_routine import OUT_OF_BOUNDS
 from tilewright.errors import InternalError
-from tilewright.routine.intrinsics import as_integer, element, floor, is_nan, sqrt
+from tilewright.machine import Target
+from tilewright.routine.intrinsics import as_integer, element, entropy, floor, is_nan, sqrt
 from tilewright.routine.routine import Elements, Routine, routine
 
 FEW = 5
@@ -191,3 +193,15 @@ def loses_a_fraction(x: Elements) -> int:
 def test_code_outside_of_the_subset_is_refused(code, message):
     with pytest.raises(InternalError, match=message):
         run_native((code, [np.ones(3, np.float32)], [], []))
+
+
+@routine()
+def store_entropy(out: Elements) -> int:
+    out[0] = entropy()
+    return 0
+
+
+@pytest.mark.parametrize(("arch", "counter"), [("x86-64-v3", "rdtsc"), ("aarch64", "cntvct_el0")])
+def test_entropy_reads_a_counter_of_the_processor(arch, counter):
+    segment, target = make_segment((store_entropy, [], [np.zeros(1, np.int64)], [])), Target.parse(arch)
+    assert counter in assembly(emit_entry_module({}, [segment], target), target).lower()

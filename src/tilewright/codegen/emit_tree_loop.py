@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from llvmlite import ir
 
-from tilewright.codegen.llvm_types import I1, I8, I64, PTR, call_intrinsic
+from tilewright.codegen.llvm_types import I1, I8, I64, PTR
 from tilewright.codegen.step_tree import RepeatStep, TreeBlock, TreeValue
+from tilewright.codegen.timestamps import read_clock
 from tilewright.codegen.tree_values import DataSlot, Sizes, TreeData, TreeFunction, Values
 from tilewright.machine.tree_call import FIRST_LOOP, INTERRUPTED, POLL_CYCLES, STATE_WORDS, TREE_FAILED
 
@@ -94,7 +95,7 @@ def _start(loop: _Loop, values: Values) -> tuple[ir.Value, ir.Value]:
     b.store(I8(1), always)
     f.store(TreeData(always, PTR(None), tuple(I64(1) for _ in loop.condition.sizes)), loop.condition)
     b.store(I64(0), loop.number)
-    b.store(call_intrinsic(b, "readcyclecounter", I64, []), loop.polled)
+    b.store(read_clock(b), loop.polled)
     for stack in loop.stacks:
         b.store(PTR(None), stack.memory)
         b.store(I64(0), stack.room)
@@ -104,7 +105,7 @@ def _start(loop: _Loop, values: Values) -> tuple[ir.Value, ir.Value]:
 def _poll(loop: _Loop) -> None:
     """Asks now and then whether to stop; not more often, as it may have to wait for Python's other threads."""
     f, b = loop.f, loop.f.builder
-    now = call_intrinsic(b, "readcyclecounter", I64, [])
+    now = read_clock(b)
     is_long = b.icmp_unsigned(">", b.sub(now, b.load(loop.polled, typ=I64)), I64(POLL_CYCLES))
     with b.if_then(is_long, likely=False):
         b.store(now, loop.polled)

@@ -8,6 +8,7 @@ from llvmlite import ir
 
 from tilewright.codegen.arith import Arith
 from tilewright.codegen.llvm_types import I1, I64, constant, memory_type, register_type
+from tilewright.codegen.timestamps import read_clock
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import DType, boolean, float32, float64, int64, uint64
 
@@ -259,7 +260,7 @@ class RoutineExprs:
         if name == "len" and isinstance(arguments[0], ast.Name):
             return Typed(int64, self._buffers[arguments[0].id].length)
         if name == "entropy" and not arguments:
-            return self._entropy()
+            return Typed(int64, read_clock(self._builder))
         if name == "copy_bits":
             return self._copy_bits(arguments)
         if name == "element" and isinstance(arguments[0], ast.Name):
@@ -277,12 +278,6 @@ class RoutineExprs:
         if result is None:
             raise InternalError(f"there is no function {name!r} in routines", where="routine")
         return result
-
-    def _entropy(self) -> Typed:
-        """The processor's counter: of cycles on x86-64, of time on AArch64, where programs may read no other."""
-        name = "llvm.readcyclecounter" if self._arith.target.arch == "x86_64" else "llvm.readsteadycounter"
-        counter = self._builder.module.declare_intrinsic(name, (), ir.FunctionType(I64, ()))
-        return Typed(int64, self._builder.call(counter, ()))
 
     def _copy_bits(self, arguments: Sequence[ast.expr]) -> Typed:
         """Stores the bits of an element of one buffer to one of another, whose type is as wide."""
