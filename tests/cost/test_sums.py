@@ -7,7 +7,7 @@ from tests.optimize.computations import product, row_sums
 from tests.tile.problems import matrix_product, problem
 
 from tilewright.cost.analytical import program_time
-from tilewright.cost.regime import is_streaming
+from tilewright.cost.reduction_kind import is_streaming
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem, ProblemAxis

@@ -14,17 +14,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import caches
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed, remainder_tiles
-from tilewright.cost.features import lane_strides
 from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays
 from tilewright.cost.packing import packing_time
 from tilewright.cost.parallel_time import parallel_time
 from tilewright.cost.part_work import part_work
-from tilewright.cost.regime import is_long_reduction
+from tilewright.cost.regimes import group_by_regime
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
-from tilewright.cost.traffic import has_line_per_lane
 from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.machine.model import Machine
@@ -41,7 +38,7 @@ def program_times(problem: Problem, sketch: Sketch, sizes: Sizes, machine: Machi
 
 
 def family_times(family: ShapeFamily, sketch: Sketch, sizes: Sizes, machine: Machine) -> Time:
-    """The times of candidates [candidate, level, axis] whose problems are of one regime (`group_by_regime`)."""
+    """The times of candidates [candidate, level, axis] whose problems are of one regime (`program_regime`)."""
     if len(sizes) <= MAX_BATCH_SIZE:
         return _batch_times(family, sketch, sizes, machine)
     batches = np.split(np.arange(len(sizes)), range(MAX_BATCH_SIZE, len(sizes), MAX_BATCH_SIZE))
@@ -160,20 +157,6 @@ def geomean_over_samples(total: Numbers, cost: CostParameters) -> Numbers:
     """The geometric means of nanoseconds [sample, candidate], each with `call_ns` added."""
     logs = np.log(total + cost.call_ns)
     return np.exp(sum_arrays(logs) / len(logs)) - cost.call_ns
-
-
-def group_by_regime(problem: Problem, sketch: Sketch, machine: Machine) -> list[list[int]]:
-    """The positions of a problem's samples, grouped by their regimes."""
-    groups: dict[tuple[object, ...], list[int]] = {}
-    for k, p in enumerate(problem.samples):
-        groups.setdefault(regime(p, sketch, machine), []).append(k)
-    return list(groups.values())
-
-
-def regime(problem: Problem, sketch: Sketch, machine: Machine) -> tuple[object, ...]:
-    """What the formulas branch on: the length of the reduction, and the strides of operands along the lanes."""
-    far = has_line_per_lane(problem, sketch, caches(machine)[0].line)
-    return is_long_reduction(problem, machine.cost), lane_strides(problem, sketch), far
 
 
 def cover_reductions(family: ShapeFamily, sizes: Sizes) -> Sizes:

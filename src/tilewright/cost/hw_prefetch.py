@@ -19,7 +19,7 @@ from tilewright.cost.footprint import (
     moved_bytes,
     sum_arrays,
 )
-from tilewright.cost.regime import is_long_reduction, is_streaming
+from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem

@@ -11,7 +11,7 @@ from tilewright.cost.candidate_batch import CandidateBatch, k_block_count
 from tilewright.cost.core_terms import CoreTerms, TileCycles
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
-from tilewright.cost.regime import is_streaming
+from tilewright.cost.reduction_kind import is_streaming
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, MIN_FULL_VECTORS, REGISTER, Mask, Sketch

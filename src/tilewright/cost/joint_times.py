@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.cost.analytical import family_times, mean_time, regime
+from tilewright.cost.analytical import family_times, mean_time
 from tilewright.cost.footprint import Numbers
+from tilewright.cost.regimes import program_regime
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
@@ -40,7 +41,7 @@ class Candidates:
             # they are a batch of many shapes already
             return id(self)
         columns = tuple([column_axis(problem, sketch, k) for k in range(len(problem.operands))])
-        return id(self.machine), sketch, problem.structure, columns, regime(problem, sketch, self.machine)
+        return id(self.machine), sketch, problem.structure, columns, program_regime(problem, sketch, self.machine)
 
     def answer(self, alike: Sequence["Candidates"]) -> list[Numbers]:
         """`mean_time` of the candidates of every batch; all are of one structure."""

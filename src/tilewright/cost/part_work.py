@@ -18,7 +18,7 @@ from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.load_phase import load_phase_fraction
 from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import Phase
-from tilewright.cost.regime import is_long_reduction, is_streaming
+from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate
 from tilewright.cost.split_loads import split_miss_cycles
 from tilewright.cost.traffic import cache_traffic

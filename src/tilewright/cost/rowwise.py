@@ -19,7 +19,7 @@ from tilewright.cost.hw_prefetch import has_split_vectors, page_ramp
 from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.parallel_time import Phase, parallel_time
 from tilewright.cost.part_work import CODE_SIZE_TIEBREAK
-from tilewright.cost.regime import is_long_reduction
+from tilewright.cost.reduction_kind import is_long_reduction
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.time import Time
 from tilewright.machine.cost_parameters import CostParameters

@@ -17,7 +17,7 @@ from tilewright.cost.conflict_misses import conflict_bytes, conflict_factors
 from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays, touched_elements
 from tilewright.cost.hw_prefetch import RampFactors, ramp_factors
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
-from tilewright.cost.regime import is_long_reduction
+from tilewright.cost.reduction_kind import is_long_reduction
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem

@@ -160,7 +160,7 @@ class CostParameters:
     """What a store to a part of a row waits. Windows of 144 planes of 56 x 56 on one core take 290 us in tiles of one
     row of 16 lanes, 390, 420 and 470 us in tiles of 2, 3 and 5."""
 
-    # hardware prefetcher (cost/hw_prefetch.py, cost/analytical.py, cost/regime.py, cost/features.py)
+    # hardware prefetcher (cost/hw_prefetch.py, cost/analytical.py, cost/reduction_kind.py, cost/features.py)
 
     max_streams: float = _cost_field(12.0, "streams", 1.0, 65536.0, ranking("convolutions and sums"))
     """Read streams that the prefetcher tracks."""

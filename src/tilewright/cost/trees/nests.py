@@ -19,7 +19,7 @@ from tilewright.cost.features import MAX_SHUFFLE_STRIDE
 from tilewright.cost.footprint import Numbers, moved_bytes
 from tilewright.cost.loop_footprints import LoopFootprints, TileLoop
 from tilewright.cost.part_work import unroll_windows
-from tilewright.cost.regime import is_long_reduction
+from tilewright.cost.reduction_kind import is_long_reduction
 from tilewright.cost.trees.boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.trees.statements import common_depth
 from tilewright.loops.ir import LoopKind

@@ -3,7 +3,7 @@
 from collections.abc import Hashable, Sequence
 
 from tilewright.cost.features import lane_strides
-from tilewright.cost.regime import is_long_reduction, is_streaming
+from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.trees.nests import NestShape
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand

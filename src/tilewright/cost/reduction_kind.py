@@ -1,4 +1,4 @@
-"""Kinds of problems to which different cost formulas apply: long or short reductions, with reuse of elements or not."""
+"""Kinds of reductions to which different cost formulas apply: long or short ones, with reuse of elements or without."""
 
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
