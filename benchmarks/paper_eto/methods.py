@@ -162,16 +162,6 @@ class _Transfer:
         self._programs, self._task, self._done = list(programs), task, 0
         self._history = MeasurementHistory()
 
-    @property
-    def best(self) -> Measurement | None:
-        """The fastest measurement told; None without one."""
-        return self._history.fastest
-
-    @property
-    def trials(self) -> int:
-        """Distinct candidates told, those that failed included."""
-        return len(self._history)
-
     def ask(self, count: int) -> list[Candidate]:
         """The next program whose steps are legal for the task."""
         while self._programs and self._done < TOP_PROGRAMS:

@@ -16,7 +16,7 @@ from tilewright.cost.footprint import Numbers
 from tilewright.cost.joint_times import Candidates
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct import lock_step
-from tilewright.optimize.construct.lock_step import Question, SteppedSearch, answers_to, run, run_together, together
+from tilewright.optimize.construct.lock_step import Question, SteppedSearch, answers_to, in_lock_step, run
 from tilewright.optimize.construct.optimizer import Gensor, Roller, problem_for, search_spaces
 from tilewright.optimize.task import Task
 
@@ -94,8 +94,8 @@ def test_searches_end_when_they_have_finished(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(lock_step, "answers_to", counted)
     batches, rounds = candidates(matrix_product(24, 48, 30), 3)[:3], (2, 0, 3)
-    inner = together([sums(x, n) for x, n in zip(batches, rounds, strict=True)])
-    results, alone = run_together([inner, together([])])
+    inner = in_lock_step([sums(x, n) for x, n in zip(batches, rounds, strict=True)])
+    results, alone = run(in_lock_step([inner, in_lock_step([])]))
     assert alone == []
     assert sizes == [4, 4, 2]
     assert results == [run(sums(x, n)) for x, n in zip(batches, rounds, strict=True)]
@@ -107,7 +107,7 @@ def test_an_error_of_one_search_ends_all() -> None:
         raise ValueError("no states")
 
     with pytest.raises(ValueError, match="no states"):
-        run_together([failing(), failing()])
+        run(in_lock_step([failing(), failing()]))
 
 
 @pytest.mark.parametrize("optimizer", [Roller(MACHINE), Gensor(MACHINE, QUICK)])

@@ -7,7 +7,7 @@ wait, out-of-order execution starts the instructions of the next tiles, as far a
 
 import numpy as np
 
-from tilewright.cost.candidate_batch import CandidateBatch, k_block_count
+from tilewright.cost.candidate_batch import CandidateBatch, is_packed, k_block_count
 from tilewright.cost.core_terms import CoreTerms, TileCycles
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
@@ -332,9 +332,8 @@ def _masked_cycles(
 ) -> Numbers:
     """Masked loads of a step, in register tiles at the end of the lane axis: of operands that are neither packed nor
     private, as inactive lanes may access those."""
-    cost, packed = machine.cost, {k for k, _ in sketch.packed}
-    operands = enumerate(problem.operands)
-    if not any(o.uses(sketch.lane) and k not in packed and not o.private for k, o in operands):
+    cost, operands = machine.cost, enumerate(problem.operands)
+    if not any(o.uses(sketch.lane) and not is_packed(sketch, k) and not o.private for k, o in operands):
         return np.zeros_like(batch.covered[0])
     size, extent = batch.tiles[REGISTER][sketch.lane], batch.family.extents[sketch.lane]
     masked_tiles = np.where(extent % size != 0, 1.0 / np.ceil(extent / size), 0.0)

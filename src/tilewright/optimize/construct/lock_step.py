@@ -4,8 +4,8 @@ A search is a generator, and reads as if it were alone:
 
     (nanoseconds,) = yield [Candidates(problem, sketch, sizes, machine)]
 
-`together` makes one search of several, and `run` answers. So the searches of a kernel from several starts, of several
-sketches, and of many kernels have one batch per step. What a search finds does not depend on the others.
+`in_lock_step` makes one search of several, and `run` answers. So the searches of a kernel from several starts, of
+several sketches, and of many kernels have one batch per step. What a search finds does not depend on the others.
 """
 
 from collections.abc import Generator, Hashable, Sequence
@@ -33,8 +33,8 @@ SteppedSearch = Generator[Sequence[Question], list[Numbers], R]
 """Yields questions, is sent their answers, and returns what it has found."""
 
 
-def together(searches: Sequence[SteppedSearch[R]]) -> SteppedSearch[list[R]]:
-    """The results of searches, which advance in lock step."""
+def in_lock_step(searches: Sequence[SteppedSearch[R]]) -> SteppedSearch[list[R]]:
+    """One search of several, which ask at once and wait for each other; returns the results of all."""
     results: dict[int, R] = {}
     asked: dict[int, Sequence[Question]] = {}
 
@@ -62,11 +62,6 @@ def run(search: SteppedSearch[R]) -> R:
             questions = search.send(answers_to(questions))
     except StopIteration as end:
         return end.value
-
-
-def run_together(searches: Sequence[SteppedSearch[R]]) -> list[R]:
-    """The results of searches, which advance in lock step."""
-    return run(together(searches))
 
 
 def answers_to(questions: Sequence[Question]) -> list[Numbers]:

@@ -26,7 +26,7 @@ from tilewright.optimize.construct.local_search import (
     search_locally,
     search_locally_from_each,
 )
-from tilewright.optimize.construct.lock_step import SteppedSearch, run, run_together, together
+from tilewright.optimize.construct.lock_step import SteppedSearch, in_lock_step, run
 from tilewright.optimize.construct.lower_programs import lower_all, lower_first_legal
 from tilewright.optimize.construct.program_tree import KernelProgram
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
@@ -208,7 +208,7 @@ class ProgramConstructor(ABC):
 
     def construct_all(self, tasks: Sequence[Task]) -> list[ConstructionResult | None]:
         """`construct` of several tasks, whose searches advance in lock step."""
-        return run_together([self._exploration(task) for task in tasks])
+        return run(in_lock_step([self._exploration(task) for task in tasks]))
 
     def _exploration(self, task: Task) -> SteppedSearch[ConstructionResult | None]:
         machine = self.machine or machine_for(task.target)
@@ -250,7 +250,7 @@ class Roller(ProgramConstructor):
     def explore(self, problem: Problem, task: Task, machine: Machine) -> SteppedSearch[ConstructionResult | None]:
         """The ends of the growth paths."""
         sketches = search_spaces(problem, task, machine)
-        paths = yield from together([growth(space) for space in sketches])
+        paths = yield from in_lock_step([growth(space) for space in sketches])
         ends = [(sketch, p.final_sizes()) for p in paths for sketch in sketches[p.space]]
         times = yield [Candidates(problem, sketch, sizes, machine) for sketch, sizes in ends]
         candidates = [(*end, nanoseconds) for end, nanoseconds in zip(ends, times, strict=True)]
@@ -276,27 +276,27 @@ class Gensor(ProgramConstructor):
         """The best states of walks and searches."""
         # walks and first searches use representative sizes; mean times over samples rank their results
         sketches = search_spaces(replace(problem, samples=()), task, machine)
-        paths = yield from together([growth(space) for space in sketches])
+        paths = yield from in_lock_step([growth(space) for space in sketches])
         selected, searches = paths, list[LocalSearch]()
         if len(paths) > MAX_SKETCHES and problem.samples:
-            estimates = yield from together([_estimate_path(p, sketches[p.space], problem) for p in paths])
+            estimates = yield from in_lock_step([_estimate_path(p, sketches[p.space], problem) for p in paths])
             selected = _select_paths([paths[k] for k in np.argsort(estimates, kind="stable")], problem)
         elif len(paths) > MAX_SKETCHES:
-            searches_by_path = yield from together([_search_near_path(p, sketches[p.space]) for p in paths])
+            searches_by_path = yield from in_lock_step([_search_near_path(p, sketches[p.space]) for p in paths])
             estimates = [min(search.nanoseconds for search in path_searches) for path_searches in searches_by_path]
             selected = [paths[k] for k in np.argsort(estimates, kind="stable")[:MAX_SKETCHES]]
             searches = [search for path_searches in searches_by_path for search in path_searches]
-        walk_batches = yield from together([walk(p.space, self.annealing, self.seed) for p in selected])
+        walk_batches = yield from in_lock_step([walk(p.space, self.annealing, self.seed) for p in selected])
         if problem.samples:
             searches = yield from _search_at_samples(walk_batches, sketches, problem)
             candidates = [_final_state(search) for search in searches]
         else:
-            near_walks = yield from together(
+            near_walks = yield from in_lock_step(
                 [_search_near_walks(walks, sketch) for walks in walk_batches for sketch in sketches[walks.space]]
             )
             searches = [*(search for _, walk_searches in near_walks for search in walk_searches), *searches]
             best_searches = best_by_sketch(searches, MAX_CONTINUED_SEARCHES)
-            searches += yield from together([exchange_register_tiles(search) for search in best_searches])
+            searches += yield from in_lock_step([exchange_register_tiles(search) for search in best_searches])
             candidates = [recorded for recorded, _ in near_walks] + [_final_state(search) for search in searches]
         best = rank_programs(candidates, problem, MAX_LOWERING_TRIES)
         result = construction_of(best, task, machine, tuple(paths), tuple(walk_batches), tuple(searches))
@@ -330,7 +330,7 @@ def _search_near_path(path: GrowthPath, sketches: list[Sketch]) -> SteppedSearch
     ends = np.unique(path.states, axis=0)
     smaller_k_blocks = path.space.shrink_k_block(ends, K_BLOCK_SHRINK_STEPS)
     starts = [ends, smaller_k_blocks] if len(smaller_k_blocks) else [ends]
-    by_sketch = yield from together([search_locally_from_each(path.space, sketch, starts) for sketch in sketches])
+    by_sketch = yield from in_lock_step([search_locally_from_each(path.space, sketch, starts) for sketch in sketches])
     return [search for searches in by_sketch for search in searches]
 
 

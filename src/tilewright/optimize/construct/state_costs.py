@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from tilewright.cost.candidate_batch import is_packed
 from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
 from tilewright.cost.shape_family import OperandView, ShapeFamily
 from tilewright.machine.model import Machine
@@ -116,10 +117,9 @@ class StateCosts:
 def operand_bytes(operands: Sequence[OperandView], sketch: Sketch, box: list[Numbers], line: int) -> Numbers:
     """Bytes of the operands, without results, that the points of a box read: whole cache lines, or single elements
     where `line` is 1."""
-    packed = {k for k, _ in sketch.packed}
     total: Numbers = np.zeros_like(box[0])
     for k, o in enumerate(operands):
         total = total + (
-            touched_elements(o, box) * o.element_bytes if line == 1 else moved_bytes(o, box, line, k in packed)
+            touched_elements(o, box) * o.element_bytes if line == 1 else moved_bytes(o, box, line, is_packed(sketch, k))
         )
     return total
