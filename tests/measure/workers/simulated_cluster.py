@@ -3,7 +3,7 @@
 import heapq
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -42,6 +42,8 @@ class SimulatedCluster:
         clock: moves with the events.
         lost: when machines are lost.
         joined: machines that join later.
+        broken: machines that answer with errors.
+        given_up: machines that were given up, with the reasons.
         run: text of what ran, by machine; answered or not.
         acknowledged: text of what was answered, in order.
         busy: seconds in which machines ran or built something.
@@ -51,6 +53,8 @@ class SimulatedCluster:
     clock: SimulatedClock = field(default_factory=SimulatedClock)
     lost: Mapping[str, float] = field(default_factory=dict)
     joined: Mapping[Node, float] = field(default_factory=dict)
+    broken: Collection[str] = ()
+    given_up: dict[str, str] = field(default_factory=dict)
     ran: list[tuple[str, Verb, str]] = field(default_factory=list)
     acknowledged: list[tuple[Verb, str]] = field(default_factory=list)
     busy: dict[str, float] = field(default_factory=dict)
@@ -83,7 +87,14 @@ class SimulatedCluster:
         self._jobs[job] = (node, verb, text)
         seconds = seconds_of(verb, text)
         reply = json.dumps({"value": answer_of(verb, json.loads(text)), "seconds": seconds})
+        if node in self.broken:
+            reply = json.dumps({"error": "OSError: no space left", "seconds": seconds})
         self._add_event(self.clock.now + seconds, Answered(job, reply), (node, seconds))
+
+    def give_up(self, node: str, reason: str) -> None:
+        self.given_up[node] = reason
+        self.lost = {**self.lost, node: self.clock.now}
+        self._add_event(self.clock.now, Lost(node))
 
     def wait(self) -> Event | None:
         while self._events:
@@ -94,7 +105,8 @@ class SimulatedCluster:
                 if scheduled.at >= self.lost.get(node, float("inf")):
                     continue
                 self._loads[node].remove(verb)
-                self.acknowledged.append((verb, text))
+                if node not in self.broken:
+                    self.acknowledged.append((verb, text))
                 self.busy[node] = self.busy.get(node, 0.0) + (scheduled.busy or ("", 0.0))[1]
             self.clock.now = max(self.clock.now, scheduled.at)
             return event

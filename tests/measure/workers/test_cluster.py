@@ -106,6 +106,16 @@ def test_a_machine_that_joins_later_does_what_is_left() -> None:
     assert {name for name, _, _ in cluster.ran} == {"n0", "late"}
 
 
+@given(st.integers(1, 4))
+def test_a_machine_that_answers_with_an_error_is_given_up_and_its_jobs_go_to_others(cores: int) -> None:
+    cluster = SimulatedCluster(machines(3, cores), broken={"n1"})
+    answer = answers(ClusterWorkers(cluster, 3), request(*range(12), incumbent=20))[0]
+    assert answer.error is None
+    assert all(isinstance(m.result, Timing) for m in answer.measurements)
+    assert cluster.given_up == {"n1": "OSError: no space left"}
+    assert set(runs_of(cluster).values()) == {1}
+
+
 def test_a_candidate_that_brings_machines_down_is_given_up() -> None:
     """Every machine that gets it is lost a second later."""
 

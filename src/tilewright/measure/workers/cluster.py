@@ -15,6 +15,7 @@ from tilewright.errors import MeasureError
 from tilewright.machine import thread_count
 from tilewright.measure.build import encode_candidate
 from tilewright.measure.task_cases import case_sizes
+from tilewright.measure.worker import failed
 from tilewright.measure.workers.interface import MeasureAnswer, MeasureRequest
 from tilewright.measure.workers.transport import Answered, Joined, Lost, Node, Transport, Verb
 from tilewright.optimize import task_json
@@ -183,11 +184,16 @@ class ClusterWorkers:
         }
 
     def _take_answer(self, event: Answered) -> None:
-        """Takes an answer; one of a machine that was taken for lost comes too late."""
+        """Takes an answer. One of a machine that was taken for lost comes too late; after an error its machine is, and
+        what it has in hand goes to others."""
         machine = next((m for m in self._machines.values() if event.job in m.jobs), None)
         if machine is None:
             return
-        job, reply = machine.jobs.pop(event.job), json.loads(event.text)
+        reply = json.loads(event.text)
+        if "error" in reply:
+            self._transport.give_up(machine.node.name, reply["error"])
+            return
+        job = machine.jobs.pop(event.job)
         job.batch.seconds += float(reply.get("seconds", 0.0))
         self._settle(job, reply)
 
@@ -202,7 +208,7 @@ class ClusterWorkers:
                 self._ready.append(job)
                 continue
             what = f"{job.losses} machines were lost while they {job.verb.value} it, the last one {name}"
-            self._settle(job, {"failure": [FailureKind.CRASH.value, what]})
+            self._settle(job, failed(FailureKind.CRASH, what))
 
     def _settle(self, job: _Job, reply: _Reply) -> None:
         """Keeps what became of a job, and goes on with what waited for it."""

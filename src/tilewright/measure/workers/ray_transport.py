@@ -196,6 +196,11 @@ class RayTransport:
             self._poll(POLL_SECONDS)
         return self._events.pop(0)
 
+    def give_up(self, node: str, reason: str) -> None:
+        """Ends the actor of a machine, which is lost then."""
+        if node in self._nodes:
+            self._lose(node, reason, restart=False)
+
     def close(self) -> None:
         """Ends the actors, and the connection where this transport made it."""
         with suppress(Exception):  # of one that has gone, or is busy for longer
@@ -278,9 +283,7 @@ class RayTransport:
     def _take_reply(self, sent: _SentJob, text: str, reason: str) -> None:
         if sent.node not in self._nodes:
             return
-        if text and "error" in (reply := json.loads(text)):
-            self._lose(sent.node, reply["error"], restart=False)
-        elif text:
+        if text:
             self._events.append(Answered(sent.job, text))
         else:
             self._lose(sent.node, reason, restart=True)

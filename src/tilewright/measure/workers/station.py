@@ -4,8 +4,8 @@
     build({"task": {...}, "candidate": {...}, "cases": [...]}) -> {"value": {...}, "seconds": 0.3}
     run({"task": {...}, "candidate": {...}, "incumbent": null, "effort": "quick", "threads": 2}) -> {"value": {...}}
 
-A failure of a candidate is {"failure": [kind, message]}. An error of the machine, which can do nothing then, is
-{"error": message}.
+A failure of a candidate, or a request that can't be read, is {"failure": [kind, message]}. An error of the machine,
+which can do nothing then, is {"error": message}.
 """
 
 import json
@@ -22,10 +22,11 @@ from tilewright.machine.shipped import describe_host
 from tilewright.measure.build import decode_built
 from tilewright.measure.case_files import CaseFiles
 from tilewright.measure.local_measurer import MeasureOptions, Runner
+from tilewright.measure.worker import failed
 from tilewright.measure.worker_process import WorkerPool
 from tilewright.measure.workers.interface import EFFORT_PLANS, Effort
 from tilewright.optimize import task_json
-from tilewright.optimize.measurer import Failure
+from tilewright.optimize.measurer import Failure, FailureKind
 from tilewright.version import __version__
 
 
@@ -93,12 +94,15 @@ class LocalStation:
 
     @staticmethod
     def _answer(work: Callable[[], Mapping[str, Any]]) -> str:
-        """The reply of some work with the seconds that it took; no error leaves this machine but as text."""
+        """The reply of some work with the seconds that it took; no error leaves this machine but as text. Another
+        machine would not read a request that this one can't read, which is of the same version."""
         begin = time.monotonic()
         try:
             reply = dict(work())
-        except (TilewrightError, OSError, ValueError, KeyError, TypeError, MemoryError) as error:
+        except (MeasureError, OSError, MemoryError) as error:
             reply = {"error": f"{type(error).__name__}: {error}"}
+        except (TilewrightError, ValueError, KeyError, TypeError) as error:
+            reply = failed(FailureKind.BUILD_ERROR, f"{type(error).__name__}: {error}")
         return json.dumps({**reply, "seconds": time.monotonic() - begin})
 
     def _build(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -120,7 +124,7 @@ class LocalStation:
         candidate, threads = decode_built(request["candidate"]), int(request["threads"])
         result = runner.run(candidate, other, self._cases.of(task), threads)
         if isinstance(result, Failure):
-            return {"failure": [result.kind.value, result.message]}
+            return failed(result.kind, result.message)
         return {"value": asdict(result)}
 
     def _runner(self, effort: Effort) -> Runner:

@@ -73,3 +73,7 @@ class Transport(Protocol):
         The first events are the machines that there are at the start.
         """
         ...
+
+    def give_up(self, node: str, reason: str) -> None:
+        """Asks a machine that answered with an error nothing more; that it is lost is an event."""
+        ...
