@@ -56,6 +56,6 @@ def test_rejected(capsys, folder, home):
         "tilewright cache: [option] --max-mb: expected a number of at least 0, got -3"
     )
     assert error_of(capsys, "compile", folder / "mlp.onnx", "-o", home / "m.tw", "--jobs", "0") == (
-        "tilewright compile: [option] argument 'jobs': expected a number within 1..256, got 0; give a number of"
+        "tilewright compile: [option] --jobs: expected a number within 1..256, got 0; give a number of"
         " processes, or nothing for one per core"
     )

@@ -71,6 +71,7 @@ def test_a_file_that_cannot_be_written_is_refused_before_the_work(folder, tmp_pa
         ("--inputs", "missing.npz", "file 'missing.npz': can't be read: No such file or directory"),
         ("--size", "batch", "--size: expected NAME=N, got 'batch'"),
         ("--ints", "9..1", "--ints: expected LO..HI, got '9..1'"),
+        ("--ints", "-1..-5", "--ints: expected LO..HI, got '-1..-5'"),
         ("--seed", "-1", "--seed: expected a number of at least 0, got -1"),
     ],
 )
@@ -92,6 +93,7 @@ def test_inputs_are_refused_before_the_model_is_compiled(folder, capsys, verb, o
             "records list: error: unrecognized arguments: --record x; did you mean --records?",
         ),
         (("run", "m.tw", "more"), "tilewright run: error: unrecognized arguments: more\n"),
+        (("run", "m.tw", "--bogus"), "tilewright run: error: unrecognized arguments: --bogus\n"),
     ],
 )
 def test_unknown_options_name_the_verb_and_the_option_that_may_be_meant(capsys, arguments, message):
@@ -105,6 +107,11 @@ def test_sizes_that_are_no_numbers(folder, capsys, size):
         capsys, "run", folder / "mlp.tw", "--random", "--size", f"batch={size}"
     )
     assert "shapes" in error_of(capsys, "compile", folder / "mlp.onnx", "--shape", f"batch:1..{size}x")
+
+
+def test_a_size_that_is_given_twice(folder, capsys):
+    text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--size", "batch=8", "--size", "batch=9")
+    assert text == "tilewright run: [option] --size: 'batch' is given twice"
 
 
 def test_outputs_to_a_device_and_to_a_name_that_is_too_long(folder, tmp_path, capsys):
@@ -238,7 +245,20 @@ def test_a_tolerance_that_is_none(folder, capsys, value):
 
 def test_too_many_threads(folder, capsys):
     text = error_of(capsys, "run", folder / "mlp.tw", "--random", "--threads", "0")
-    assert "argument 'threads': expected a number of threads, got 0" in text
+    assert "[option] --threads: expected a number of threads, got 0" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--max-variants", "0"), "[option] --max-variants: expected 1 to 64, got 0"),
+        (("--machine", "pdp11"), "[machine] --machine: there is no machine 'pdp11'"),
+        (("--no-records", "--frozen"), "[option] --frozen: without records there is"),
+        (("--fuse", "chimera", "--optimizer", "rule"), "[option] --fuse: the optimizer 'rule' reads no"),
+    ],
+)
+def test_errors_name_flags_and_not_arguments_of_python(folder, capsys, arguments, message):
+    assert message in error_of(capsys, "compile", folder / "mlp.onnx", *arguments)
 
 
 def test_blocks_of_a_benchmark(folder, capsys):

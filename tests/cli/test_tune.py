@@ -121,14 +121,15 @@ def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
     ("options", "message"),
     [
         (("--budget", "soon"), "--budget: expected a time, got 'soon'; such as 90s, 5m or 1h30m"),
-        (("--budget", "0"), "budget: expected a time of more than 0"),
-        (("--trials", "0"), "trials: expected at least 1, got 0"),
-        (("--target-speedup", "1"), "target speedup: expected a factor of more than 1, got 1.0"),
+        (("--budget", "0"), "--budget: expected a time of more than 0"),
+        (("--trials", "0"), "--trials: expected at least 1, got 0"),
+        (("--target-speedup", "1"), "--target-speedup: expected a factor of more than 1, got 1.0"),
+        (("--address", "h:1"), "--address: only a Ray cluster has one"),
         (("--sizes", "batch"), "--sizes: expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got 'batch'"),
         (("--sizes", "batch=3"), "--sizes: the model has no dynamic dimension 'batch'; all of its sizes are fixed"),
         (("--seed", "-1"), "--seed: expected a number of at least 0, got -1"),
         (("--frozen",), "--frozen: a tuning writes what it measures"),
-        (("--target", "aarch64"), "target: this machine can't run code for aarch64; tune on such a machine"),
+        (("--target", "aarch64"), "--target: this machine can't run code for aarch64; tune on such a machine"),
     ],
 )
 def test_wrong_usage(capsys, place, options, message):

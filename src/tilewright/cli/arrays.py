@@ -163,13 +163,15 @@ def parse_sizes(entries: Sequence[str]) -> dict[str, int]:
     """{"batch": 4} from ["batch=4"].
 
     Raises:
-        OptionError: an entry has another form.
+        OptionError: an entry has another form, or a name occurs twice.
     """
     sizes: dict[str, int] = {}
     for entry in entries:
         name, equals, value = entry.rpartition("=")
         if not equals or _SIZE.fullmatch(value) is None:
             raise OptionError(f"expected NAME=N, got {entry!r}", where="--size", hint="for example --size batch=4")
+        if name in sizes:
+            raise OptionError(f"{name!r} is given twice", where="--size")
         sizes[name] = int(value)
     return sizes
 

@@ -127,14 +127,26 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     Raises:
         _UsageError: an argument is unknown or has another form; it names the verb, and the option that may be meant.
     """
-    options, unknown = parser().parse_known_args(arguments)
+    options, unknown = parser().parse_known_args(_join_negative(sys.argv[1:] if arguments is None else arguments))
     if unknown:
         own: argparse.ArgumentParser = options.parser
-        flags = re.findall(r"(?m)^ +(?:-\w[^-]*, )?(--[a-z][a-z-]*)", own.format_help())
-        close = [f for u in unknown for f in difflib.get_close_matches(u.partition("=")[0], flags, 1)]
+        names = re.findall(r"(?m)^ +(?:-\w[^-]*, )?--([a-z][a-z-]*)", own.format_help())
+        given = [u.partition("=")[0].removeprefix("--") for u in unknown]
+        close = [f"--{name}" for g in given for name in difflib.get_close_matches(g, names, 1)]
         meant = f"; did you mean {' or '.join(dict.fromkeys(close))}?" if close else ""
         raise _UsageError(own, f"unrecognized arguments: {' '.join(unknown)}{meant}")
     return options
+
+
+def _join_negative(arguments: Sequence[str]) -> list[str]:
+    """The arguments, with values such as -5..-1, which argparse takes for flags, joined to theirs: --ints=-5..-1."""
+    joined: list[str] = []
+    for text in arguments:
+        if joined and re.match(r"-\d", text) and re.fullmatch(r"--[a-z][a-z-]*", joined[-1]):
+            joined[-1] += f"={text}"
+        else:
+            joined.append(text)
+    return joined
 
 
 def _report_usage(error: _UsageError, as_json: bool) -> int:
@@ -159,7 +171,19 @@ def _print(options: argparse.Namespace, result: Result) -> None:
     sys.stdout.flush()
 
 
+_FLAGS = {
+    **{name: f"--{name}" for name in ("address", "budget", "frozen", "machine", "optimizer", "plan")},
+    **{name: f"--{name}" for name in ("target", "trials", "winograd", "workers")},
+    **{f"argument '{name}'": f"--{name}" for name in ("jobs", "threads")},
+    "fusion": "--fuse",
+    "target speedup": "--target-speedup",
+    "variants": "--max-variants",
+}
+"""Flags, by where the errors of what they set say that they are."""
+
+
 def _report_error(options: argparse.Namespace, error: TilewrightError) -> None:
+    error.where = _FLAGS.get(error.where, error.where)
     if options.json:
         data: dict[str, Any] = {
             "code": error.code, "where": error.where, "what": error.what, "hint": error.hint, "text": str(error)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -37,9 +38,10 @@ NODE: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 80 << 20}
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """For the temporary files of the machines."""
-    return tmp_path_factory.mktemp("machines")
+def folder() -> Iterator[Path]:
+    """For the temporary files of the machines; the names of Ray's sockets in it are limited to 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="tw", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 @pytest.fixture(scope="module")
