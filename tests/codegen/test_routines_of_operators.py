@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from tests.codegen.native_routine import run_native
 
+from tilewright.codegen import routine_exprs
 from tilewright.codegen.emit_routine import OUT_OF_BOUNDS
+from tilewright.codegen.llvm_types import I64
 from tilewright.errors import InternalError
 from tilewright.ops.routines.bits import copy_elements
 from tilewright.ops.routines.deform_conv import corner_table
@@ -84,6 +86,13 @@ def test_random_numbers():
     weights = np.array([0.5, 0, 2, 0, 0, 0], np.float32)
     for rows in (1, 2):
         check_both_ways(choose_by_weight, [weights, RNG.random(8)], [(8, np.int32)], [rows, 3, 4])
+
+
+def test_keys_within_one_tick_of_the_clock_differ(monkeypatch):
+    monkeypatch.setattr(routine_exprs, "read_clock", lambda b: I64(7))
+    drawn = [np.zeros(4, np.int64) for _ in range(3)]
+    assert run_native(*((random_words, [], [out, np.zeros(4, np.int64)], [4, 0, 0]) for out in drawn)) == 0
+    assert len({tuple(out) for out in drawn}) == 3
 
 
 def test_steps_of_linear_attention():

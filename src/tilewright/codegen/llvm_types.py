@@ -161,6 +161,15 @@ def declare(module: ir.Module, name: str, result: ir.Type, args: Sequence[ir.Typ
     return ir.Function(module, ir.FunctionType(result, list(args)), name) if function is None else function
 
 
+def shared_counter(module: ir.Module, name: str) -> ir.Value:
+    """Pointer to an i64 that all calls and threads of the module share, 0 at first, defined at its first use."""
+    counter = module.globals.get(name)
+    if counter is None:
+        counter = ir.GlobalVariable(module, I64, name)
+        counter.linkage, counter.initializer = "internal", I64(0)
+    return as_opaque_pointer(counter)
+
+
 def call_intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, args: Sequence[ir.Value]) -> ir.Value:
     """A call of the intrinsic `llvm.<name>`, the overload included in the name."""
     function = declare(builder.module, f"llvm.{name}", result, [a.type for a in args])

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from llvmlite import ir
 
 from tilewright.codegen.arith import Arith
-from tilewright.codegen.llvm_types import I1, I64, constant, memory_type, register_type
+from tilewright.codegen.llvm_types import I1, I64, constant, memory_type, register_type, shared_counter
 from tilewright.codegen.timestamps import read_clock
 from tilewright.errors import InternalError
 from tilewright.expr.dtype import DType, boolean, float32, float64, int64, uint64
+
+_GOLDEN_RATIO = 0x9E3779B97F4A7C15
+"""2**64 over the golden ratio: multiples of neighbouring numbers are far apart (multiplicative hashing)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +263,7 @@ class RoutineExprs:
         if name == "len" and isinstance(arguments[0], ast.Name):
             return Typed(int64, self._buffers[arguments[0].id].length)
         if name == "entropy" and not arguments:
-            return Typed(int64, read_clock(self._builder))
+            return self._entropy()
         if name == "copy_bits":
             return self._copy_bits(arguments)
         if name == "element" and isinstance(arguments[0], ast.Name):
@@ -278,6 +281,15 @@ class RoutineExprs:
         if result is None:
             raise InternalError(f"there is no function {name!r} in routines", where="routine")
         return result
+
+    def _entropy(self) -> Typed:
+        """The processor's clock, which differs between runs, plus a hash of what differs within one of its ticks: the
+        module, by an address, and the number of the call."""
+        b = self._builder
+        calls = shared_counter(b.module, "entropy.calls")
+        call = b.atomic_rmw("add", calls, I64(1), "monotonic")
+        module = b.ptrtoint(calls, I64)
+        return Typed(int64, b.add(read_clock(b), b.mul(b.add(module, call), I64(_GOLDEN_RATIO))))
 
     def _copy_bits(self, arguments: Sequence[ast.expr]) -> Typed:
         """Stores the bits of an element of one buffer to one of another, whose type is as wide."""

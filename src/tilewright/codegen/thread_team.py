@@ -21,7 +21,18 @@ from functools import cached_property
 from llvmlite import ir
 
 from tilewright.codegen.backoff import next_backoff
-from tilewright.codegen.llvm_types import I1, I8, I32, I64, PTR, VOID, as_opaque_pointer, call_intrinsic, declare
+from tilewright.codegen.llvm_types import (
+    I1,
+    I8,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    as_opaque_pointer,
+    call_intrinsic,
+    declare,
+    shared_counter,
+)
 from tilewright.codegen.stage_linkage import STAGE_SYMBOL, StageLinkage
 from tilewright.codegen.work_stealing import (
     COUNTS_TYPE,
@@ -113,7 +124,8 @@ class TeamEmitter:
         slot = b.alloca(_TEAM_TYPE)
         slot.align = 128
         team = as_opaque_pointer(slot)
-        serial_calls, last_backoff = (self._shared_counter(name) for name in ("team.alone", "team.pause"))
+        # hints, so races do not matter
+        serial_calls, last_backoff = (shared_counter(self.module, name) for name in ("team.alone", "team.pause"))
         remaining = b.load_atomic(serial_calls, "monotonic", 8, typ=I64)
         with b.if_then(b.icmp_signed(">", remaining, I64(0)), likely=False):
             # the other threads fall asleep meanwhile: -1 says that the next region has to wake them
@@ -140,12 +152,6 @@ class TeamEmitter:
             store_atomic(b, value, counter, "monotonic")
         b.ret_void()
         return function
-
-    def _shared_counter(self, name: str) -> ir.Value:
-        """A counter shared by all calls of the module; it is a hint, so races do not matter."""
-        counter = ir.GlobalVariable(self.module, I64, self.module.get_unique_name(name))
-        counter.linkage, counter.initializer = "internal", I64(0)
-        return as_opaque_pointer(counter)
 
     def define_stage(self) -> None:
         """Defines `stage` for kernels of other modules."""

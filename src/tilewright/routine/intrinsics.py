@@ -44,5 +44,5 @@ def copy_bits(source: Elements, i: int, target: Elements, j: int) -> int:
 
 
 def entropy() -> int:
-    """A 64-bit integer that differs from call to call: native code reads the processor's counter of cycles."""
+    """A 64-bit integer that differs from call to call: native code mixes the clock with a count of calls."""
     return int.from_bytes(os.urandom(8), "little", signed=True)
