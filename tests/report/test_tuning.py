@@ -65,6 +65,8 @@ def test_the_table_has_the_largest_gain_first() -> None:
     assert [row[2:5] for row in rows] == [("1.00", "0.80", "1.250"), ("0.50", "0.50", "1.000"), ("-", "-", "1.000")]
     assert [row[-1] for row in rows] == ["tuned", "constructed", "not reached"]
     assert rows[2][0] == "k0_kernel"
+    assert [k.kernel.nodes for k in report.measured(report.by_gain(tuned_result()))] == [(NAME,), ("b",)]
+    assert "not reached, with predicted times: 1 kernel; a larger budget goes on" in report.summary(tuned_result())
 
 
 @pytest.mark.parametrize(("tuned_ms", "verdict"), [(0.9, "faster"), (0.995, "no difference"), (1.1, "slower")])

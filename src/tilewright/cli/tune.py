@@ -119,8 +119,8 @@ def execute(options: argparse.Namespace) -> Result:
 
     result = with_progress(options, work)
     line.end()
-    kernels = report.rows(report.by_gain(result))
-    text = "\n".join([*report.summary(result), "", table(report.HEADER, kernels)])
+    kernels = report.rows(report.measured(report.by_gain(result)))
+    lines = [*report.summary(result), *(("", table(report.HEADER, kernels)) if kernels else ())]
     status = INTERRUPTED if result.session.end is EndReason.INTERRUPTED else 0
     if options.report is not None:
         try:
@@ -129,7 +129,7 @@ def execute(options: argparse.Namespace) -> Result:
             # the folder has gone, or the disk is full: what the tuning took its time for is printed all the same
             print(f"tilewright tune: {error}", file=sys.stderr)
             status = status or USER_ERROR
-    return Result(report.data(result), text, status, optional=False)
+    return Result(report.data(result), "\n".join(lines), status, optional=False)
 
 
 def _tune_options(options: argparse.Namespace) -> "TuneOptions":

@@ -69,6 +69,11 @@ def rows(kernels: Sequence[TunedKernel]) -> list[tuple[str, ...]]:
     ]  # fmt: skip
 
 
+def measured(kernels: Sequence[TunedKernel]) -> list[TunedKernel]:
+    """The kernels that the tuning has reached, or refused."""
+    return [k for k in kernels if k.before is not None or k.refusal]
+
+
 def _us(nanoseconds: float | None) -> str:
     return "-" if nanoseconds is None else f"{nanoseconds / 1e3:.2f}"
 
@@ -96,6 +101,8 @@ def summary(result: TuningResult) -> list[str]:
             f"sum of the kernels: {last.untuned / 1e6:.4f} ms untuned, {last.tuned / 1e6:.4f} ms tuned"
             f" (speedup {last.speedup:.3f})"
         )
+    if unreached := len(session.kernels) - len(measured(session.kernels)):
+        lines.append(f"not reached, with predicted times: {pluralize(unreached, 'kernel')}; a larger budget goes on")
     if session.disturbed > MAX_DISTURBED * session.trials:
         lines.append(
             f"the machine was too busy for {session.disturbed} of {pluralize(session.trials, 'trial')}: programs timed"
