@@ -19,15 +19,12 @@ from tilewright.codegen.step_tree import (
     TreeBlock,
     TreeStep,
     all_blocks,
-    unused_after_steps,
 )
-from tilewright.codegen.tree_memory import TreeMemory
+from tilewright.codegen.tree_memory import TreeMemory, round_up
 from tilewright.codegen.tree_values import Sizes, TreeData, TreeFunction, Values
 from tilewright.errors import InternalError
 from tilewright.machine.alignment import BUFFER_ALIGNMENT, GUARD_BYTES
-from tilewright.machine.tree_call import OK, OK_WITH_MEMORY, STATE_WORDS, TREE_FAILED
-
-_FAILED = I64(TREE_FAILED)
+from tilewright.machine.tree_call import OK, OK_WITH_MEMORY
 
 
 def emit_step_tree(module: ir.Module, tree: StepTree) -> None:
@@ -44,7 +41,8 @@ def emit_step_tree(module: ir.Module, tree: StepTree) -> None:
     ):
         argument.name = name
     function.attributes.add("nounwind")
-    _TreeEmitter(TreeFunction(function, memory), tree).emit()
+    symbols = {s.name: s for block in all_blocks(tree.block) for s in block.symbols}
+    _TreeEmitter(TreeFunction(function, memory, symbols), tree).emit()
 
 
 class _TreeEmitter:
@@ -56,12 +54,11 @@ class _TreeEmitter:
     def emit(self) -> None:
         """Emits the whole function."""
         f, tree, block = self.f, self.tree, self.tree.block
-        f.symbols = {s.name: s for inner in all_blocks(block) for s in inner.symbols}
         b, (inputs, outputs, _, _, symbols, _) = f.builder, f.function.args
         sizes: Sizes = {
             name: b.load(f.word(symbols, k), typ=I64, name="size") for k, name in enumerate(tree.symbols)
         }
-        b.store(I64(0), f.word(f.state, STATE_WORDS.index("used_bytes")))
+        b.store(I64(0), f.state_word("used_bytes"))
         values: Values = {}
         for k, value in enumerate(block.inputs):
             given = tuple(I64(d) if isinstance(d, int) else sizes[str(d)] for d in value.dims)
@@ -79,24 +76,22 @@ class _TreeEmitter:
         total, lengths = I64(0), list[ir.Value]()
         for name, data in zip(self.tree.block.outputs, results, strict=True):
             lengths.append(f.product(data.sizes, element_bytes[name]))
-            aligned = b.and_(b.add(lengths[-1], I64(BUFFER_ALIGNMENT - 1)), I64(-BUFFER_ALIGNMENT))
-            total = b.add(total, aligned)
+            total = b.add(total, round_up(b, lengths[-1]))
         word = 0
         for data in results:
             for value in (b.ptrtoint(data.pointer, I64), *data.sizes):
                 b.store(value, f.word(outputs, word))
                 word += 1
-        room = b.load(f.word(f.state, STATE_WORDS.index("result_bytes")), typ=I64)
+        room = b.load(f.state_word("result_bytes"), typ=I64)
         is_small = b.icmp_signed("<=", total, room)
         with b.if_then(is_small):
-            place, word = b.load(f.word(f.state, STATE_WORDS.index("results")), typ=PTR), 0
+            place, word = b.load(f.state_word("results"), typ=PTR), 0
             for data, length in zip(results, lengths, strict=True):
                 f.copy(place, data.pointer, length)
                 b.store(b.ptrtoint(place, I64), f.word(outputs, word))
-                aligned = b.and_(b.add(length, I64(BUFFER_ALIGNMENT - 1)), I64(-BUFFER_ALIGNMENT))
-                place, word = b.gep(place, [aligned], source_etype=I8), word + 1 + len(data.sizes)
+                place, word = b.gep(place, [round_up(b, length)], source_etype=I8), word + 1 + len(data.sizes)
             b.call(f.memory.release_all, [f.blocks])
-        larger = b.load(f.word(f.state, STATE_WORDS.index("larger")), typ=I64)
+        larger = b.load(f.state_word("larger"), typ=I64)
         is_all = b.and_(is_small, b.icmp_signed("==", larger, I64(0)))
         b.ret(b.select(is_all, I64(OK), I64(OK_WITH_MEMORY)))
 
@@ -111,18 +106,18 @@ class _TreeEmitter:
         f, sizes = self.f, dict(sizes)
         if block.symbols and block is not self.tree.block:
             for value in block.inputs:
-                f.bind(value.dims, values[value.name], sizes, _FAILED)
+                f.bind(value.dims, values[value.name], sizes)
         values = dict(values)
         for constant, index in block.constants:
             pointer = f.builder.load(f.word(f.function.args[2], index), typ=PTR)
             values[constant.name] = TreeData(pointer, PTR(None), tuple(I64(int(d or 0)) for d in constant.dims))
         owned: dict[str, ir.Value] = {}
-        for step, unused in zip(block.steps, unused_after_steps(block), strict=True):
+        for step, dead in zip(block.steps, block.dead, strict=True):
             results = self._step(step, values, sizes)
             for output, data in zip(step.outputs, results, strict=True):
                 values[output.name] = data
                 owned[output.name] = data.owner
-            for name in unused:
+            for name in dead:
                 if name in owned:
                     f.release(owned.pop(name))
         returned = [values[name] for name in block.outputs]
@@ -144,23 +139,23 @@ class _TreeEmitter:
             case RepeatStep():
                 results = emit_tree_loop(self.f, step, values, sizes, self.block)
         for output, data in zip(step.outputs, results, strict=True):
-            self.f.bind(output.dims, data, sizes, _FAILED)
+            self.f.bind(output.dims, data, sizes)
         return results
 
     def _bind(self, step: BindStep, values: Values, sizes: Sizes) -> None:
         f, data = self.f, values[step.inputs[0].name]
         for name, position in zip(step.symbols, step.positions, strict=True):
-            f.bind_symbol(name, f.builder.load(f.word(data.pointer, position), typ=I64), sizes, _FAILED)
+            f.bind_symbol(name, f.builder.load(f.word(data.pointer, position), typ=I64), sizes)
 
     def _segment(self, step: SegmentStep, values: Values, sizes: Sizes) -> list[TreeData]:
         f, b = self.f, self.f.builder
         threads = f.function.args[5]
         for value in step.inputs:
-            f.bind(value.dims, values[value.name], sizes, _FAILED)
+            f.bind(value.dims, values[value.name], sizes)
         symbols = f.slot(I64, len(step.symbols))
         for k, name in enumerate(step.symbols):
             b.store(sizes[name], f.word(symbols, k))
-        f.fail_if(b.icmp_signed("!=", self._call(step, "check", [symbols, threads]), I64(0)), _FAILED)
+        f.fail_if(b.icmp_signed("!=", self._call(step, "check", [symbols, threads]), I64(0)))
         flat = f.slot(I64, sum(len(v.dims) for v in step.outputs))
         self._call(step, "shapes", [symbols, flat])
         position, results = 0, list[TreeData]()
@@ -171,7 +166,7 @@ class _TreeEmitter:
             )
             position += len(value.dims)
             size = f.product(given, value.bytes)
-            data = f.allocate(size, _FAILED)
+            data = f.allocate(size)
             b.call(f.memory.prefault, [f.state, data, size])
             results.append(TreeData(data, data, given))
         workspace = self._workspace(self._call(step, "workspace", [symbols, threads]))
@@ -182,7 +177,7 @@ class _TreeEmitter:
             b.store(data.pointer, f.word(outputs, k))
         weights = b.load(f.word(f.function.args[2], step.weights), typ=PTR)
         status = self._call(step, "main", [inputs, outputs, weights, workspace, symbols, threads])
-        f.fail_if(b.icmp_signed("!=", status, I64(0)), _FAILED)
+        f.fail_if(b.icmp_signed("!=", status, I64(0)))
         return results
 
     def _call(self, step: SegmentStep, what: str, arguments: Sequence[ir.Value]) -> ir.Value:
@@ -196,7 +191,7 @@ class _TreeEmitter:
         """The workspace, of at least so many bytes: one for all segments, since they run one after the other."""
         f, b = self.f, self.f.builder
         place, room, used, larger = (
-            f.word(f.state, STATE_WORDS.index(n)) for n in ("workspace", "workspace_bytes", "used_bytes", "larger")
+            f.state_word(name) for name in ("workspace", "workspace_bytes", "used_bytes", "larger")
         )
         most = b.load(used, typ=I64)
         b.store(b.select(b.icmp_signed(">", size, most), size, most), used)
@@ -209,8 +204,8 @@ class _TreeEmitter:
             is_missing = b.icmp_unsigned("==", memory, PTR(None))
             b.store(memory, larger)
             b.store(b.select(is_missing, I64(0), capacity), room)
-            f.fail_if(is_missing, _FAILED)
-            start = b.and_(b.add(b.ptrtoint(memory, I64), I64(BUFFER_ALIGNMENT - 1)), I64(-BUFFER_ALIGNMENT))
+            f.fail_if(is_missing)
+            start = round_up(b, b.ptrtoint(memory, I64))
             b.store(start, place)
             b.call(f.memory.prefault, [f.state, memory, capacity])
         return b.load(place, typ=PTR)

@@ -12,9 +12,8 @@ from tilewright.codegen.llvm_types import I1, I8, I64, PTR
 from tilewright.codegen.step_tree import RepeatStep, TreeBlock, TreeValue
 from tilewright.codegen.timestamps import read_clock
 from tilewright.codegen.tree_values import DataSlot, Sizes, TreeData, TreeFunction, Values
-from tilewright.machine.tree_call import FIRST_LOOP, INTERRUPTED, POLL_CYCLES, STATE_WORDS, TREE_FAILED
+from tilewright.machine.tree_call import FIRST_LOOP, INTERRUPTED, POLL_CYCLES
 
-_FAILED = I64(TREE_FAILED)
 _UNLIMITED = (1 << 63) - 1
 _FIRST_CAPACITY = 16
 """Slices for which the memory of a stacked result is allocated at first."""
@@ -67,7 +66,7 @@ def emit_tree_loop(
     b.cbranch(b.and_(b.icmp_signed("<", number, trips), b.load(goes, typ=I1)), body, end)
     b.position_at_end(body)
     if step.trip_count is None:
-        limit = b.load(f.word(f.state, STATE_WORDS.index("limit")), typ=I64)
+        limit = b.load(f.state_word("limit"), typ=I64)
         f.fail_if(b.icmp_signed("==", number, limit), I64(FIRST_LOOP + step.number))
     _poll(loop)
     _iteration(loop, values, sizes, emit_block, goes)
@@ -86,7 +85,7 @@ def _start(loop: _Loop, values: Values) -> tuple[ir.Value, ir.Value]:
     trips: ir.Value = I64(_UNLIMITED)
     if step.trip_count is not None:
         count = values[step.trip_count]
-        f.fail_if(f.differ(f.product(count.sizes, 1), I64(1)), _FAILED)
+        f.fail_if(f.differ(f.product(count.sizes, 1), I64(1)))
         trips = b.load(count.pointer, typ=I64)
     for name, slot in zip(step.initial, loop.carried, strict=True):
         f.memory.retain(b, values[name].owner)
@@ -109,7 +108,7 @@ def _poll(loop: _Loop) -> None:
     is_long = b.icmp_unsigned(">", b.sub(now, b.load(loop.polled, typ=I64)), I64(POLL_CYCLES))
     with b.if_then(is_long, likely=False):
         b.store(now, loop.polled)
-        poll = b.load(f.word(f.state, STATE_WORDS.index("poll")), typ=ir.FunctionType(I64, []).as_pointer())
+        poll = b.load(f.state_word("poll"), typ=ir.FunctionType(I64, []).as_pointer())
         stops = b.call(poll, [])
         f.fail_if(b.icmp_signed("!=", stops, I64(0)), I64(INTERRUPTED))
 
@@ -118,7 +117,7 @@ def _iteration(loop: _Loop, values: Values, sizes: Sizes, emit_block: EmitBlock,
     """Emits the body and what follows from its results."""
     f, b, step, body = loop.f, loop.f.builder, loop.step, loop.step.body
     # a block of its own, as the body may return it
-    number = f.allocate(I64(8), _FAILED)
+    number = f.allocate(I64(8))
     b.store(b.load(loop.number, typ=I64), number)
     given = [TreeData(number, number, tuple(I64(1) for _ in body.inputs[0].dims)), f.load(loop.condition)]
     given += [f.load(slot) for slot in loop.carried]
@@ -146,7 +145,7 @@ def _append(loop: _Loop, stack: _Stack, data: TreeData) -> None:
     is_first = b.icmp_signed("==", number, I64(0))
     for size, place in zip(data.sizes, stack.sizes, strict=True):
         differs = b.icmp_signed("!=", size, b.load(place, typ=I64))
-        f.fail_if(b.and_(b.not_(is_first), differs), _FAILED)
+        f.fail_if(b.and_(b.not_(is_first), differs))
         b.store(size, place)
     length = f.product(data.sizes, stack.value.bytes)
     start = b.mul(number, length)
@@ -154,7 +153,7 @@ def _append(loop: _Loop, stack: _Stack, data: TreeData) -> None:
     is_full = b.or_(b.icmp_signed(">", needed, room), is_first)
     with b.if_then(is_full, likely=False):
         doubled = b.add(b.mul(room, I64(2)), b.mul(length, I64(_FIRST_CAPACITY)))
-        grown, old = f.allocate(doubled, _FAILED), b.load(stack.memory, typ=PTR)
+        grown, old = f.allocate(doubled), b.load(stack.memory, typ=PTR)
         f.copy(grown, old, start)
         b.call(f.memory.release, [old])
         b.store(grown, stack.memory)
@@ -172,7 +171,7 @@ def _stacked(loop: _Loop, stack: _Stack, sizes: Sizes) -> TreeData:
     f, b = loop.f, loop.f.builder
     number = _number(loop)
     with b.if_then(b.icmp_signed("==", number, I64(0)), likely=False):
-        b.store(f.allocate(I64(0), _FAILED), stack.memory)
+        b.store(f.allocate(I64(0)), stack.memory)
         for dim, place in zip(stack.value.dims[1:], stack.sizes, strict=True):
             b.store(_declared_size(dim, sizes), place)
     memory = b.load(stack.memory, typ=PTR)

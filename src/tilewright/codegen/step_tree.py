@@ -2,10 +2,12 @@
 
 A segment needs its sizes before it runs. A step tree is around segments: it binds the data-dependent sizes, allocates
 the memory of values, runs one branch or the next iteration, and calls segments in between. `emit_step_tree` emits the
-function; the driver makes the tree from the artifact's steps, which mean the same to the runtime.
+function; the driver makes the tree from the artifact's steps (`runtime.manifest`), which mean the same to the runtime.
+Code generation is below the runtime and does not know those: a tree has addresses by index where they have names of
+weights, as a `Segment` does.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 Dim = int | str | None
@@ -75,6 +77,7 @@ class TreeBlock:
         constants: values at an index of the tree's addresses.
         symbols: its own, bound by inputs and by steps.
         steps: in order of execution.
+        dead: per step, the values that nothing reads after it.
         outputs: names of the results.
     """
 
@@ -83,6 +86,7 @@ class TreeBlock:
     constants: tuple[tuple[TreeValue, int], ...]
     symbols: tuple[TreeSymbol, ...]
     steps: "tuple[TreeStep, ...]"
+    dead: tuple[tuple[str, ...], ...]
     outputs: tuple[str, ...]
 
 
@@ -151,22 +155,10 @@ class StepTree:
     block: TreeBlock
 
 
-def unused_after_steps(block: TreeBlock) -> tuple[tuple[str, ...], ...]:
-    """Per step, the values that nothing reads after it."""
-    needed = set(block.outputs)
-    unused: list[tuple[str, ...]] = []
-    for step in reversed(block.steps):
-        touched = dict.fromkeys(value.name for value in (*step.inputs, *step.outputs))
-        unused.append(tuple(name for name in touched if name not in needed))
-        needed.update(touched)
-    return tuple(reversed(unused))
-
-
 def all_blocks(block: TreeBlock) -> Iterator[TreeBlock]:
     """A block, followed by those inside it."""
     yield block
-    inner: Iterable[TreeStep] = block.steps
-    for step in inner:
+    for step in block.steps:
         if isinstance(step, BranchStep | RepeatStep):
             for own in step.blocks:
                 yield from all_blocks(own)

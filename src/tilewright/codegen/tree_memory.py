@@ -50,7 +50,7 @@ class TreeMemory:
         """`ptr allocate(state, bytes)`: the data of a new block with one reference; null without enough memory."""
         function, b = _start_function(module, "tree.allocate", PTR, [PTR, I64])
         state, size = function.args
-        blocks = _state_word(b, state, "blocks")
+        blocks = state_word(b, state, "blocks")
         base = b.call(self._malloc, [b.add(size, I64(_EXTRA))])
         with b.if_then(b.icmp_unsigned("==", base, PTR(None)), likely=False):
             b.ret(PTR(None))
@@ -73,10 +73,10 @@ class TreeMemory:
         the system has them. Otherwise the system finds and clears one at a time, as slowly as many kernels compute."""
         function, b = _start_function(module, "tree.prefault", VOID, [PTR, PTR, I64])
         state, address, size = function.args
-        advise = b.load(_state_word(b, state, "advise"), typ=ir.FunctionType(_INT, [PTR, I64, _INT]).as_pointer())
+        advise = b.load(state_word(b, state, "advise"), typ=ir.FunctionType(_INT, [PTR, I64, _INT]).as_pointer())
         is_known = b.icmp_unsigned("!=", b.ptrtoint(advise, I64), I64(0))
         with b.if_then(b.and_(is_known, b.icmp_signed(">=", size, I64(_PREFAULTED_BYTES))), likely=False):
-            page = b.load(_state_word(b, state, "page_bytes"), typ=I64)
+            page = b.load(state_word(b, state, "page_bytes"), typ=I64)
             at = b.ptrtoint(address, I64)
             start = b.and_(at, b.neg(page))
             length = b.sub(b.add(at, size), start)
@@ -125,13 +125,18 @@ def is_null(owner: ir.Value) -> bool:
     return isinstance(owner, ir.Constant)
 
 
+def round_up(b: ir.IRBuilder, size: ir.Value) -> ir.Value:
+    """The next multiple of a buffer's alignment."""
+    return b.and_(b.add(size, I64(BUFFER_ALIGNMENT - 1)), I64(-BUFFER_ALIGNMENT))
+
+
 def _header(b: ir.IRBuilder, data: ir.Value, word: int) -> ir.Value:
     """The address of a word of a block's header."""
     return b.gep(data, [I64(8 * word - BUFFER_ALIGNMENT)], source_etype=I8)
 
 
-def _state_word(b: ir.IRBuilder, state: ir.Value, name: str) -> ir.Value:
-    """The address of a word of the state."""
+def state_word(b: ir.IRBuilder, state: ir.Value, name: str) -> ir.Value:
+    """The address of a word of the state (`machine.tree_call.STATE_WORDS`)."""
     return b.gep(state, [I64(STATE_WORDS.index(name))], source_etype=I64)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from tilewright.codegen import KernelSymbol, assembly, compile_object, emit_entry_module, emit_llvm
 from tilewright.codegen.step_tree import StepTree
 from tilewright.driver.artifact.bodies import CompiledBody
+from tilewright.driver.artifact.make_step_tree import make_step_tree
 from tilewright.driver.artifact.segments import PlannedSegment
-from tilewright.driver.artifact.step_tree import make_step_tree
 from tilewright.driver.build import Build
 from tilewright.driver.considered_chain import ConsideredChain
 from tilewright.driver.gc_policy import raised_gc_threshold

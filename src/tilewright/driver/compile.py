@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tilewright.cost.caches import caches
 from tilewright.driver.artifact.bodies import CompiledBody
 from tilewright.driver.artifact.definition_errors import definitions_checked_on_failure
-from tilewright.driver.artifact.step_tree import with_step_tree
+from tilewright.driver.artifact.make_step_tree import with_step_tree
 from tilewright.driver.artifact.steps import StepPlanner, all_symbols
 from tilewright.driver.artifact.variant_specs import variant_specs
 from tilewright.driver.artifact.weight_pool import WeightPool

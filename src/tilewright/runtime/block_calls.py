@@ -111,7 +111,7 @@ class BlockCalls:
         data_symbols = {name for step in block.steps if isinstance(step, SizesStep) for name in step.symbols}
         changing = frozenset(data_symbols if is_model else (s.name for s in block.symbols))
         self._plans: list[_StepPlan] = []
-        for step, unused in zip(block.steps, _dead_after_steps(block), strict=True):
+        for step, unused in zip(block.steps, dead_after_steps(block), strict=True):
             plan = _plan_step(step, unused, bound, computed, changing)
             # memory that is not reused needs no preparation
             is_changing = plan.has_changing_sizes or not reuse_outputs
@@ -275,7 +275,7 @@ def _plan_step(
     )
 
 
-def _dead_after_steps(block: StepBlock) -> tuple[tuple[str, ...], ...]:
+def dead_after_steps(block: StepBlock) -> tuple[tuple[str, ...], ...]:
     """Per step, the values that nothing reads after it."""
     needed = {spec.name for spec in block.outputs}
     unused: list[tuple[str, ...]] = []

@@ -4,7 +4,7 @@ Only models with data-dependent sizes, or with control flow that is no part of a
 the runtime to walk the steps.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 
@@ -22,6 +22,7 @@ from tilewright.codegen.step_tree import (
 from tilewright.errors import InternalError
 from tilewright.machine.tree_call import TREE_NAME
 from tilewright.runtime import manifest as m
+from tilewright.runtime.block_calls import dead_after_steps
 from tilewright.runtime.step_tree_call import tree_addresses
 from tilewright.runtime.weights import numpy_dtype
 
@@ -69,12 +70,10 @@ class _TreeMaker:
             captures=block.captures,
             constants=tuple((_value(c.value), self._addresses[f"weight:{c.weight}"]) for c in block.constants),
             symbols=tuple(TreeSymbol(s.name, s.lo, s.hi) for s in block.symbols),
-            steps=self._translate_steps(block.steps),
+            steps=tuple(map(self._translate_step, block.steps)),
+            dead=dead_after_steps(block),
             outputs=tuple(spec.name for spec in block.outputs),
         )
-
-    def _translate_steps(self, steps: Sequence[m.ManifestStep]) -> tuple[TreeStep, ...]:
-        return tuple(map(self._translate_step, steps))
 
     def _translate_step(self, step: m.ManifestStep) -> TreeStep:
         inputs, outputs = _values(step.inputs), _values(step.outputs)
