@@ -24,6 +24,9 @@ ORACLE_BEST, ORACLE_RANDOM = 48, 48
 FINALISTS = 5
 """The fastest candidates, which are timed again in turns with the variants."""
 
+FINAL_BLOCKS = 15
+"""Blocks of calls of each of them then."""
+
 
 def variants(machine: Machine) -> dict[str, ProgramConstructor]:
     """The system's variants, by the name in results."""
@@ -44,14 +47,13 @@ def one_core_machine() -> Machine:
     return machine_for(Target.host()).with_cores(1)
 
 
-def run_duel(case: Case, scale: float, seed: int, blocks: int = 15) -> dict[str, Any] | None:
+def run_duel(case: Case, scale: float, seed: int) -> dict[str, Any] | None:
     """Nanoseconds of every variant and of the oracle; None where the case has no tile problem.
 
     Args:
         case: the case.
         scale: of the oracle's numbers of candidates, 1 for the paper's experiment.
         seed: of the random candidates and the operands.
-        blocks: of the final.
     """
     machine = one_core_machine()
     dynamic, exact = case_kernel(case, True), case_kernel(case, False)
@@ -73,7 +75,7 @@ def run_duel(case: Case, scale: float, seed: int, blocks: int = 15) -> dict[str,
         finalists.append("constructed")
     final = CaseTimer({**entrants, **{n: candidates[n] for n in finalists}}, seed)
     final.check()
-    times = final.block_medians(blocks)
+    times = final.block_medians(FINAL_BLOCKS)
     oracle = min(finalists, key=lambda n: times[n])
     return {
         "ns": {n: times[n] for n in entrants if n in times},

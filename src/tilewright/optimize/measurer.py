@@ -3,7 +3,7 @@
 Optimizers know nothing of code generation; one that measures is handed a measurer (`measure/local_measurer.py`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -109,29 +109,5 @@ class Measurer(Protocol):
 
         Returns:
             One measurement per candidate, in their order.
-        """
-        ...
-
-
-class CostEstimator(Protocol):
-    """What estimates the time of a task without running anything."""
-
-    def estimate(self, task: Task, candidate: Candidate) -> float | None:
-        """Nanoseconds, None where there is no estimate."""
-        ...
-
-
-class CandidateOptimizer(Protocol):
-    """An optimizer that answers with several programs, best first."""
-
-    name: str
-
-    def candidates(self, task: Task, cost: CostEstimator, measurer: Measurer | None) -> Iterable[Candidate]:
-        """Programs of a task in the order in which they are to be tried; none where the optimizer does not apply.
-
-        Args:
-            task: the kernel, in canonical form.
-            cost: estimates of programs.
-            measurer: runs programs; None where nothing may be measured, as in compilation.
         """
         ...

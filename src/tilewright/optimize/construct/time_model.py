@@ -1,6 +1,6 @@
 """Models that predict the times of tile programs, for the choice between programs at the shapes of a kernel."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, Self
 
 from tilewright.cost.analytical import sample_times
@@ -39,4 +39,4 @@ class CostModel:
 
     def on_one_core(self) -> "CostModel":
         """The same for a single thread."""
-        return CostModel(replace(self.machine, cores=1))
+        return CostModel(self.machine.with_cores(1))

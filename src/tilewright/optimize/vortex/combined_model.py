@@ -2,8 +2,8 @@
 
 Both are estimates of one time and err differently: the recurrence knows measured register tiles and nothing of
 prefetchers, TLBs and conflicts, the cost model knows those and takes register tiles from ports and latencies. Their
-geometric mean ranks programs better than either. The cost model takes ten times as long per candidate, so it sees what
-the analyser has left.
+geometric mean ranks programs better than either. The cost model takes four to six times as long per candidate, so it
+sees what the analyser has left.
 """
 
 from collections.abc import Sequence

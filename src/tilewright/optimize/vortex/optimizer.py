@@ -88,7 +88,7 @@ class Vortex(ProgramConstructor):
             return (yield from gensor.explore(problem, task, machine))
         model = self.time_model(machine)
         if isinstance(model, CombinedModel):
-            states = shortlist(states, _shapes(problem, task), model.analyser)
+            states = shortlist(states, _problems_over_range(problem, task), model.analyser)
         scored = [_score_states(x, problem, model) for x in states]
         programs = tuple(p for _, p in rank_programs(scored, problem, MAX_LOWERING_TRIES))
         # estimates of all optimizers are the cost model's, so that alternatives of a model can be compared
@@ -140,7 +140,7 @@ def worst_regret(regrets: Numbers) -> Numbers:
     return (regrets**WORST_REGRET_POWER).mean(axis=-1) ** (1 / WORST_REGRET_POWER)
 
 
-def _shapes(problem: Problem, task: Task) -> tuple[Problem, ...]:
+def _problems_over_range(problem: Problem, task: Task) -> tuple[Problem, ...]:
     """The problem at shapes over its range, or at its own sizes where these are static."""
     if task.samples is None or not problem.samples:
         return (problem,)
