@@ -135,9 +135,7 @@ def data_dependent_pad(d: Definition, x: OpValue, mode: str, fill: Expr) -> OpVa
     return _take_positions(d, x, shape, positions, fill if mode == "constant" else None)
 
 
-def _take_positions(
-    d: Definition, x: OpValue, shape: Sequence[Expr], positions: OpValue, fill: Expr | None
-) -> OpValue:
+def _take_positions(d: Definition, x: OpValue, shape: Sequence[Expr], positions: OpValue, fill: Expr | None) -> OpValue:
     """The elements at positions along each dimension, which are one after the other in a vector; a negative position
     stands for `fill`."""
     starts = _partial_sums(shape)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.dtype import float64, int64
+from tilewright.expr.dtype import DType, float64, int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
 from tilewright.ops.axes import replace_axis
@@ -17,7 +17,7 @@ from tilewright.ops.routine_call import call_routine, data_sizes, shape_tensor, 
 from tilewright.ops.routines.shapes import split_at_axis
 from tilewright.routine.stages import DataSize
 
-_MAX_LENGTH = 4096
+MAX_TRANSFORM_LENGTH = 4096
 """The longest transform: the matrix has the square of so many elements."""
 
 
@@ -90,7 +90,7 @@ def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpVal
     if isinstance(size, Const) and size.value < 1:
         raise d.unsupported(f"a transform of length {size}")
     highest = interval(size)[1]
-    if highest is None or highest > _MAX_LENGTH:
+    if highest is None or highest > MAX_TRANSFORM_LENGTH:
         raise d.unsupported(f"a transform of length {size}")
     d.require(size >= 1, f"a transform of length {size}")
     size = maximum(size, 1)
@@ -98,11 +98,7 @@ def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpVal
     wide = accumulator_dtype(x.dtype)
     has_imaginary = isinstance(x.shape[-1], Const) and x.shape[-1].value == 2
 
-    def angle(j: Expr) -> Expr:
-        return cast(float64, j) * (2 * math.pi) / cast(float64, size)
-
-    cosines = d.compute((size,), lambda *j: cast(wide, unary("cos", angle(j[0]))))
-    sines = d.compute((size,), lambda *j: cast(wide, unary("sin", angle(j[0]))))
+    cosines, sines = roots_of_unity(d, size, wide)
     sign = 1.0 if transform.inverse else -1.0
 
     def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
@@ -121,6 +117,19 @@ def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpVal
     parts = const(1 if transform.is_real else 2)
     shape = (*replace_axis(x.shape[:-1], axis, transform.results(size)), parts)
     total = sum_over(d, shape, [used], term)
-    if not transform.inverse or isinstance(size, Const):
-        return epilogue(d, total, x.dtype, scale=1.0 / int(getattr(size, "value", 1)) if transform.inverse else 1.0)
+    if not transform.inverse:
+        return epilogue(d, total, x.dtype)
+    if isinstance(size, Const):
+        return epilogue(d, total, x.dtype, scale=1.0 / int(size.value))
     return d.compute(shape, lambda *i: cast(x.dtype, total[i] / cast(wide, size)))
+
+
+def roots_of_unity(d: Definition, size: Expr, dtype: DType) -> tuple[OpValue, OpValue]:
+    """cos(2 pi j / size) and sin(2 pi j / size) of all j from 0 to size - 1."""
+
+    def angle(j: Expr) -> Expr:
+        return cast(float64, j) * (2 * math.pi) / cast(float64, size)
+
+    cosines = d.compute((size,), lambda *j: cast(dtype, unary("cos", angle(j[0]))))
+    sines = d.compute((size,), lambda *j: cast(dtype, unary("sin", angle(j[0]))))
+    return cosines, sines

@@ -1,6 +1,7 @@
 """LinearAttention and CausalConvWithState: layers whose memory of earlier positions is a state of fixed size."""
 
 from tilewright.errors import ShapeError
+from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, select, unary
 from tilewright.ops.cast import convert
@@ -75,17 +76,13 @@ def _factors(d: Definition, groups: int, depth: Expr) -> OpValue:
     if decay is None:
         return d.compute(shape, lambda *_: const(1, wide))
     expect_rank(d, decay, 3, "decay")
-    by_row = not _is_same_size(decay.shape[2], const(groups))
+    by_row = not can_prove(decay.shape[2].equals(groups))
     expect_shape(d, decay, (batch, steps, depth * groups if by_row else const(groups)), "decay")
 
     def body(b: Expr, t: Expr, h: Expr, k: Expr) -> Expr:
         return unary("exp", cast(wide, decay[b, t, h * depth + k if by_row else h]))
 
     return d.compute(shape, body)
-
-
-def _is_same_size(size: Expr, expected: Expr) -> bool:
-    return size is expected or bool(getattr(size.equals(expected), "value", False))
 
 
 def _rates(d: Definition, groups: int) -> OpValue:
@@ -140,7 +137,7 @@ def causal_conv_with_state(d: Definition) -> tuple[OpValue, ...]:
 
         def silu(*i: Expr) -> Expr:
             value = cast(wide, product[i])
-            return cast(x.dtype, value / (unary("exp", -value) + 1.0))
+            return cast(x.dtype, value * unary("sigmoid", value))
 
         y = d.compute(x.shape, silu)
     return y, d.compute((batch, channels, taps - 1), lambda *i: joined[i[0], i[1], i[2] + length])

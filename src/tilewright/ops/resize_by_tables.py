@@ -99,8 +99,8 @@ class _Resizing:
     Attributes:
         ratios: numerator and denominator of each dimension's scale.
         axes: the dimensions that change.
-        outputs: sizes of the result, and what the routines get for them.
-        lengths: number of elements that the filter of an axis reads, and what the routines get for it.
+        outputs: what the routines get for the sizes of the result, and these.
+        lengths: what the routines get for the number of elements that the filter of an axis reads, and this number.
     """
 
     ratios: OpValue
@@ -152,13 +152,11 @@ def resize_by_tables(d: Definition, x: OpValue, sampling: Sampling, inputs: Tabl
         resizing = _known_resizing(d, x, scales_of(d, x, roi=inputs.roi, scales=inputs.scales, sizes=inputs.sizes),
                                    sampling)  # fmt: skip
     else:
-        resizing = _resizing_by_data(d, x, axes, regions, sampling, inputs, by_scale)
+        resizing = _data_dependent_resizing(d, x, axes, regions, sampling, inputs, by_scale)
     return _passes(d, x, resizing, regions, sampling, by_scale)
 
 
-def _regions(
-    d: Definition, x: OpValue, axes: Sequence[int], sampling: Sampling, position: int | None
-) -> OpValue:
+def _regions(d: Definition, x: OpValue, axes: Sequence[int], sampling: Sampling, position: int | None) -> OpValue:
     """Start and end of the part of each dimension that is resized."""
     if not sampling.crops:
         return float_tensor(d, [0.0, 1.0], float64)
@@ -189,7 +187,7 @@ def _known_resizing(d: Definition, x: OpValue, scales: Sequence[Scale], sampling
     return _Resizing(shape_tensor(d, numbers), changed, outputs, tuple(lengths))
 
 
-def _resizing_by_data(
+def _data_dependent_resizing(
     d: Definition, x: OpValue, axes: Sequence[int], regions: OpValue, sampling: Sampling, inputs: TableInputs,
     by_scale: bool,
 ) -> _Resizing:  # fmt: skip
@@ -236,8 +234,8 @@ def _passes(
     cubic = float_tensor(d, [sampling.cubic], float64)
     tables: dict[int, _Table] = {}
     for axis in resizing.axes:
-        output, symbol = resizing.outputs[axis][1], resizing.outputs[axis][0]
-        length, taps = resizing.lengths[axis][1], resizing.lengths[axis][0]
+        symbol, output = resizing.outputs[axis]
+        taps, length = resizing.lengths[axis]
         scalars = [axis, x.shape[axis], symbol, taps, transformation, sampling.kernel,
                    int(sampling.exclude_outside), int(sampling.stretches)]  # fmt: skip
         outputs = [((output,), int64), ((output, length), float64), ((output,), boolean)]
@@ -252,7 +250,7 @@ def _passes(
         for axis, table in tables.items():
             value = _filter(d, value, axis, table)
     if not sampling.crops:
-        return convert(d, value, x.dtype) if value.dtype != x.dtype else value
+        return convert(d, value, x.dtype)
     return _extrapolate(d, value, tables, const(sampling.extrapolation, x.dtype), x.dtype)
 
 

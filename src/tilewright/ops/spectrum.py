@@ -12,9 +12,7 @@ from tilewright.ops.clamp import clamp_index, zero_if_empty
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
 from tilewright.ops.data_dependent import elements_or_symbols
 from tilewright.ops.definition import Definition, OpValue, operator
-
-_MAX_LENGTH = 4096
-"""The longest frame: the matrix of a transform has the square of so many elements."""
+from tilewright.ops.dft import MAX_TRANSFORM_LENGTH, roots_of_unity
 
 _MEL, _HERTZ = 2595.0 / math.log(10.0), 700.0
 """A frequency f in Hz is _MEL * log(1 + f / _HERTZ) mel."""
@@ -34,9 +32,9 @@ def stft(d: Definition) -> OpValue:
     batch, length, parts = x.shape
     if not isinstance(parts, Const) or parts.value not in (1, 2):
         raise ShapeError(f"signal: expected a last dimension of 1 or 2, got {parts}", where=f"node {d.label}")
-    (step,) = _number(d, 1, "frame_step", 1)
+    step = _integer(d, 1, "frame_step", 1)
     size = _frame_length(d, window)
-    if isinstance(size, Const) and size.value > _MAX_LENGTH:
+    if isinstance(size, Const) and size.value > MAX_TRANSFORM_LENGTH:
         raise d.unsupported(f"frames of length {size}")
     d.require(step >= 1, f"frame_step: expected at least 1, got {step}")
     d.require(conjunction(size >= 1, size <= length), f"a frame of {size} does not fit a signal of {length}")
@@ -50,7 +48,6 @@ def stft(d: Definition) -> OpValue:
 
     def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         at = clamp_index(i[1] * step + r[0], length)
-        weight = [basis[i[2], r[0], const(k)] for k in range(2)]
 
         def element(part: int) -> Expr:
             return cast(wide, zero_if_empty(x[i[0], at, const(part)], (at, length)))
@@ -58,19 +55,17 @@ def stft(d: Definition) -> OpValue:
         if parts.value == 1:
             return element(0) * basis[i[2], r[0], i[3]]
         real, imaginary = element(0), element(1)
-        return select(
-            i[3].equals(0), real * weight[0] - imaginary * weight[1], imaginary * weight[0] + real * weight[1]
-        )
+        c, s = (basis[i[2], r[0], const(k)] for k in range(2))
+        return select(i[3].equals(0), real * c - imaginary * s, imaginary * c + real * s)
 
     return epilogue(d, sum_over(d, (batch, frames, bins, const(2)), [size], term), x.dtype)
 
 
-def _number(d: Definition, position: int, what: str, first: int) -> tuple[Expr]:
-    """An integer input of one element, a symbol where it is data."""
-    x = d.input(position)
-    expect_one_element(d, x, what)
+def _integer(d: Definition, position: int, what: str, first: int) -> Expr:
+    """An integer input of one element; a symbol, which `first` distinguishes, where it is data."""
+    expect_one_element(d, d.input(position), what)
     (value,) = elements_or_symbols(d, position, first)
-    return (cast(int64, value),)
+    return cast(int64, value)
 
 
 def _frame_length(d: Definition, window: OpValue | None) -> Expr:
@@ -80,18 +75,13 @@ def _frame_length(d: Definition, window: OpValue | None) -> Expr:
         if window is None:
             raise ShapeError("expected a window or frame_length, got neither", where=f"node {d.label}")
         return window.shape[0]
-    (size,) = _number(d, 3, "frame_length", 2)
+    size = _integer(d, 3, "frame_length", 2)
     return size if window is None else expect_size(d, window.shape[0], size, "window")
 
 
 def _basis(d: Definition, size: Expr, bins: Expr, window: OpValue | None, wide: DType) -> OpValue:
     """Real and imaginary parts of exp(-2 pi i j k / size), times the window: [bins, size, 2]."""
-
-    def angle(j: Expr) -> Expr:
-        return cast(float64, j) * (2 * math.pi) / cast(float64, size)
-
-    cosines = d.compute((size,), lambda *j: cast(wide, unary("cos", angle(j[0]))))
-    sines = d.compute((size,), lambda *j: cast(wide, unary("sin", angle(j[0]))))
+    cosines, sines = roots_of_unity(d, size, wide)
 
     def body(k: Expr, j: Expr, part: Expr) -> Expr:
         at = clamp_index((k * j) % size, size)
@@ -112,7 +102,7 @@ def mel_weight_matrix(d: Definition) -> OpValue:
         ShapeError: an input has more than one element.
     """
     dtype = attribute_dtype(d, "output_datatype", float32)
-    (bands,), (length,) = _number(d, 0, "num_mel_bins", 0), _number(d, 1, "dft_length", 1)
+    bands, length = _integer(d, 0, "num_mel_bins", 0), _integer(d, 1, "dft_length", 1)
     d.require(conjunction(bands >= 0, length >= 0), f"expected sizes of at least 0, got {bands} and {length}")
     numbers: list[Expr] = []
     for k, name in ((2, "sample_rate"), (3, "lower_edge_hertz"), (4, "upper_edge_hertz")):

@@ -7,7 +7,7 @@ the new tensors, kind by kind.
 from collections.abc import Callable, Sequence
 
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import DType, float32
+from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import binary, cast, select, unary
 from tilewright.ops.checks import expect_dtype, expect_one_element, expect_shape
@@ -72,10 +72,10 @@ def momentum(d: Definition) -> tuple[OpValue, ...]:
         raise ShapeError(f"mode: expected standard or nesterov, got {mode!r}", where=f"node {d.label}")
 
     def step(rate: Expr, steps: Expr, values: Sequence[Expr]) -> tuple[Expr, ...]:
-        x, gradient, sum_ = values
+        x, gradient, velocity = values
         regularized = x * norm + gradient
         factor = select(steps > 0, const(beta, x.dtype), const(1.0, x.dtype))
-        added = sum_ * alpha + factor * regularized
+        added = velocity * alpha + factor * regularized
         change = added if mode == "standard" else regularized + added * alpha
         return x - rate * change, added
 
@@ -101,16 +101,15 @@ def _stepped(d: Definition, kinds: int, step: _Step) -> tuple[OpValue, ...]:
         if dtype.bits < float32.bits or rate.dtype.bits < float32.bits:
             raise d.unsupported(f"tensors of type {dtype} and a rate of type {rate.dtype}")
         for place in range(kinds - 1):
-            results[place].append(_new_tensor(d, values, step, place, dtype))
+            results[place].append(_new_tensor(d, values, step, place))
     return tuple(x for kind in results for x in kind)
 
 
-def _new_tensor(d: Definition, values: Sequence[OpValue], step: _Step, place: int, dtype: DType) -> OpValue:
-    rate, steps = d.input(0), d.input(1)
+def _new_tensor(d: Definition, values: Sequence[OpValue], step: _Step, place: int) -> OpValue:
+    """Result `place` of a step for one tensor and its state."""
 
     def body(*i: Expr) -> Expr:
-        zero = (const(0),)
-        speed = cast(dtype, rate[zero * rate.rank])
-        return step(speed, steps[zero * steps.rank], [x[i] for x in values])[place]
+        rate, steps = (x[(const(0),) * x.rank] for x in (d.input(0), d.input(1)))
+        return step(cast(values[0].dtype, rate), steps, [x[i] for x in values])[place]
 
     return d.compute(values[0].shape, body)

@@ -17,9 +17,7 @@ def compare(x: Elements, a: int, b: int, outer: int, size: int, inner: int) -> i
     return 0
 
 
-def merge(
-    x: Elements, source: Elements, target: Elements, width: int, outer: int, size: int, inner: int
-) -> int:
+def merge(x: Elements, source: Elements, target: Elements, width: int, outer: int, size: int, inner: int) -> int:
     """Merges neighbouring sorted runs of `width` slices."""
     start = 0
     while start < size:
