@@ -38,8 +38,8 @@ def test_reshape():
     changes = [[X, ints(*shape)] for shape in ((4, -1, 3), (0, 0, 4), (-1, 1, 2), (48, 1, 1))]
     check_like_onnx("Reshape", [X, ints(3, 4, 4)], changes=tuple(changes))
     executable = compile_natively(one_node("Reshape", [X, ints(1, 2)]))
-    for shape, message in ((ints(5, 5), "does not fit"), (ints(-1, -1), "fit"), (ints(-2, 24), "fit")):
-        with pytest.raises(ShapeError, match=rf"node \(Reshape\): the shape {message}|fit"):
+    for shape in (ints(5, 5), ints(-1, -1), ints(-2, 24)):
+        with pytest.raises(ShapeError, match=r"node \(Reshape\): the shape does not fit the number of elements"):
             executable.run({"x0": X, "x1": shape})
 
 

@@ -40,10 +40,10 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="also write every case's outcome there")
     parser.add_argument("--initializers", action="store_true", help="cases with axes or shapes, as initializers")
     options = parser.parse_args()
-    cases = load_cases(WithInitializers) if options.initializers else load_cases()
+    cases = load_cases()
     if options.initializers:
         probes = load_cases(WithInitializers.probe)
-        cases = {key: case for key, case in cases.items() if key in probes and has_structure(probes[key])}
+        cases = {key: case for key, case in load_cases(WithInitializers).items() if has_structure(probes[key])}
     cases = {key: case for key, case in cases.items() if options.k in key[1]}
     outcomes = dict(run_all(cases, options.jobs))
     for (category, name), outcome in sorted(outcomes.items(), key=lambda item: (item[1].kind, item[1].detail)):

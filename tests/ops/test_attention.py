@@ -146,6 +146,7 @@ def test_attention_rejects(shapes, attributes, message):
     with pytest.raises(ShapeError, match=message):
         define(NodeCase("Attention", [normal(*s) for s in shapes], attributes))
 
+
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_scores_output(mode):
     mask = np.where(RNG.random((5, 7)) > 0.4, normal(5, 7), -np.inf).astype(np.float32)

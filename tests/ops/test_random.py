@@ -17,17 +17,11 @@ def draw(op, inputs=(), opset=22, **attributes):
     return y
 
 
-@pytest.mark.parametrize(
-    ("counter", "key", "expected"),
-    [
-        # the counter's upper 64 bits are 0; the first row is of the authors' table of known answers
-        (0, 0, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
-    ],
-)
-def test_the_generator(counter, key, expected):
+def test_the_generator():
+    """A row of the authors' table of known answers: the only one whose counter has no upper 64 bits."""
     words = np.zeros(4, np.int64)
-    philox(words, counter, key)
-    assert words.tolist() == expected
+    philox(words, 0, 0)
+    assert words.tolist() == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
 
 
 def test_uniform_numbers():
