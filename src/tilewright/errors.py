@@ -58,8 +58,7 @@ class ModelError(TilewrightError):
     def __init__(self, problems: Sequence[Defect], *, where: str = "model") -> None:
         self.problems = tuple(problems)
         lines = "\n  ".join(str(p) for p in self.problems)
-        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
-        super().__init__(f"{count}\n  {lines}", where=where)
+        super().__init__(f"{pluralize(len(self.problems), 'problem')}\n  {lines}", where=where)
 
 
 class ModelFileError(TilewrightError):
@@ -220,24 +219,28 @@ class StoreError(TilewrightError):
     code = "records"
 
 
-class RecordWarning(UserWarning):
+class TilewrightWarning(UserWarning):
+    """Base of all warnings for users."""
+
+
+class RecordWarning(TilewrightWarning):
     """Records were not used: the user's store can't be read, or programs do not fit their kernels; one warning lists
     all of them."""
 
 
-class SearchWarning(UserWarning):
+class SearchWarning(TilewrightWarning):
     """A search chooses programs without a learned model, as XGBoost is not installed."""
 
 
-class MachineWarning(UserWarning):
+class MachineWarning(TilewrightWarning):
     """A machine of a cluster is not used, or is lost; says why. What it had not done others do."""
 
 
-class FallbackWarning(UserWarning):
+class FallbackWarning(TilewrightWarning):
     """Nodes of a model run on ONNX's reference evaluator, which is slow; one warning lists all of them."""
 
 
-class ShapeWarning(UserWarning):
+class ShapeWarning(TilewrightWarning):
     """Declared shapes of a model differ from the computed ones, which are used; one warning lists all of them."""
 
 

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from tilewright.cli import bench, cache, compile, doctor, inspect, profile, records, run, tune, verify
 from tilewright.cli.common import Result, add_output_options
 from tilewright.cli.exit_codes import INTERNAL_ERROR, INTERRUPTED, USAGE_ERROR, USER_ERROR
-from tilewright.errors import FallbackWarning, InternalError, ModelError, RecordWarning, ShapeWarning, TilewrightError
+from tilewright.errors import InternalError, ModelError, TilewrightError, TilewrightWarning
 from tilewright.version import __version__
 
 _EPILOG = """`tilewright VERB --help` lists the options of a verb.
@@ -203,7 +203,6 @@ def _warnings_as_lines(quiet: bool) -> Generator[None]:
         print(f"warning: {message}", file=sys.stderr)
 
     with warnings.catch_warnings():
-        for kind in (FallbackWarning, RecordWarning, ShapeWarning):
-            warnings.simplefilter("ignore" if quiet else "always", kind)
+        warnings.simplefilter("ignore" if quiet else "always", TilewrightWarning)
         warnings.showwarning = show
         yield

@@ -7,10 +7,10 @@ import numpy as np
 
 from tilewright.driver.artifact_names import NO_NAMES, tensor_spec
 from tilewright.errors import Defect, FeedError
-from tilewright.expr.evaluate import Environment, evaluate_expr
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show as show_expr
 from tilewright.loops.ir import Func
+from tilewright.measure.build import shape_at
 from tilewright.runtime.feeds import InputSignature, feed_array, raise_problems
 from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
 
@@ -102,8 +102,7 @@ class KernelSignature:
 
     def shape(self, b: Buffer, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """The shape of a parameter for sizes of the symbols."""
-        env = Environment({v: np.int64(sizes[v.name]) for v in self.func.symbols}, {})
-        return tuple(int(evaluate_expr(n, env)) for n in b.shape)
+        return shape_at(b, self.func, sizes)
 
     def _bind_free_symbol(
         self, name: str, named: Mapping[str, object], sizes: dict[str, int], problems: list[Defect]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.kernel_build.kernel_signature import KernelSignature
-from tilewright.errors import MismatchError, OptionError
+from tilewright.errors import MismatchError, OptionError, pluralize
 from tilewright.expr.nodes import Buffer, Var
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Func
@@ -34,8 +34,7 @@ class CheckResult:
     error: float
 
     def __str__(self) -> str:
-        runs = "1 run" if len(self.sizes) == 1 else f"{len(self.sizes)} runs"
-        return f"equal in {runs}, largest error {self.error:.1e} of the largest value"
+        return f"equal in {pluralize(len(self.sizes), 'run')}, largest error {self.error:.1e} of the largest value"
 
 
 def compare(

@@ -116,8 +116,6 @@ class KernelTuning:
         self.best = [self._mean_time()]
         history = store.history(kernel)
         self._program_search = self._start_search(kernel, self._join_history(history))
-        if self._program_search is None:
-            self.refusal = "there is no search for its kind"
         yield from self._resume()
 
     def round(self, count: int) -> Measuring[int]:

@@ -9,8 +9,8 @@ from tilewright.expr.nodes import Expr
 from tilewright.optimize.measurer import Candidate, Failure, Measurement, Timing
 from tilewright.optimize.search.interface import Search
 
-StartSearch = Callable[[PlannedKernel, Sequence[Measurement]], Search | None]
-"""Starts the search of a kernel, given what was measured of it before; None where there is none for it."""
+StartSearch = Callable[[PlannedKernel, Sequence[Measurement]], Search]
+"""Starts the search of a kernel, given what was measured of it before."""
 
 
 @dataclass(frozen=True, slots=True)

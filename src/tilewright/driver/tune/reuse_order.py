@@ -9,15 +9,11 @@ from dataclasses import dataclass, replace
 
 from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan, loop_group
 from tilewright.driver.tune.recorded_sources import RecordedSource
-from tilewright.optimize.measurer import Candidate, Measurement
+from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.plan import Operator, ReusePlan, StepKind, plan_reuse
 from tilewright.optimize.reuse.reusable_task import ReusableTask, bridge_task
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice
-from tilewright.optimize.search.interface import Search
-
-FullSearch = Callable[[PlannedKernel, Sequence[Measurement]], Search]
-"""Starts the full search of a kernel."""
 
 FindSources = Callable[[Collection[LoopVector]], Sequence[RecordedSource]]
 """Finds recorded programs that operators with these loop vectors may start from."""
@@ -69,14 +65,11 @@ class ReuseOrder:
         kernel_of: list[int | None] = []
         for step in reuse.steps:
             position = None if step.kind is StepKind.RECORDED else step.operator
-            if step.is_bridge and step.vector is not None:
-                like = next(r for r in reusables if r is not None and r.vector.has_kind_of(step.vector))
-                task = bridge_task(step.vector, like)
-                kernel = None if task is None else bridge_kernel(task, plan)
-                if task is not None and kernel is not None:
-                    position = len(kernels)
-                    kernels.append(kernel)
-                    reusables.append(task)
+            bridge = bridge_of(step.vector, reusables, plan) if step.is_bridge and step.vector is not None else None
+            if bridge is not None:
+                position = len(kernels)
+                kernels.append(bridge[1])
+                reusables.append(bridge[0])
             kernel_of.append(position)
         return ReuseOrder(
             replace(plan, kernels=tuple(kernels)), reuse, tuple(kernel_of), tuple(sources), tuple(operators), bridges,
@@ -89,13 +82,25 @@ def operator_of(kernel: PlannedKernel, reusable: ReusableTask | None) -> Operato
     return Operator(kernel.label, None if reusable is None else reusable.vector, kernel.predicted_total)
 
 
-def bridge_kernel(reusable: ReusableTask, plan: TuningPlan) -> PlannedKernel | None:
-    """The kernel of a bridge, without calls; None where nothing can be constructed for it."""
+def bridge_of(
+    vector: LoopVector, reusables: Sequence[ReusableTask | None], plan: TuningPlan
+) -> tuple[ReusableTask, PlannedKernel] | None:
+    """A bridge with its kernel, without calls; None where nothing can be constructed for it.
+
+    Args:
+        vector: its loops.
+        reusables: those that there are, one of its kind among them.
+        plan: the kernels of the model.
+    """
+    like = next(r for r in reusables if r is not None and r.vector.has_kind_of(vector))
+    reusable = bridge_task(vector, like)
+    if reusable is None:
+        return None
     task = reusable.task
     schedule = plan.compilation.build.optimizer.optimize(task)
     if schedule is None:
         return None
-    return PlannedKernel(
+    return reusable, PlannedKernel(
         task=task,
         name="bridge",
         nodes=(f"bridge [{reusable.vector}]",),

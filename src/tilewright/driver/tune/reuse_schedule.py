@@ -5,26 +5,23 @@ the searches near its program (ETO, Section 6.1). When every kernel has had what
 budget goes where the task scheduler expects most, by full searches.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from tilewright.driver.tune.consecutive_searches import ConsecutiveSearches
 from tilewright.driver.tune.kernel_tuning import KernelTuning
 from tilewright.driver.tune.plan import PlannedKernel
-from tilewright.driver.tune.reuse_order import ReuseOrder, bridge_kernel, operator_of
+from tilewright.driver.tune.protocols import StartSearch
+from tilewright.driver.tune.reuse_order import ReuseOrder, bridge_of, operator_of
 from tilewright.driver.tune.scheduler import TaskProgress, next_task
 from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.plan import Operator, ReusePlan, StepKind, replan
 from tilewright.optimize.reuse.recognize import tile_program_of
-from tilewright.optimize.reuse.reusable_task import bridge_task
 from tilewright.optimize.reuse.reuse_search import ReuseSearch, ReuseSource, search_size_of
 from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchSize
 from tilewright.optimize.search.interface import Search
-
-FullSearch = Callable[[PlannedKernel, Sequence[Measurement]], Search]
-"""Starts the full search of a kernel."""
 
 
 class Kernels(Protocol):
@@ -67,7 +64,7 @@ class ReuseSchedule:
         plans: the first plan, and those that took its place.
     """
 
-    def __init__(self, order: ReuseOrder, full_search: FullSearch, trials: float) -> None:
+    def __init__(self, order: ReuseOrder, full_search: StartSearch, trials: float) -> None:
         self._reuse_order, self._full_search, self._trials = order, full_search, trials
         self._reusables = list(order.reusables)
         self._session: Kernels | None = None
@@ -152,13 +149,11 @@ class ReuseSchedule:
             reusable = self._reusables[k]
             if reusable is not None and reusable.vector == vector:
                 return k
-        like = next(r for r in self._reusables if r is not None and r.vector.has_kind_of(vector))
-        task = bridge_task(vector, like)
-        kernel = None if task is None else bridge_kernel(task, self._reuse_order.plan)
-        if kernel is None:
+        bridge = bridge_of(vector, self._reusables, self._reuse_order.plan)
+        if bridge is None:
             return None
-        self._reusables.append(task)
-        return session.add(kernel)
+        self._reusables.append(bridge[0])
+        return session.add(bridge[1])
 
     def _program_of(self, source: int | ReuseSource | None) -> ReuseSource | None:
         """The tuned program of a source; None where there is none, or it is no tile program."""
