@@ -154,6 +154,18 @@ def test_growing_value_and_condition_by_data():
     assert [str(b) for b in step.outputs] == ["y: float32[y_n0, 4]", "s: float32[s_n0]"]
 
 
+def test_symbols_of_growing_values_are_in_their_order():
+    names = "abcdef"
+    carried, grown = (", ".join(f"float[{d}] {c}{k}" for c in names) for d, k in (("M", 0), ("K", 1)))
+    body = " ".join(f"{c}1 = Concat <axis = 0> ({c}0, x)" for c in names)
+    results, first = ", ".join(f"{c}2" for c in names), ", ".join("x" for _ in names)
+    text = f"{results} = Loop (n, , {first}) <body = b (int64 i, bool g, {carried}) => (bool g, {grown}) {{ {body} }}>"
+    outputs = ", ".join(f"float[{c}] {c}2" for c in names)
+    (step,) = runtime_steps(program_of(untyped(model(text, inputs="int64 n, float[N] x", outputs=outputs))))
+    own = [v.name for v in step.bodies[0].program.symbols if v.name in step.bodies[0].own_symbols]
+    assert [name[0] for name in own] == list(names)
+
+
 def test_counted_loop_has_a_known_number_of_slices():
     body = """s = Loop (n, t) <body = b (int64 i, bool g) => (bool g, float[4] q) { q = Gather(x, i) }>"""
     proto = model(f"m = Shape(x)  n = Gather(m, zero)  {body}", outputs="float[N, 4] s")

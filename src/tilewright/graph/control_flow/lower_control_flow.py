@@ -107,7 +107,8 @@ def _lower_loop_body(
     scalars = [_scalar_type(subgraph, 0, int64), _scalar_type(subgraph, 1, boolean)]
     names = [context.make_name(v) for v in subgraph.inputs[2:]]
     shapes = [list(b.shape) for b in carried]
-    own: set[Var] = set()
+    # ordered, as the order of symbols decides which code is generated
+    own: dict[Var, None] = {}
     while True:
         types = [*scalars, *(TensorType(b.dtype, tuple(s)) for b, s in zip(carried, shapes, strict=True))]
         parameters = dict(zip(subgraph.inputs, types, strict=True))
@@ -120,7 +121,7 @@ def _lower_loop_body(
             for axis, (size, new) in enumerate(zip(parameter.shape, result.shape, strict=True)):
                 if size is not new and not (isinstance(shapes[k][axis], Var) and shapes[k][axis] in own):
                     shapes[k][axis] = symbol = Symbol(f"{names[k]}_d{axis}", 0, MAX_DATA_DEPENDENT_SIZE)
-                    own.add(symbol)
+                    own[symbol] = None
                     changed = True
         if not changed:
             return body, own_symbols(body.program, own)
