@@ -227,6 +227,7 @@ def test_simplest_fraction_of_a_scale():
         ),
         (by_scale(normal(1, 2, 4, 4), 1, 1, 0, 2), {}, "scales: expected positive values, got 0.0"),
         (by_scale(normal(2, 2), 2, 2), {"mode": "area"}, "mode: expected nearest, linear or cubic, got 'area'"),
+        (by_scale(normal(2, 2), 2, 2), {"nearest_mode": "simple"}, "nearest_mode: expected one of .*, got 'simple'"),
         (
             by_scale(normal(2, 2), 2, 2),
             {"coordinate_transformation_mode": "x"},

@@ -127,6 +127,7 @@ def test_what_is_refused():
     x, two = normal(2, 3), np.array([1, 2], np.float32)
     for attributes, message in (
         ({"mode": "sinc"}, "expected nearest, linear or cubic"),
+        ({"nearest_mode": "round"}, "nearest_mode: expected one of .*, got 'round'"),
         ({"coordinate_transformation_mode": "corner"}, "'corner' is unknown"),
         ({"axes": [5]}, "axis 5 is out of range"),
         ({"axes": [1]}, "scales: expected shape"),

@@ -11,10 +11,18 @@ from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.resize_by_tables import Sampling, TableInputs, has_data, needs_tables, resize_by_tables
 from tilewright.ops.resize_scale import Ratio, Scale, clamp_in_loop, coordinate, scales_of, short_fraction
 
+_NEAREST_MODES = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
 
 @operator("Resize")
 def resize(d: Definition) -> OpValue:
-    """Y[y] = X at the source coordinate of y, interpolated"""
+    """Y[y] = X at the source coordinate of y, interpolated
+
+    Raises:
+        ShapeError: an attribute is unknown, an input has another length than there are axes, or both or neither of
+            scales and sizes are given.
+        UnsupportedError: interpolation of integers.
+    """
     x = d.input(0)
     if d.opset < 11:
         return _resample_legacy(d, x)
@@ -27,6 +35,9 @@ def resize(d: Definition) -> OpValue:
         d.attr_float("extrapolation_value", 0.0),
         bool(d.attr_int("antialias", 0)),
     )
+    if sampling.mode == "nearest" and sampling.nearest not in _NEAREST_MODES:
+        what = f"nearest_mode: expected one of {', '.join(_NEAREST_MODES)}, got {sampling.nearest!r}"
+        raise ShapeError(what, where=f"node {d.label}")
     if needs_tables(d, x, sampling):
         return resize_by_tables(d, x, sampling, TableInputs(roi=1, scales=2, sizes=3))
     return _resample(d, x, scales_of(d, x, roi=1, scales=2, sizes=3), sampling)

@@ -34,6 +34,8 @@ _TRANSFORMATIONS = {
 }  # fmt: skip
 _ALIGN_CORNERS_BY_SIZE = 4
 _ROUNDINGS = {"floor": 0, "ceil": 1, "round_prefer_ceil": 2, "round_prefer_floor": 3, "simple": 4}
+"""Numbers of nearest modes; "simple" is that of early operator sets."""
+
 _POLICIES = {"stretch": 0, "not_larger": 1, "not_smaller": 2}
 _LINEAR, _CUBIC = 10, 11
 
@@ -69,7 +71,7 @@ class Sampling:
     def kernel(self) -> int:
         """The number of the filter, as routines have it."""
         if self.mode == "nearest":
-            return _ROUNDINGS.get(self.nearest, 3)
+            return _ROUNDINGS[self.nearest]
         return _CUBIC if self.mode == "cubic" else _LINEAR
 
     @property
