@@ -62,7 +62,7 @@ def test_top_k_with_a_k_that_there_is_not(k, message):
     x = RNG.normal(size=(5, 30)).astype(F32)
     for static in (None, ()):
         executable = compile_natively(one_node("TopK", [x, np.array([3])], outputs=2, static=static))
-        with pytest.raises(ShapeError, match=r"30|at least 0"):
+        with pytest.raises(ShapeError, match=message):
             executable.run({"x0": x, "x1": np.array([k])})
         assert executable.run({"x0": x, "x1": np.array([3])})["y0"].shape == (5, 3)
     with pytest.raises(tilewright.errors.ModelError, match="k: expected"):

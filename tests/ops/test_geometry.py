@@ -51,11 +51,17 @@ def test_det_rejects(shape, message):
 # Col2Im
 
 
+def window_counts(image, kernel, strides, dilations, pads):
+    """The number of places of a window along each dimension."""
+    rank = len(image)
+    return [(image[k] + pads[k] + pads[rank + k] - (kernel[k] - 1) * dilations[k] - 1) // strides[k] + 1
+            for k in range(rank)]  # fmt: skip
+
+
 def added_blocks(x, image, block, strides, dilations, pads):
     """Blocks added up to an image one by one."""
     rank, taps = len(image), int(np.prod(block))
-    counts = [(image[k] + pads[k] + pads[rank + k] - (block[k] - 1) * dilations[k] - 1) // strides[k] + 1
-              for k in range(rank)]  # fmt: skip
+    counts = window_counts(image, block, strides, dilations, pads)
     y = np.zeros((x.shape[0], x.shape[1] // taps, *image), x.dtype)
     columns = x.reshape(x.shape[0], -1, *block, *counts)
     for tap in np.ndindex(*block):
@@ -73,8 +79,7 @@ def test_blocks_are_added_up(rank, seed):
     block, strides, dilations = (rng.integers(1, 4, rank).tolist() for _ in range(3))
     pads = rng.integers(0, 3, 2 * rank).tolist()
     image = [(block[k] - 1) * dilations[k] + 1 + int(rng.integers(0, 5)) for k in range(rank)]
-    counts = [(image[k] + pads[k] + pads[rank + k] - (block[k] - 1) * dilations[k] - 1) // strides[k] + 1
-              for k in range(rank)]  # fmt: skip
+    counts = window_counts(image, block, strides, dilations, pads)
     x = normal(2, 2 * int(np.prod(block)), int(np.prod(counts)))
     attributes = {"strides": strides, "dilations": dilations, "pads": pads}
     for constants in ((1, 2), ()):
@@ -109,8 +114,7 @@ def test_deformed_convolutions(group, parts, has_mask):
     kernel, strides, dilations = (RNG.integers(1, 3, 2).tolist() for _ in range(3))
     pads = RNG.integers(0, 3, 4).tolist()
     x, w = normal(2, 4, 6, 7), normal(4, 4 // group, *kernel)
-    out = [(x.shape[2 + k] + pads[k] + pads[2 + k] - (kernel[k] - 1) * dilations[k] - 1) // strides[k] + 1
-           for k in range(2)]  # fmt: skip
+    out = window_counts(x.shape[2:], kernel, strides, dilations, pads)
     taps = int(np.prod(kernel)) * parts
     # offsets of several elements: many taps are outside of the picture
     inputs = [x, w, normal(2, 2 * taps, *out) * 3, normal(4), normal(2, taps, *out)][: 5 if has_mask else 4]
