@@ -12,21 +12,19 @@ measured is kept at once, so that a run that was stopped, or that stops itself a
 import argparse
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.common import environment
+from benchmarks.common.experiments import Experiment, run_experiments
 from benchmarks.common.report import RESULTS, write_section
-from benchmarks.common.result_store import CIRCUMSTANCES, ResultStore
+from benchmarks.common.result_store import ResultStore
 from benchmarks.paper_eto import tables
 from benchmarks.paper_eto.methods import METHODS, Context, Outcome, OutOfTimeError, run_method
-from benchmarks.paper_eto.operator_sets import PaperOperator, operator_sets
-from benchmarks.paper_eto.operator_tasks import set_tasks
+from benchmarks.paper_eto.operator_sets import operator_sets
+from benchmarks.paper_eto.operator_tasks import SetTasks, set_tasks
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.optimize.measurer import Measurer, Timing
-from tilewright.optimize.reuse.reusable_task import ReusableTask
-from tilewright.version import source_hash
 
 MODULE = "benchmarks.paper_eto"
 FILE = RESULTS / "paper_eto.json"
@@ -43,21 +41,19 @@ def main() -> int:
     """Measures what is missing; the status is 3 where something is left."""
     options = _parser().parse_args()
     store, deadline = ResultStore(FILE), time.monotonic() + options.seconds
-    left = 0
-    if "graphs" in options.parts.split(","):
-        for name in operator_sets():
-            if not _is_current(store.get("graphs", name)):
-                store.put("graphs", name, {"source": source_hash(), **tables.graph_row(name)})
-                _print_line(f"graph of {name}: done")
-    if "tune" in options.parts.split(","):
-        for name in options.sets.split(","):
-            left += _tune_set(name, options, store, deadline)
+    experiments = {"graphs": _graphs(), "tune": _tunings(options, deadline)}
+    parts = options.parts.split(",")
+    unknown = sorted(set(parts) - set(experiments))
+    if unknown:
+        print(f"unknown parts: {', '.join(unknown)}", file=sys.stderr)
+        return 2
+    left = sum(run_experiments(x, experiments[x], store, MODULE, deadline=deadline) for x in parts)
     text = tables.markdown(store)
     if options.write:
         write_section("paper_eto", text)
     else:
         print(text)
-    _print_line(f"{left} methods are left; run the same command again" if left else "complete")
+    _print_line(f"{left} results are left; run the same command again" if left else "complete")
     return 3 if left else 0
 
 
@@ -75,43 +71,42 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _is_current(row: Mapping[str, Any] | None) -> bool:
-    """Whether a result is there and of this code."""
-    return row is not None and row["source"] == source_hash()
-
-
 def _print_line(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _tune_set(name: str, options: argparse.Namespace, store: ResultStore, deadline: float) -> int:
-    """Tunes a set by the methods that have no result; how many are left."""
-    tasks = set_tasks(name, options.operators)
-    key = f"{name}, {len(tasks)} operators, {options.trials} trials"
-    left = 0
-    for method in options.methods.split(","):
-        if _is_current(store.get("tune", f"{key}: {method}")):
-            continue
-        try:
-            with LocalMeasurer() as measurer:
-                context = Context(measurer, options.trials, deadline, _print_line)
-                full = run_method("full search", tasks, context)
-                outcome = full if method == "full search" else run_method(method, tasks, context)
-            with LocalMeasurer(MeasureOptions(plan=DUEL_PLAN, max_ratio=MAX_RATIO)) as judge:
-                result = _compare(outcome, full, tasks, judge)
-        except OutOfTimeError:
-            left += 1
-            continue
-        store.put("tune", f"{key}: {method}", {"set": key, "method": method, "source": source_hash(), **result})
-        command = f"python -m {MODULE} {' '.join(sys.argv[1:])}".strip()
-        store.put(CIRCUMSTANCES, "tune", environment.describe(command))
-        _print_line(f"{key}: {method}: done")
-    return left
+def _graphs() -> Iterator[Experiment]:
+    for name in operator_sets():
+        yield name, lambda n=name: tables.graph_row(n)
 
 
-def _compare(
-    outcome: Outcome, full: Outcome, tasks: Sequence[tuple[PaperOperator, ReusableTask]], judge: Measurer
-) -> Mapping[str, Any]:
+def _tunings(options: argparse.Namespace, deadline: float) -> Iterator[Experiment]:
+    for name in options.sets.split(","):
+        tasks = set_tasks(name, options.operators)
+        key = f"{name}, {len(tasks)} operators, {options.trials} trials"
+        for method in options.methods.split(","):
+
+            def measure(key: str = key, method: str = method, tasks: SetTasks = tasks) -> dict[str, Any] | None:
+                result = _tune_set(tasks, method, options.trials, deadline)
+                return None if result is None else {"set": key, "method": method, **result}
+
+            yield f"{key}: {method}", measure
+
+
+def _tune_set(tasks: SetTasks, method: str, trials: int, deadline: float) -> Mapping[str, Any] | None:
+    """Tunes a set by a method; None where time ran out."""
+    try:
+        with LocalMeasurer() as measurer:
+            context = Context(measurer, trials, deadline, _print_line)
+            full = run_method("full search", tasks, context)
+            outcome = full if method == "full search" else run_method(method, tasks, context)
+        with LocalMeasurer(MeasureOptions(plan=DUEL_PLAN, max_ratio=MAX_RATIO)) as judge:
+            return _compare(outcome, full, tasks, judge)
+    except OutOfTimeError:
+        return None
+
+
+def _compare(outcome: Outcome, full: Outcome, tasks: SetTasks, judge: Measurer) -> Mapping[str, Any]:
     """Programs and seconds of a method, and times of its programs in turns with those of the full search."""
     ratios: list[float | None] = []
     weighted = [0.0, 0.0]

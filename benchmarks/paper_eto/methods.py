@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.paper_eto.operator_sets import PaperOperator
+from benchmarks.paper_eto.operator_tasks import SetTasks
 from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.measure.search import fastest_programs, run_search, timed_entries
@@ -87,9 +87,7 @@ class OutOfTimeError(Exception):
     """The deadline came before a search was done."""
 
 
-def run_method(
-    method: str, tasks: Sequence[tuple[PaperOperator, ReusableTask]], context: Context
-) -> Outcome:
+def run_method(method: str, tasks: SetTasks, context: Context) -> Outcome:
     """Tunes operators by a method.
 
     Raises:
@@ -107,15 +105,11 @@ def run_method(
     return outcome
 
 
-def _tune_along_tree(
-    bridges: BridgeChoice, tasks: Sequence[tuple[PaperOperator, ReusableTask]], outcome: Outcome, context: Context
-) -> None:
+def _tune_along_tree(bridges: BridgeChoice, tasks: SetTasks, outcome: Outcome, context: Context) -> None:
     """Tunes along the cheapest tree. A step whose source has no program, or whose bridge can't be made, is searched in
     full."""
     costs = SearchCosts(full=context.trials, sizes=PROCESSOR_COSTS.sizes)
-    operators = [
-        Operator(f"{o.type} {o.vector}", t.vector, float(o.frequency * o.vector.points)) for o, t in tasks
-    ]
+    operators = [Operator(f"{o.type} {o.vector}", t.vector, float(o.frequency * o.vector.points)) for o, t in tasks]
     plan = plan_reuse(operators, bridges=bridges, costs=costs)
     outcome.estimated = plan.cost
     context.say(plan.text())
@@ -156,11 +150,15 @@ def _tune_selectively(tasks: Sequence[ReusableTask], outcome: Outcome, context: 
 
 
 class _Transfer:
-    """A `Search` that asks for programs of another task as they are, the fastest first, until three of them ran."""
+    """A `Search` that asks for programs of another task as they are, the fastest first, until three of them ran.
+
+    Attributes:
+        history: what it was told.
+    """
 
     def __init__(self, task: ReusableTask, programs: Sequence[Candidate]) -> None:
         self._programs, self._task, self._done = list(programs), task, 0
-        self._history = MeasurementHistory()
+        self.history = MeasurementHistory()
 
     def ask(self, count: int) -> list[Candidate]:
         """The next program whose steps are legal for the task."""
@@ -175,7 +173,7 @@ class _Transfer:
 
     def tell(self, measurements: Sequence[Measurement]) -> None:
         """Counts those that ran."""
-        self._done += sum(m.nanoseconds is not None for m in self._history.add(measurements))
+        self._done += sum(m.nanoseconds is not None for m in self.history.add(measurements))
         known = {m.candidate for m in measurements}
         self._programs = [p for p in self._programs if p not in known]
 

@@ -3,6 +3,7 @@
 Transposed and grouped convolutions have accesses that tile programs do not have, and no tasks.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 from benchmarks.paper_eto.operator_sets import PaperOperator, operator_sets
@@ -13,6 +14,9 @@ from tilewright.optimize.reuse.reusable_task import ReusableTask, contraction_ta
 
 WITHOUT_TASKS = frozenset(("T2D", "GRP"))
 
+SetTasks = Sequence[tuple[PaperOperator, ReusableTask]]
+"""Operators of a set with their tasks."""
+
 
 @lru_cache(maxsize=1)
 def one_thread_machine() -> Machine:
@@ -20,7 +24,7 @@ def one_thread_machine() -> Machine:
     return machine_for(Target.host()).with_cores(1)
 
 
-def set_tasks(name: str, count: int | None = None) -> tuple[tuple[PaperOperator, ReusableTask], ...]:
+def set_tasks(name: str, count: int | None = None) -> SetTasks:
     """The operators of a set that have tasks, at most so many."""
     pairs = ((o, operator_task(o)) for o in operator_sets()[name] if o.type not in WITHOUT_TASKS)
     return tuple((o, t) for o, t in pairs if t is not None)[:count]

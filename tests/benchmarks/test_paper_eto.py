@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from benchmarks.common.result_store import ResultStore
+from benchmarks.paper_eto import __main__ as command
 from benchmarks.paper_eto import methods, tables
 from benchmarks.paper_eto.methods import METHODS, Context, Outcome, OutOfTimeError, run_method
 from benchmarks.paper_eto.operator_sets import PaperOperator, loop_vector, operator_sets
@@ -95,8 +96,8 @@ def test_transfers_leave_out_what_the_verifier_refuses(monkeypatch: pytest.Monke
     transfer = methods._Transfer(task, programs)
     assert transfer.ask(8) == [programs[1]]
     transfer.tell([timed(programs[1], 5.0), timed(programs[1], 4.0)])
-    assert transfer.trials == 1
-    assert transfer.best == timed(programs[1], 5.0)
+    assert len(transfer.history) == 1
+    assert transfer.history.fastest == timed(programs[1], 5.0)
     assert transfer.ask(8) == [programs[2]]
     assert transfer.ask(8) == []
 
@@ -118,3 +119,25 @@ def test_tables_show_what_is_there(tmp_path: Path) -> None:
     text = tables.markdown(ResultStore(store.path))
     assert "| BERT-Base | 5 | 2 | 4 |" in text
     assert "2.0 times | 0.970 | 1.00, -" in text
+
+
+def test_a_command_goes_on_with_what_it_had_no_time_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(command, "FILE", tmp_path / "results.json")
+    calls: list[str] = []
+
+    def status(time_is_over: bool, *extra: str) -> int:
+        def tune(tasks: object, method: str, trials: int, deadline: float) -> dict[str, float] | None:
+            calls.append(method)
+            return None if time_is_over else {"programs": 1, "seconds": 1.0, "estimated": 1.0}
+
+        monkeypatch.setattr(command, "_tune_set", tune)
+        arguments = ["--parts", "tune", "--sets", "BERT-Base", "--operators", "1", "--methods", "eto", *extra]
+        monkeypatch.setattr("sys.argv", ["paper_eto", *arguments])
+        monkeypatch.setattr(tables, "markdown", lambda store: "")
+        return command.main()
+
+    assert status(True) == 3
+    assert status(False) == 0
+    assert status(False) == 0
+    assert calls == ["eto", "eto"]
+    assert status(False, "--parts", "charts") == 2
