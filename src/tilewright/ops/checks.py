@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
-from tilewright.expr.nodes import Expr
+from tilewright.expr.nodes import Expr, const
 from tilewright.ops.axes import show_shape
 from tilewright.ops.definition import Definition, OpValue, is_one, simplest_size
 
@@ -52,14 +52,15 @@ def expect_size(d: Definition, actual: Expr, expected: Expr, what: str) -> Expr:
     return simplest_size(expected, actual)
 
 
-def expect_one_element(d: Definition, x: OpValue, what: str) -> None:
-    """Requires an operand of one element, of any rank; symbolic sizes are compared on every call.
+def expect_one_element(d: Definition, x: OpValue, what: str) -> Expr:
+    """Requires an operand of one element, of any rank, and returns it; symbolic sizes are compared on every call.
 
     Raises:
         ShapeError: it has another number of elements.
     """
     for size in x.shape:
         d.require(size.equals(1), f"{what}: expected one element, got {show_shape(x.shape)}")
+    return x[(const(0),) * x.rank]
 
 
 def expect_broadcastable(d: Definition, x: OpValue, shape: Sequence[Expr], what: str) -> None:

@@ -164,14 +164,11 @@ def _partial_sums(sizes: Sequence[Expr]) -> list[Expr]:
 def data_dependent_range(d: Definition, wide: DType) -> OpValue:
     """start, start + delta, ... below limit, computed in a type; all three may be data."""
     operands = [d.input(k) for k in range(3)]
-    for k, x in enumerate(operands):
-        expect_one_element(d, x, f"input {k}")
-    start, _, delta = operands
-    dtype = start.dtype
+    first, _, step = (expect_one_element(d, x, f"input {k}") for k, x in enumerate(operands))
+    dtype = first.dtype
     routine = routines.range_length if dtype.is_float else routines.integer_range_length
     (count,) = call_routine(d, routine, operands, [((1,), int64)])
     (length,) = _symbols(d, count, [MAX_DATA_DEPENDENT_SIZE])
-    first, step = (x[(const(0),) * x.rank] for x in (start, delta))
 
     def body(i: Expr) -> Expr:
         return cast(dtype, cast(wide, first) + cast(wide, i) * cast(wide, step))

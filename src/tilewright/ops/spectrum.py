@@ -104,12 +104,8 @@ def mel_weight_matrix(d: Definition) -> OpValue:
     dtype = attribute_dtype(d, "output_datatype", float32)
     bands, length = _integer(d, 0, "num_mel_bins", 0), _integer(d, 1, "dft_length", 1)
     d.require(conjunction(bands >= 0, length >= 0), f"expected sizes of at least 0, got {bands} and {length}")
-    numbers: list[Expr] = []
-    for k, name in ((2, "sample_rate"), (3, "lower_edge_hertz"), (4, "upper_edge_hertz")):
-        x = d.input(k)
-        expect_one_element(d, x, name)
-        numbers.append(cast(float64, x[(const(0),) * x.rank]))
-    rate, low, high = numbers
+    names = ("sample_rate", "lower_edge_hertz", "upper_edge_hertz")
+    rate, low, high = (cast(float64, expect_one_element(d, d.input(2 + k), name)) for k, name in enumerate(names))
     first, last = (unary("log", f / _HERTZ + 1.0) * _MEL for f in (low, high))
 
     def edge(k: Expr) -> Expr:

@@ -5,6 +5,7 @@ the new tensors, kind by kind.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import float32
@@ -84,9 +85,7 @@ def momentum(d: Definition) -> tuple[OpValue, ...]:
 
 def _stepped(d: Definition, kinds: int, step: _Step) -> tuple[OpValue, ...]:
     """The new tensors; `kinds` is the number of inputs for each of them."""
-    rate, steps = d.input(0), d.input(1)
-    expect_one_element(d, rate, "R")
-    expect_one_element(d, steps, "T")
+    rate, steps = expect_one_element(d, d.input(0), "R"), expect_one_element(d, d.input(1), "T")
     count, rest = divmod(len(d.operands) - 2, kinds)
     if rest or count < 1:
         what = f"expected {kinds} inputs for each tensor, got {len(d.operands) - 2}"
@@ -101,15 +100,12 @@ def _stepped(d: Definition, kinds: int, step: _Step) -> tuple[OpValue, ...]:
         if dtype.bits < float32.bits or rate.dtype.bits < float32.bits:
             raise d.unsupported(f"tensors of type {dtype} and a rate of type {rate.dtype}")
         for place in range(kinds - 1):
-            results[place].append(_new_tensor(d, values, step, place))
+            results[place].append(_new_tensor(d, values, partial(step, cast(dtype, rate), steps), place))
     return tuple(x for kind in results for x in kind)
 
 
-def _new_tensor(d: Definition, values: Sequence[OpValue], step: _Step, place: int) -> OpValue:
+def _new_tensor(
+    d: Definition, values: Sequence[OpValue], step: Callable[[Sequence[Expr]], tuple[Expr, ...]], place: int
+) -> OpValue:
     """Result `place` of a step for one tensor and its state."""
-
-    def body(*i: Expr) -> Expr:
-        rate, steps = (x[(const(0),) * x.rank] for x in (d.input(0), d.input(1)))
-        return step(cast(values[0].dtype, rate), steps, [x[i] for x in values])[place]
-
-    return d.compute(values[0].shape, body)
+    return d.compute(values[0].shape, lambda *i: step([x[i] for x in values])[place])
