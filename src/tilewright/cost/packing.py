@@ -63,8 +63,10 @@ def copy_time(elements: float, problem: Problem, operand: Operand, axis: int, ma
 def _is_transposed_in_registers(problem: Problem, operand: Operand, axis: int) -> bool:
     """Whether `tile.packing` fills panels along an axis by transposing tiles in registers: their points are a constant
     distance apart, and rows are long enough."""
-    position = next(d for d, row in enumerate(operand.index) if row[axis])
-    inner = [a for row in operand.index[position + 1 :] for a, c in enumerate(row) if c]
+    dim = operand.dimension(axis)
+    if dim is None:
+        return False
+    inner = [a for row in operand.index[dim + 1 :] for a, c in enumerate(row) if c]
     return can_transpose(operand.shape[-1], operand.element_bytes) and all(problem.axes[a].is_static for a in inner)
 
 

@@ -139,12 +139,12 @@ def compile_kernels(
         InternalError: an optimizer's schedule is not legal.
     """
     kernels = {k: u for k, u in enumerate(units) if isinstance(u, Kernel)}
-    lowered = {k: make_kernel_task(u, sources[k].constants, sources[k].context) for k, u in kernels.items()}
+    kernel_tasks = {k: make_kernel_task(u, sources[k].constants, sources[k].context) for k, u in kernels.items()}
     # the first of equal kernels gives the loops, the largest one the sizes
     first: dict[str, KernelTask] = {}
     largest: dict[str, ShapeSamples] = {}
     labels: dict[str, str] = {}
-    for k, kernel in lowered.items():
+    for k, kernel in kernel_tasks.items():
         task = first.setdefault(kernel.key, kernel).task
         labels.setdefault(kernel.key, kernels[k].label)
         if kernel.key not in largest or _sample_volume(kernel.samples) > _sample_volume(largest[kernel.key]):
@@ -156,16 +156,17 @@ def compile_kernels(
         for k, (key, task) in enumerate(tasks.items())
     }
     return tuple(
-        _bind(u, lowered[k], compiled[lowered[k].key]) if isinstance(u, Kernel) else u for k, u in enumerate(units)
+        _bind(u, kernel_tasks[k], compiled[kernel_tasks[k].key]) if isinstance(u, Kernel) else u
+        for k, u in enumerate(units)
     )
 
 
-def _bind(unit: Kernel, lowered: KernelTask, compiled: CompiledKernel) -> BoundKernel:
+def _bind(unit: Kernel, kernel_task: KernelTask, compiled: CompiledKernel) -> BoundKernel:
     """A kernel with the function of an equal task, whose parameters and symbols may have other names."""
-    form, func = lowered.task.form, compiled.task.func
+    form, func = kernel_task.task.form, compiled.task.func
     params = dict(zip(form.params, (p.name for p in func.params), strict=True))
     symbols = zip(func.symbols, form.symbols, strict=True)
-    sizes = {new: lowered.sizes.get(old, old) for new, old in symbols if new is not old or old in lowered.sizes}
+    sizes = {new: kernel_task.sizes.get(old, old) for new, old in symbols if new is not old or old in kernel_task.sizes}
     return BoundKernel(with_renamed_params(unit, params), compiled, sizes)
 
 

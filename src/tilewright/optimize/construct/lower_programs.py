@@ -39,7 +39,7 @@ def lower_first_legal(programs: Sequence[KernelProgram], task: Task, machine: Ma
     refused: list[str] = []
     for program in programs:
         try:
-            return LoweringResult(lower_program_for(program, task, machine), tuple(refused))
+            return LoweringResult(lower_for_machine(program, task, machine), tuple(refused))
         except ScheduleError as error:
             refused.append(str(error))
             _log.debug("%s: %s can't be lowered: %s", task.func.name, program, error)
@@ -53,13 +53,13 @@ def lower_all(programs: Sequence[KernelProgram], task: Task, machine: Machine) -
     """Lowers the programs that serve a kernel's sizes together; None where one of them is refused, and its reason is
     logged."""
     try:
-        return tuple(lower_program_for(p, task, machine) for p in programs)
+        return tuple(lower_for_machine(p, task, machine) for p in programs)
     except ScheduleError as error:
         _log.info("%s: a variant can't be lowered, one program serves all sizes: %s", task.func.name, error)
         return None
 
 
-def lower_program_for(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
+def lower_for_machine(program: KernelProgram, task: Task, machine: Machine) -> Schedule:
     """The schedule of a program, on as many threads as pay on the machine.
 
     Raises:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewright.errors import ScheduleError, VerifyError
-from tilewright.optimize.construct.lower_programs import lower_program_for
+from tilewright.optimize.construct.lower_programs import lower_for_machine
 from tilewright.optimize.measurer import Candidate, Measurement
 from tilewright.optimize.reuse.program_features import features_of
 from tilewright.optimize.reuse.recognize import MIN_LANES
@@ -147,7 +147,7 @@ class ReuseSearch:
     def _candidate(self, program: TileProgram) -> Candidate | None:
         """The candidate of a program; None where it is not legal, or has the steps of another one or a time already."""
         try:
-            schedule = lower_program_for(program, self.reusable.task, self.reusable.machine)
+            schedule = lower_for_machine(program, self.reusable.task, self.reusable.machine)
             verify(schedule.func)
         except (ScheduleError, VerifyError):
             return None

@@ -134,8 +134,7 @@ class _ProgramWork:
     ) -> "_ProgramWork":
         """The work of candidates [candidate, level, axis]."""
         problem, spatial = family.problem, list(family.problem.spatial)
-        extents = np.array([a.extent for a in problem.axes])
-        register = sizes[:, REGISTER]
+        extents, register = problem.extents, sizes[:, REGISTER]
         counts = (extents // register).astype(np.float64)
         counts[:, sketch.lane] = -(-extents[sketch.lane] // register[:, sketch.lane])
         steps = counts[:, list(problem.reduce)].prod(axis=1) * register[:, list(problem.reduce)].prod(axis=1)
