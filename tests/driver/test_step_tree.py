@@ -3,11 +3,11 @@
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from benchmarks.common.model_builders import make_node as node
 from onnx import TensorProto, helper
 from tests.driver.control_flow_models import BOOL, FLOAT, INT, RNG, growing_loop, made, normal, value
 
@@ -18,12 +18,6 @@ from tilewright.runtime import Artifact, Executable, step_tree_call
 from tilewright.runtime.block_calls import BlockCalls
 
 DOUBLE = TensorProto.DOUBLE
-
-
-def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    """A node of space-separated names; "-" omits an input."""
-    names = [x if x != "-" else "" for x in inputs.split()]
-    return helper.make_node(op, names, outputs.split(), name=f"{op}_{outputs.split()[0]}", **attributes)
 
 
 def nonzero() -> onnx.ModelProto:

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from benchmarks.common.model_builders import make_node as node
 from onnx import helper
 from tests.driver.control_flow_models import BOOL, FLOAT, INT, RNG, made, normal, value
-from tests.driver.test_step_tree import branching_loop, node
+from tests.driver.test_step_tree import branching_loop
 
 import tilewright
 from tilewright.runtime import Executable

@@ -8,8 +8,8 @@ arrays like a fast call (`fast_call.py`), which it is.
 import ctypes
 import logging
 import mmap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
@@ -52,13 +52,19 @@ def callable_tree(manifest: Manifest) -> str | None:
     return manifest.tree if manifest.tree == TREE_NAME else None
 
 
-def tree_addresses(manifest: Manifest) -> list[str]:
-    """What the addresses stand for that a step tree gets: the weights of every native step, then constants."""
+def tree_addresses(manifest: Manifest) -> list[NativeStep | str]:
+    """What the addresses that a step tree gets stand for: a native step for its array of weights, the name of a weight
+    for a constant of a block."""
     steps = list(all_steps(manifest.steps))
     blocks = [b for s in steps if isinstance(s, ControlFlowStep) for b in s.blocks]
-    constants: Iterable[str] = (c.weight for cs in (manifest.constants, *(b.constants for b in blocks)) for c in cs)
-    segments = [f"segment:{s.prefix}" for s in steps if isinstance(s, NativeStep)]
-    return [*segments, *(f"weight:{name}" for name in dict.fromkeys(constants))]
+    constants = (c.weight for cs in (manifest.constants, *(b.constants for b in blocks)) for c in cs)
+    return [*(s for s in steps if isinstance(s, NativeStep)), *dict.fromkeys(constants)]
+
+
+def tree_symbols(manifest: Manifest) -> list[str]:
+    """The symbols whose sizes a step tree gets: those that the model's inputs bind."""
+    bound = {d for spec in manifest.inputs for d in spec.dims}
+    return [s.name for s in manifest.symbols if s.name in bound]
 
 
 _Shapes = tuple[tuple[int, ...], ...]
@@ -154,37 +160,34 @@ class StepTreeCall:
         self._library, self.address, self.threads = library, library.addresses[name], threads
         self.pool, self.uses_pool = pool, pool.bytes > SMALL_WORKSPACE_BYTES
         self.limit, self.poll = min(max_iterations(), _MAX_LIMIT), poll_address()
-        steps = list(all_steps(manifest.steps))
-        self._loop_nodes = [", ".join(s.nodes) for s in steps if isinstance(s, LoopStep)]
-        native = {f"segment:{s.prefix}": s for s in steps if isinstance(s, NativeStep)}
+        self._loop_nodes = [", ".join(s.nodes) for s in all_steps(manifest.steps) if isinstance(s, LoopStep)]
         self._arrays: list[object] = []
         addresses: list[int] = []
         for what in tree_addresses(manifest):
-            if what in native:
-                arrays = [weights[w] for w in native[what].weights]
+            if isinstance(what, NativeStep):
+                arrays = [weights[name] for name in what.weights]
                 pointers = (ctypes.c_size_t * max(1, len(arrays)))(*map(address_of, arrays))
                 self._arrays += (*arrays, pointers)
                 addresses.append(ctypes.addressof(pointers))
             else:
-                self._arrays.append(weights[what.partition(":")[2]])
-                addresses.append(address_of(weights[what.partition(":")[2]]))
+                self._arrays.append(weights[what])
+                addresses.append(address_of(weights[what]))
         self.weights = (ctypes.c_size_t * max(1, len(addresses)))(*addresses)
-        bound = {d for spec in manifest.inputs for d in spec.dims}
-        self._symbols = [s.name for s in manifest.symbols if s.name in bound]
+        self._symbols = tree_symbols(manifest)
         self._outputs = [(numpy_dtype(spec.dtype), len(spec.dims)) for spec in manifest.outputs]
         self.result_words = sum(1 + rank for _, rank in self._outputs)
         # list.pop, list.append and changes of a dict are atomic, so no lock is needed
         self._frames: dict[_Shapes, list[_TreeFrame]] = {}
         self._latest: list[_TreeFrame] = []
 
-    def try_call(self, inputs: Sequence[object]) -> list[np.ndarray] | Literal[False] | None:
+    def try_call(self, inputs: Sequence[Any]) -> list[np.ndarray] | Literal[False] | None:
         """The outputs, if the inputs are arrays of the dtypes and shapes of a recent call; False where something is
         wrong with sizes or data, as it would be in another call."""
         frames = self._latest
         ended = self._enter_idle(frames, inputs)
         if ended is None:
             try:
-                others = self._frames.get(tuple([array.shape for array in inputs]))  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType, reportUnknownVariableType]
+                others = self._frames.get(tuple([array.shape for array in inputs]))
             except (AttributeError, TypeError):  # no array
                 return None
             ended = None if others is None or others is frames else self._enter_idle(others, inputs)

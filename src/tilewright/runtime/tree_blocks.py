@@ -4,7 +4,7 @@ Native code allocates it with `malloc`; here it is freed with the last reference
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -34,7 +34,7 @@ class NativeMemory:
         """The data as bytes, in NumPy's terms."""
         return {"version": 3, "shape": (self.size,), "typestr": "|u1", "data": (self.address, False)}
 
-    def __del__(self, free: "ctypes._NamedFuncPointer" = _free) -> None:  # pyright: ignore[reportPrivateUsage]
+    def __del__(self, free: Callable[[int], object] = _free) -> None:
         # not by code of the model, which may be gone where the garbage collector takes both
         free(self._base)
 

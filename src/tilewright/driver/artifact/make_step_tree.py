@@ -4,7 +4,7 @@ Only models with data-dependent sizes, or with control flow that is no part of a
 the runtime to walk the steps.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import count
 
@@ -23,7 +23,7 @@ from tilewright.errors import InternalError
 from tilewright.machine.tree_call import TREE_NAME
 from tilewright.runtime import manifest as m
 from tilewright.runtime.block_calls import dead_after_steps
-from tilewright.runtime.step_tree_call import tree_addresses
+from tilewright.runtime.step_tree_call import tree_addresses, tree_symbols
 from tilewright.runtime.weights import numpy_dtype
 
 
@@ -37,14 +37,10 @@ def make_step_tree(manifest: m.Manifest) -> StepTree | None:
     specs += [spec for s in steps if isinstance(s, m.ControlFlowStep) for b in s.blocks for spec in _block_specs(b)]
     if any(isinstance(s, m.FallbackStep) for s in steps) or any(spec.dtype not in m.DTYPES for spec in specs):
         return None
-    bound = {d for spec in manifest.inputs for d in spec.dims}
-    if None in bound:
+    if any(None in spec.dims for spec in manifest.inputs):
         return None
-    main = m.StepBlock(
-        manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs
-    )
-    symbols = tuple(s.name for s in manifest.symbols if s.name in bound)
-    return StepTree(TREE_NAME, symbols, _TreeMaker(manifest).block(main))
+    main = m.StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
+    return StepTree(TREE_NAME, tuple(tree_symbols(manifest)), _TreeMaker(manifest).block(main))
 
 
 def with_step_tree(manifest: m.Manifest) -> m.Manifest:
@@ -60,7 +56,9 @@ class _TreeMaker:
     """Translates blocks and steps."""
 
     def __init__(self, manifest: m.Manifest) -> None:
-        self._addresses: Mapping[str, int] = {name: k for k, name in enumerate(tree_addresses(manifest))}
+        addresses = list(enumerate(tree_addresses(manifest)))
+        self._segments = {what.prefix: k for k, what in addresses if isinstance(what, m.NativeStep)}
+        self._weights = {what: k for k, what in addresses if isinstance(what, str)}
         self._loop_numbers = count()
 
     def block(self, block: m.StepBlock) -> TreeBlock:
@@ -68,7 +66,7 @@ class _TreeMaker:
         return TreeBlock(
             inputs=_values(block.inputs),
             captures=block.captures,
-            constants=tuple((_value(c.value), self._addresses[f"weight:{c.weight}"]) for c in block.constants),
+            constants=tuple((_value(c.value), self._weights[c.weight]) for c in block.constants),
             symbols=tuple(TreeSymbol(s.name, s.lo, s.hi) for s in block.symbols),
             steps=tuple(map(self._translate_step, block.steps)),
             dead=dead_after_steps(block),
@@ -79,9 +77,7 @@ class _TreeMaker:
         inputs, outputs = _values(step.inputs), _values(step.outputs)
         match step:
             case m.NativeStep():
-                return SegmentStep(
-                    step.prefix, self._addresses[f"segment:{step.prefix}"], inputs, outputs, step.symbols
-                )
+                return SegmentStep(step.prefix, self._segments[step.prefix], inputs, outputs, step.symbols)
             case m.SizesStep():
                 return BindStep(step.symbols, step.positions, inputs)
             case m.IfStep():

@@ -8,6 +8,7 @@ import numpy as np
 from tilewright.driver.dimension_names import resolve_dimensions
 from tilewright.errors import OptionError
 from tilewright.runtime.manifest import FALLBACK_DTYPES, Manifest, TensorSpec
+from tilewright.runtime.symbol_range import violated_limit
 from tilewright.runtime.weights import numpy_dtype
 
 DEFAULT_SIZE = 8
@@ -31,8 +32,8 @@ def random_feeds(manifest: Manifest, sizes: Mapping[str, int], ints: tuple[int, 
     resolved = resolve_dimensions(sizes, symbols, "--size")
     given = {resolved[name]: size for name, size in sizes.items()}
     for name, size in given.items():
-        low, high = symbols[name].lo, symbols[name].hi
-        if size < low or (high is not None and size > high):
+        if violated_limit(symbols[name], size):
+            low, high = symbols[name].lo, symbols[name].hi
             what = f"{name} is within {low}..{'' if high is None else high}, got {size}"
             raise OptionError(what, where="--size", hint="give a size in this range, or compile with another --shape")
     chosen_sizes = {
