@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.driver.test_operators import compare
+from tests.driver.test_operators import check_natively
 from tests.frontend.onnx_models import add_initializer, model
 
 RNG = np.random.default_rng()
@@ -22,9 +22,9 @@ def test_resize_by_scales_and_sizes_of_data(kind):
     for _ in range(3):
         height, width = RNG.integers(2, 20, 2)
         x = normal(1, 2, height, width)
-        compare(by_scales, {"x": x, "s": np.array([1, 1, *RNG.choice([0.5, 2, 3, 0.75], 2)], np.float32)})
+        check_natively(by_scales, {"x": x, "s": np.array([1, 1, *RNG.choice([0.5, 2, 3, 0.75], 2)], np.float32)})
         if kind != "nearest":
-            compare(by_sizes, {"x": x, "s": np.array([1, 2, *RNG.integers(2, 30, 2)])})
+            check_natively(by_sizes, {"x": x, "s": np.array([1, 2, *RNG.integers(2, 30, 2)])})
 
 
 @pytest.mark.parametrize("kind", ["linear", "cubic"])
@@ -32,17 +32,17 @@ def test_antialias(kind):
     height, width = RNG.integers(4, 12, 2)
     proto = model(f'y = Resize <mode = "{kind}", antialias = 1, axes = [2, 3]> (x, "", "", s)',
                   inputs="float[b, 3, h, w] x, int64[2] s", outputs="float y", opset=19)  # fmt: skip
-    compare(proto, {"x": normal(2, 3, 40, 33), "s": np.array([height, width])},
-            {"x": normal(1, 3, 9, 17), "s": np.array([4, 17])})  # fmt: skip
+    check_natively(proto, {"x": normal(2, 3, 40, 33), "s": np.array([height, width])},
+                   {"x": normal(1, 3, 9, 17), "s": np.array([4, 17])})  # fmt: skip
     fixed = model(f'y = Resize <mode = "{kind}", antialias = 1, axes = [2, 3]> (x, "", "", s)',
                   inputs="float[b, 3, 40, 33] x", outputs="float y", opset=19)  # fmt: skip
     add_initializer(fixed, "s", np.array([height, width]))
-    compare(fixed, {"x": normal(3, 3, 40, 33)})
+    check_natively(fixed, {"x": normal(3, 3, 40, 33)})
 
 
 def test_determinants():
     proto = model("y = Det (x)", inputs="float[b, n, n] x", outputs="float y")
-    compare(proto, *({"x": normal(b, n, n)} for b, n in ((3, 4), (1, 1), (5, 2))))
+    check_natively(proto, *({"x": normal(b, n, n)} for b, n in ((3, 4), (1, 1), (5, 2))))
 
 
 @pytest.mark.parametrize("fixed", [False, True])
@@ -55,7 +55,7 @@ def test_blocks_added_up(fixed):
     for name, array in feeds.items() if fixed else ():
         add_initializer(proto, name, array)
     blocks = ((7 + 2 * pad - 3) // stride + 1) * 6
-    compare(proto, *({"x": normal(b, 12, blocks), **({} if fixed else feeds)} for b in (1, 3)))
+    check_natively(proto, *({"x": normal(b, 12, blocks), **({} if fixed else feeds)} for b in (1, 3)))
 
 
 @pytest.mark.parametrize("has_mask", [False, True])
@@ -71,7 +71,7 @@ def test_deformed_convolutions(has_mask):
         out = (height + 2 * pad - 3) // stride + 1, width + 2 - dilation
         feeds = {"x": normal(batch, 4, height, width), "w": normal(6, 2, 3, 2), "b": normal(6)}
         feeds["o"] = normal(batch, 24, *out) * 4
-        compare(proto, feeds | ({"m": normal(batch, 12, *out)} if has_mask else {}))
+        check_natively(proto, feeds | ({"m": normal(batch, 12, *out)} if has_mask else {}))
 
 
 @pytest.mark.parametrize("onesided", [0, 1])
@@ -80,7 +80,7 @@ def test_spectra_of_frames(onesided):
     proto = model(f"y = STFT <onesided = {onesided}> (x, s, w)", inputs=f"float[b, n, 1] x, int64 s, float[{length}] w",
                   outputs="float y", opset=17)  # fmt: skip
     window = np.hanning(length).astype(np.float32)
-    compare(proto, *({"x": normal(b, n, 1), "s": np.array(step), "w": window} for b, n in ((1, 64), (2, 33))))
+    check_natively(proto, *({"x": normal(b, n, 1), "s": np.array(step), "w": window} for b, n in ((1, 64), (2, 33))))
 
 
 @pytest.mark.parametrize("corners", [0, 1])
@@ -91,4 +91,4 @@ def test_sampling_along_an_affine_map(corners):
                   inputs=inputs, outputs="float y, float g", opset=20)  # fmt: skip
     for batch in (1, 3):
         sizes = np.array([batch, 2, *RNG.integers(2, 9, 2)])
-        compare(proto, {"t": normal(batch, 2, 3), "s": sizes, "x": normal(batch, 2, 6, 5)})
+        check_natively(proto, {"t": normal(batch, 2, 3), "s": sizes, "x": normal(batch, 2, 6, 5)})

@@ -19,8 +19,8 @@ def normal(*shape: int) -> np.ndarray:
     return np.asarray(RNG.standard_normal(shape), np.float32)
 
 
-def compare(proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bool = False) -> None:
-    """One executable with no step on the reference evaluator gives what ONNX Runtime (or the reference) gives."""
+def check_natively(proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bool = False) -> None:
+    """Asserts that one executable without fallbacks gives what ONNX Runtime, or the reference evaluator, gives."""
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
     with warnings.catch_warnings():
@@ -53,14 +53,14 @@ IMAGES = [(2, 3, 9, 7), (1, 3, 5, 16), (3, 3, 40, 33)]
 def test_indices_of_max_pool(attributes, order):
     proto = model(f"y, i = MaxPool <{attributes}, storage_order = {order}> (x)", inputs="float[b, 3, h, w] x",
                   outputs="float y, int64 i", opset=12)  # fmt: skip
-    compare(proto, *({"x": normal(*shape)} for shape in IMAGES))
+    check_natively(proto, *({"x": normal(*shape)} for shape in IMAGES))
 
 
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
 def test_windows_larger_than_some_inputs(op):
     proto = model(f"y = {op} <kernel_shape = [7, 5], ceil_mode = 1, strides = [4, 3], pads = [0, 1, 1, 0]> (x)",
                   inputs="float[b, 3, h, w] x", outputs="float y", opset=22)  # fmt: skip
-    compare(proto, *({"x": normal(*shape)} for shape in (*IMAGES, (2, 3, 3, 2))))
+    check_natively(proto, *({"x": normal(*shape)} for shape in (*IMAGES, (2, 3, 3, 2))))
 
 
 @pytest.mark.parametrize("corners", [0, 1])
@@ -71,7 +71,7 @@ def test_grid_sample(mode, padding, corners):
     proto = model(f"y = GridSample <{attributes}> (x, grid)", inputs="float[b, c, h, w] x, float[b, p, q, 2] grid",
                   outputs="float y", opset=16)  # fmt: skip
     calls = [((2, 3, 5, 7), (2, 4, 3, 2)), ((1, 2, 1, 9), (1, 16, 33, 2)), ((1, 1, 1, 1), (1, 1, 5, 2))]
-    compare(proto, *({"x": normal(*x), "grid": RNG.uniform(-2.5, 2.5, g).astype(np.float32)} for x, g in calls))
+    check_natively(proto, *({"x": normal(*x), "grid": RNG.uniform(-2.5, 2.5, g).astype(np.float32)} for x, g in calls))
 
 
 def test_positions_that_are_no_numbers_read_inside():
@@ -93,7 +93,7 @@ def test_bit_shift_of_signed_integers(dtype, direction):
     a = RNG.integers(info.min, info.max, 67, dtype=dtype, endpoint=True)
     b = RNG.integers(-2, info.bits + 3, 67).astype(dtype)
     b[:4] = -1, info.bits - 1, info.bits, info.min
-    compare(proto, {"a": a, "b": b}, reference=True)
+    check_natively(proto, {"a": a, "b": b}, reference=True)
 
 
 @pytest.mark.parametrize("causal", [0, 1])
@@ -103,7 +103,7 @@ def test_windows_of_attention(left, right, causal):
     proto = model(f"y = Attention <{attributes}> (q, k, v)", opset=25, outputs="float y",
                   inputs="float[b, 2, s, 16] q, float[b, 2, t, 16] k, float[b, 2, t, 24] v")  # fmt: skip
     calls = [(1, 20, 20), (2, 7, 33), (2, 40, 5)]
-    compare(proto, *({"q": normal(b, 2, s, 16), "k": normal(b, 2, t, 16), "v": normal(b, 2, t, 24)}
+    check_natively(proto, *({"q": normal(b, 2, s, 16), "k": normal(b, 2, t, 16), "v": normal(b, 2, t, 24)}
                      for b, s, t in calls), reference=True)  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def test_clip_without_a_limit_makes_infinities_finite(limits):
                   outputs="float y, float z", opset=13)  # fmt: skip
     x = normal(67)
     x[::5], x[1::5], x[2::5] = np.inf, -np.inf, np.nan
-    compare(proto, {"x": x, "limit": normal()})
+    check_natively(proto, {"x": x, "limit": normal()})
 
 
 def test_images_without_elements():
