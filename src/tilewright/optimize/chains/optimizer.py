@@ -102,7 +102,13 @@ class ChainOptimizer:
 
     def construct(self, task: Task) -> ChainConstruction:
         """The best programs; none, with the reason, where the chain can't be tiled."""
-        machine = self.machine or machine_for(task.target)
+        construction = self._construct(task, self.machine or machine_for(task.target))
+        if not construction.refusal:
+            return construction
+        return replace(construction, refusal=with_result_axes(construction.refusal, task.func))
+
+    def _construct(self, task: Task, machine: Machine) -> ChainConstruction:
+        """The same, with a reason in terms of the loops' axes."""
         construction = ChainConstruction()
         try:
             _check_types(task)
@@ -116,13 +122,12 @@ class ChainOptimizer:
                 raise ScheduleError("no tiling expression computes its statements in order", where="fused chain")
             found = search(space, self.settings)
         except ScheduleError as error:
-            return replace(construction, refusal=with_result_axes(error.what, task.func))
+            return replace(construction, refusal=error.what)
         tilings = [(x.tiling, x.estimate) for x in found.ranked[:MAX_TREES]]
         programs, refusals = _programs(tilings, task, machine)
         programs, more = _from_first_legal(programs, task)
         none = "no tiling fits the fast memory" if not found.ranked else ""
         refusal = "" if programs else next(iter((*refusals, *more)), none)
-        refusal = with_result_axes(refusal, task.func)
         return replace(construction, programs=programs, estimated=found.estimated, refusal=refusal)
 
     def schedule_programs(self, construction: ChainConstruction | None, task: Task) -> ScheduledPrograms | None:
@@ -149,7 +154,7 @@ def _construct_convolutions(task: Task, machine: Machine) -> ChainConstruction:
     ranked = rank_tilings(task, machine)
     found = [ChainCandidate(x.tiling, x.tree, x.nanoseconds, x.nanoseconds) for x in ranked]
     programs, refusals = _from_first_legal(found, task)
-    refusal = "" if programs else with_result_axes(refusals[0], task.func)
+    refusal = "" if programs else refusals[0]
     return ChainConstruction(programs=programs, estimated=len(ranked), refusal=refusal)
 
 
