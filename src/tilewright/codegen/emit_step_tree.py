@@ -55,9 +55,7 @@ class _TreeEmitter:
         """Emits the whole function."""
         f, tree, block = self.f, self.tree, self.tree.block
         b, (inputs, outputs, _, _, symbols, _) = f.builder, f.function.args
-        sizes: Sizes = {
-            name: b.load(f.word(symbols, k), typ=I64, name="size") for k, name in enumerate(tree.symbols)
-        }
+        sizes: Sizes = {name: b.load(f.word(symbols, k), typ=I64, name="size") for k, name in enumerate(tree.symbols)}
         b.store(I64(0), f.state_word("used_bytes"))
         values: Values = {}
         for k, value in enumerate(block.inputs):
@@ -221,4 +219,3 @@ class _TreeEmitter:
                     for data, slot in zip(self.block(block, inner, sizes), slots, strict=True):
                         f.store(data, slot)
         return [f.load(slot) for slot in slots]
-

@@ -180,4 +180,3 @@ def _stacked(loop: _Loop, stack: _Stack, sizes: Sizes) -> TreeData:
 
 def _declared_size(dim: int | str | None, sizes: Sizes) -> ir.Value:
     return sizes.get(dim, I64(0)) if isinstance(dim, str) else I64(dim or 0)
-

@@ -199,11 +199,7 @@ class _Groups:
         if len(stages) > MAX_STAGES or self._reads(k, j) or not can_fuse_rowwise(stages, outputs):
             return False
         if len(outputs) > len(self.outputs(self.merged[j])):
-            if (
-                self._is_reached_outside(k, j)
-                or self._is_reached_outside(j, k)
-                or self._is_split_by_fallback(k, j)
-            ):
+            if self._is_reached_outside(k, j) or self._is_reached_outside(j, k) or self._is_split_by_fallback(k, j):
                 return False
             if not self._saves_enough(k, j, row_rank(stages, outputs)):
                 return False

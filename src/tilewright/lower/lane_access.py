@@ -148,4 +148,3 @@ def column_lane(nested: NestedBlock) -> Var | None:
     """The variable of the vectorized loop around a block that has enough lanes for columns."""
     lane = next((v for v in nested.expanded if v in nested.lanes), None)
     return lane if lane is not None and nested.expanded[lane] >= MIN_COLUMNS else None
-

@@ -49,8 +49,8 @@ def instrument(compilation: Compilation, threads: int) -> InstrumentedCompilatio
     inside = [_instrument_segment(p, threads, used_names) for p in compilation.body_segments]
     steps = {p.step.prefix: p.step for p in (*segments, *inside)}
     stamps = [p.step.outputs[-1] for p in segments]
-    manifest = replace(manifest, steps=_replace_steps(manifest.steps, steps), outputs=(*manifest.outputs, *stamps))
-    manifest = replace(manifest, tree=None)
+    outputs = (*manifest.outputs, *stamps)
+    manifest = replace(manifest, steps=_replace_steps(manifest.steps, steps), outputs=outputs, tree=None)
     instrumented = replace(compilation, segments=tuple(segments), body_segments=tuple(inside), manifest=manifest)
     return InstrumentedCompilation(instrumented, tuple(spec.name for spec in stamps))
 

@@ -180,5 +180,3 @@ def _lower_branches(
         raise error
     message = f"{error.problem.where}: {error.problem.what}"
     return ForcedCondition(not refused, Constraint(~element if refused else element, message))
-
-

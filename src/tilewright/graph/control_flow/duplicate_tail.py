@@ -94,4 +94,3 @@ def _outer_values(branch: Subgraph, outer: Iterable[str]) -> list[str]:
     read = [*(v for n in branch.nodes for v in n.inputs if v), *branch.outputs]
     known = set(outer)
     return [v for v in dict.fromkeys(read) if v not in own and v in known]
-

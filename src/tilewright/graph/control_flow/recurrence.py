@@ -100,9 +100,7 @@ def recurrent_nodes(
     return tuple(work.nodes), work.constants, tuple(_batch_constraints(node, x, given[5:7], layout))
 
 
-def _batch_constraints(
-    node: Node, x: OpValue, states: Sequence[OpValue | None], layout: bool
-) -> Iterator[Constraint]:
+def _batch_constraints(node: Node, x: OpValue, states: Sequence[OpValue | None], layout: bool) -> Iterator[Constraint]:
     """That the initial states have as many rows as the input."""
     batch = x.shape[0 if layout else 1]
     for name, state in zip(("initial_h", "initial_c"), states, strict=True):

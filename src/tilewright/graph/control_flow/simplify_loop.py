@@ -179,9 +179,7 @@ def simplify_loop(
     return SimplifiedLoop(before, loop, tuple(after.nodes), constants)
 
 
-def _bounded_counter(
-    reader: _BodyReader, operand_of: Callable[[str], OpValue | None]
-) -> tuple[_Counter, str] | None:
+def _bounded_counter(reader: _BodyReader, operand_of: Callable[[str], OpValue | None]) -> tuple[_Counter, str] | None:
     """The counter that the condition compares with a bound, and the bound, a value of the graph around.
 
     The loop has to have a first iteration, and the number of the iteration has to be a scalar.

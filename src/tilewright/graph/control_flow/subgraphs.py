@@ -139,5 +139,3 @@ def own_symbols(program: Program, parameters: Iterable[Var]) -> Set[Var]:
 def read_buffers(operands: Sequence[Buffer], bodies: Sequence[Body]) -> tuple[Buffer, ...]:
     """What a step reads: its operands, and what its bodies capture."""
     return tuple(dict.fromkeys((*operands, *(b for body in bodies for b in body.captures))))
-
-
