@@ -6,25 +6,22 @@ times a block of calls.
 """
 
 import json
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
 from benchmarks.common.isolation import error_text
+from tilewright.measure import engine_process
+from tilewright.measure.engine_comparison import EngineProcess, start_process
 from tilewright.measure.engine_process import CANARY_SIZE, OWN, read_feeds
 from tilewright.measure.engines import PEERS
-from tilewright.measure.interleaved_blocks import CANARY
 from tilewright.measure.timing import time_block
 from tilewright.runtime import load
-
-BLAS_THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 MAX_REPORTED_CALLS = 1000
 """Of a block; of more calls an evenly spaced subset is reported."""
@@ -39,7 +36,7 @@ class EngineClient:
         process: that runs this module.
     """
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
+    def __init__(self, process: EngineProcess) -> None:
         self._process = process
 
     def ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,14 +44,9 @@ class EngineClient:
 
         Raises:
             ValueError: the engine has failed.
+            OptionError: its process has terminated.
         """
-        line = ""
-        if self._process.stdin is not None and self._process.stdout is not None:
-            with suppress(BrokenPipeError):
-                self._process.stdin.write(json.dumps(request) + "\n")
-                self._process.stdin.flush()
-            line = self._process.stdout.readline()
-        answer = json.loads(line) if line else {"error": f"its process ended with {self._process.wait()}"}
+        answer = self._process.exchange(request)
         if "error" in answer:
             raise ValueError(answer["error"])
         return answer
@@ -63,16 +55,9 @@ class EngineClient:
 @contextmanager
 def start_engine(name: str, threads: int) -> Generator[EngineClient]:
     """A process with an engine, by the name of a peer, `tilewright` or `canary`; it ends with the context."""
-    environment = dict(os.environ) | (dict.fromkeys(BLAS_THREADS, str(threads)) if name == CANARY else {})
-    process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.dynamic_shapes.engine", name, str(threads)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
-    try:
+    command = [sys.executable, "-m", "benchmarks.dynamic_shapes.engine", name, str(threads)]
+    with start_process(name, threads, command) as process:
         yield EngineClient(process)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def output_norms(outputs: Mapping[str, Any]) -> list[float]:
@@ -121,13 +106,5 @@ def serve(name: str, threads: int, source: TextIO, answer: Callable[[dict[str, A
             answer({"error": f"{name}: {error_text(error)}"})
 
 
-def main() -> None:
-    """Entry point of the process."""
-    # engines may print: only answers go to the parent
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)
-    serve(sys.argv[1], int(sys.argv[2]), sys.stdin, lambda data: print(json.dumps(data), file=answers, flush=True))
-
-
 if __name__ == "__main__":
-    main()
+    engine_process.main(lambda source, answer: serve(sys.argv[1], int(sys.argv[2]), source, answer))

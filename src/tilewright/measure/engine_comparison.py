@@ -123,7 +123,7 @@ def _compare(
     """Runs jobs, at least one, in turns with the canary."""
     names, first = tuple(jobs), next(iter(jobs.values()))
     with ExitStack() as started:
-        processes: dict[str, _EngineProcess] = {}
+        processes: dict[str, EngineProcess] = {}
         for k, (name, job) in enumerate([(CANARY, {**first, "engine": CANARY, "model": ""}), *jobs.items()]):
             tell(f"starting {name}", k, len(names) + 1)
             processes[name] = started.enter_context(_start_engine(job))
@@ -140,8 +140,13 @@ def comparison_result(names: Sequence[str], blocks: Sequence[TimedBlock], others
     return ComparisonResult(engines, best_canary(blocks), max(b.canary for b in blocks), others)
 
 
-class _EngineProcess:
-    """A process with an engine that is ready to run."""
+class EngineProcess:
+    """A process with an engine, which answers lines of JSON.
+
+    Args:
+        name: of the engine, for errors.
+        process: the process.
+    """
 
     def __init__(self, name: str, process: "subprocess.Popen[str]") -> None:
         self.name, self._process = name, process
@@ -173,23 +178,30 @@ class _EngineProcess:
 
 
 @contextmanager
-def _start_engine(job: Mapping[str, Any]) -> Generator[_EngineProcess]:
+def _start_engine(job: Mapping[str, Any]) -> Generator[EngineProcess]:
     """A process for a job; it is killed when the context is left."""
-    environment = dict(os.environ)
-    if job["engine"] == CANARY:
-        environment |= dict.fromkeys(_BLAS_THREADS, str(job["threads"]))
-    # -P: no modules from the working directory; a session of its own, so that only this process handles Ctrl-C
+    # -P: no modules from the working directory
     command = [sys.executable, "-P", "-m", "tilewright.measure.engine_process"]
+    with start_process(str(job["engine"]), int(job["threads"]), command) as engine:
+        answer = engine.exchange(job)
+        if "error" in answer:
+            raise OptionError(answer["error"], where=answer["where"] or "engines", hint=answer["hint"])
+        yield engine
+
+
+@contextmanager
+def start_process(engine: str, threads: int, command: Sequence[str]) -> Generator[EngineProcess]:
+    """A process for an engine, or the canary, with so many threads; it is killed when the context is left."""
+    environment = dict(os.environ)
+    if engine == CANARY:
+        environment |= dict.fromkeys(_BLAS_THREADS, str(threads))
+    # a session of its own, so that only this process handles Ctrl-C
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8", env=environment,
         start_new_session=True,
     )  # fmt: skip
     try:
-        engine = _EngineProcess(str(job["engine"]), process)
-        answer = engine.exchange(job)
-        if "error" in answer:
-            raise OptionError(answer["error"], where=answer["where"] or "engines", hint=answer["hint"])
-        yield engine
+        yield EngineProcess(engine, process)
     finally:
         process.kill()
         for pipe in (process.stdin, process.stdout):

@@ -91,8 +91,12 @@ def serve(source: TextIO, answer: Callable[[dict[str, Any]], None]) -> None:
         answer({"calls": calls[::step], "cpu": time.process_time()})
 
 
-def main() -> None:
-    """Entry point of the process."""
+def main(serve: Callable[[TextIO, Callable[[dict[str, Any]], None]], None] = serve) -> None:
+    """Entry point of the process.
+
+    Args:
+        serve: answers the requests in the lines of a file.
+    """
     # engines may print: standard output becomes standard error, and only answers go to the parent
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)

@@ -88,10 +88,22 @@ class Builder:
 
 
 def _decode_reply(answer: Reply) -> BuiltCandidate | Failure:
-    return _failure(answer) if "failure" in answer else decode_built(answer["value"])
+    return decode_failure(answer) if "failure" in answer else decode_built(answer["value"])
 
 
-def _failure(answer: Reply) -> Failure:
+def decode_result(answer: Reply) -> Timing | Failure:
+    """The timing or failure in the answer to a run."""
+    return decode_failure(answer) if "failure" in answer else Timing(**answer["value"])
+
+
+def incumbent_error(task: Task, failure: Failure) -> MeasureError:
+    """The error of an incumbent that fails by itself."""
+    place = f"the incumbent of task {task.hash[:16]}"
+    return MeasureError(f"it fails: {failure}", where=place, hint="pass a program that was measured")
+
+
+def decode_failure(answer: Reply) -> Failure:
+    """The failure in an answer."""
     kind, message = answer["failure"]
     return Failure(FailureKind(kind), message)
 
@@ -130,7 +142,7 @@ class Runner:
             "limits": [options.run_seconds, options.memory_bytes],
         }
         (answer,) = self._pool.ask_all([request], options.run_seconds + ANSWER_SECONDS)
-        return _failure(answer) if "failure" in answer else Timing(**answer["value"])
+        return decode_result(answer)
 
     def close(self) -> None:
         """Ends the worker."""
@@ -172,16 +184,14 @@ class LocalMeasurer:
 
     def _sound_incumbent(self, task: Task, built: BuiltCandidate | Failure) -> BuiltCandidate:
         """An incumbent that was run by itself, so that what happens beside it is the candidate's doing."""
-        place = f"the incumbent of task {task.hash[:16]}"
-        result = built
-        if isinstance(built, BuiltCandidate):
-            if built in self._sound:
-                return built
+        if isinstance(built, Failure):
+            raise incumbent_error(task, built)
+        if built not in self._sound:
             result = self._run(task, built, None)
-            if isinstance(result, Timing):
-                self._sound.add(built)
-                return built
-        raise MeasureError(f"it fails: {result}", where=place, hint="pass a program that was measured")
+            if isinstance(result, Failure):
+                raise incumbent_error(task, result)
+            self._sound.add(built)
+        return built
 
     def _run(self, task: Task, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Timing | Failure:
         return self._runner.run(built, incumbent, self._cases.of(task), thread_count(task.threads))

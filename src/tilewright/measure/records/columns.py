@@ -60,12 +60,28 @@ class TaskRow:
             raise TaskError([Defect("task", "", "its text is that of another one")], where=f"task {self.hash[:12]}")
         return task
 
-    def checked(self) -> "TaskRow | TaskError":
-        """The row as this version writes it, of one that others may have written; why it is none."""
-        try:
-            return TaskRow.of(self.task())
-        except TaskError as error:
-            return error
+
+class CheckedTasks:
+    """Rows of tasks that others may have written as this version writes them; each is read once."""
+
+    def __init__(self) -> None:
+        self._checked_rows: dict[TaskRow, TaskRow | TaskError] = {}
+
+    def row(self, task: TaskRow) -> TaskRow:
+        """The row of a task.
+
+        Raises:
+            TaskError: the text is none of this hash.
+        """
+        if task not in self._checked_rows:
+            try:
+                self._checked_rows[task] = TaskRow.of(task.task())
+            except TaskError as error:
+                self._checked_rows[task] = error
+        row = self._checked_rows[task]
+        if isinstance(row, TaskError):
+            raise row
+        return row
 
 
 def decode_text(text: bytes) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from tilewright.errors import Defect, RecordError, StoreError, TaskError
-from tilewright.measure.records.columns import TaskRow
+from tilewright.measure.records.columns import CheckedTasks, TaskRow
 from tilewright.measure.records.record import Record
 from tilewright.measure.records.record_json import (
     MAX_BYTES,
@@ -59,14 +59,12 @@ def lines_of(records: Iterable[Record]) -> Iterator[str]:
 
 def lines_of_rows(rows: Iterable[tuple[TaskRow, RecordRow]], skip: Skip) -> Iterator[str]:
     """Rows of a store as lines, the header first; those that are damaged are skipped."""
-    checked: dict[TaskRow, TaskRow | TaskError] = {}
+    checked = CheckedTasks()
 
     def fields() -> Iterator[tuple[TaskRow, dict[str, Any]]]:
         for task, row in rows:
             try:
-                own = checked.get(task) or checked.setdefault(task, task.checked())
-                if isinstance(own, TaskError):
-                    raise own
+                checked.row(task)
                 yield task, fields_of_row(row, task.id)
             except (RecordError, TaskError) as error:
                 skip(f"a record of kernel {task.hash[:12]} is skipped: {error}")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import RecordError, ScheduleError, TaskError, VerifyError
-from tilewright.measure.records.columns import TaskRow
+from tilewright.measure.records.columns import CheckedTasks, TaskRow
 from tilewright.measure.records.jsonl import Imported
 from tilewright.measure.records.record import Record, RecordKind
 from tilewright.measure.records.record_json import RecordRow, checked_row, decode_row
@@ -27,14 +27,11 @@ def merge(source: RecordStore, store: RecordStore, skip: Skip = lambda reason: N
     """
     added = count = skipped = 0
     pending: list[tuple[TaskRow, RecordRow]] = []
-    checked: dict[TaskRow, TaskRow | TaskError] = {}
+    checked = CheckedTasks()
     unread: list[str] = []
     for task, row in source.rows(skip=unread.append):
         try:
-            own = checked.get(task) or checked.setdefault(task, task.checked())
-            if isinstance(own, TaskError):
-                raise own
-            pending.append((own, checked_row(row)))
+            pending.append((checked.row(task), checked_row(row)))
         except (RecordError, TaskError) as error:
             skipped += 1
             skip(f"a record of kernel {task.hash[:12]} is skipped: {error}")
@@ -112,7 +109,7 @@ def verify_store(store: RecordStore, progress: Callable[[int, int], object] = la
     """
     problems = [f"{store.where}: {text}" for (text,) in store.query("PRAGMA integrity_check") if text != "ok"]
     total, records, programs = store.count(), 0, 0
-    tasks: dict[TaskRow, str] = {}
+    unreadable: set[TaskRow] = set()
     unread: list[str] = []
     for task, row in store.rows(skip=unread.append):
         progress(records, total)
@@ -123,9 +120,9 @@ def verify_store(store: RecordStore, progress: Callable[[int, int], object] = la
                 for _ in check_programs(record):
                     programs += 1
         except TaskError as error:
-            if task not in tasks:
+            if task not in unreadable:
                 problems.append(str(error))
-            tasks[task] = str(error)
+            unreadable.add(task)
         except (RecordError, ScheduleError, VerifyError) as error:
             problems.append(f"record {records}, of kernel {task.hash[:12]} by {row.optimizer}: {error}")
     problems += unread

@@ -14,6 +14,7 @@ from typing import Any
 from tilewright.errors import MeasureError
 from tilewright.machine import thread_count
 from tilewright.measure.build import encode_candidate
+from tilewright.measure.local_measurer import decode_failure, decode_result, incumbent_error
 from tilewright.measure.task_cases import case_sizes
 from tilewright.measure.worker import failed
 from tilewright.measure.workers.interface import MeasureAnswer, MeasureRequest
@@ -217,7 +218,7 @@ class ClusterWorkers:
             del self._pending_builds[key]
             self._built[key] = reply
         else:
-            result = _result_of(reply)
+            result = decode_result(reply)
             if job.position is None:
                 self._pending_checks.discard(key)
                 self._sound[key] = result if isinstance(result, Failure) else None
@@ -233,14 +234,10 @@ class ClusterWorkers:
         request, incumbent = batch.request, batch.request.incumbent
         if incumbent is not None:
             reply = self._built_reply(batch, incumbent)
-            if reply is not None and "failure" in reply:
-                self._answer(batch, f"it fails: {_result_of(reply)}")
+            failure = None if reply is None else self._incumbent_failure(batch, incumbent, reply)
+            if failure is not None:
+                self._answer(batch, failure)
                 return
-            if reply is not None and self._soundness(batch, incumbent):
-                failure = self._sound[batch.key(incumbent)]
-                if failure is not None:
-                    self._answer(batch, f"it fails: {failure}")
-                    return
         can_run = incumbent is None or self._sound.get(batch.key(incumbent), True) is None
         for k, candidate in enumerate(request.candidates):
             if k in batch.asked:
@@ -248,7 +245,7 @@ class ClusterWorkers:
             reply = self._built_reply(batch, candidate)
             if reply is not None and "failure" in reply:
                 batch.asked.add(k)
-                batch.results[k] = _result_of(reply)
+                batch.results[k] = decode_failure(reply)
             elif reply is not None and can_run and (incumbent is None or batch.key(incumbent) in self._built):
                 batch.asked.add(k)
                 self._add_job(Verb.RUN, batch, candidate, k)
@@ -265,15 +262,18 @@ class ClusterWorkers:
             self._pending_builds[key] = self._add_job(Verb.BUILD, batch, candidate, None)
         return None
 
-    def _soundness(self, batch: _Batch, incumbent: Candidate) -> bool:
-        """Whether an incumbent ran by itself, so that what happens beside it is the candidate's doing."""
+    def _incumbent_failure(self, batch: _Batch, incumbent: Candidate, reply: _Reply) -> Failure | None:
+        """Why an incumbent can't be built, or run by itself; None where it can, or that is not known yet.
+
+        It runs by itself once, so that what happens beside it is the candidate's doing.
+        """
+        if "failure" in reply:
+            return decode_failure(reply)
         key = batch.key(incumbent)
-        if key in self._sound:
-            return True
-        if key not in self._pending_checks:
+        if key not in self._sound and key not in self._pending_checks:
             self._pending_checks.add(key)
             self._add_job(Verb.RUN, batch, incumbent, None)
-        return False
+        return self._sound.get(key)
 
     def _add_job(self, verb: Verb, batch: _Batch, candidate: Candidate, position: int | None) -> _Job:
         job = _Job(self._next_number(), verb, batch, candidate, position)
@@ -284,15 +284,13 @@ class ClusterWorkers:
         self._count += 1
         return self._count
 
-    def _answer(self, batch: _Batch, problem: str = "") -> None:
-        """Answers a request and forgets it."""
+    def _answer(self, batch: _Batch, broken: Failure | None = None) -> None:
+        """Answers a request and forgets it; with an error where its incumbent is broken."""
         del self._open_batches[batch.number]
         self._ready = [j for j in self._ready if j.batch is not batch or j.position is None]
-        error, measured = None, tuple(self._measurements(batch))
-        if problem:
-            place = f"the incumbent of task {batch.request.task.hash[:16]}"
-            error = MeasureError(problem, where=place, hint="pass a program that was measured")
-        self._answers.append(MeasureAnswer(batch.number, () if error else measured, error, batch.seconds))
+        error = None if broken is None else incumbent_error(batch.request.task, broken)
+        measured = () if error else tuple(self._measurements(batch))
+        self._answers.append(MeasureAnswer(batch.number, measured, error, batch.seconds))
         in_use = {b.key(c) for b in self._open_batches.values() for c in _programs(b.request)}
         in_use |= {j.batch.key(c) for j in self._jobs() for c in _programs(j.batch.request)}
         for key in [k for k in self._built if k not in in_use][: max(0, len(self._built) - MAX_KEPT)]:
@@ -314,10 +312,3 @@ class ClusterWorkers:
 def _programs(request: MeasureRequest) -> tuple[Candidate, ...]:
     return (*request.candidates, *(() if request.incumbent is None else (request.incumbent,)))
 
-
-def _result_of(reply: _Reply) -> Timing | Failure:
-    """The timing or failure in a reply."""
-    if "failure" in reply:
-        kind, message = reply["failure"]
-        return Failure(FailureKind(kind), message)
-    return Timing(**reply["value"])
