@@ -9,7 +9,7 @@ from pathlib import Path
 
 import onnx
 import pytest
-from tests.cli.command import run
+from tests.cli.command import error_of, run
 from tests.driver import models
 
 import tilewright
@@ -205,3 +205,10 @@ def test_constructions_that_do_not_exist(options, message, model, capsys):
     code, _, err = run(capsys, "inspect", model, *options)
     assert code == 1
     assert message in err
+
+
+@pytest.mark.parametrize("option", ["--save", "--svg"])
+def test_a_description_that_cannot_be_written_is_refused_before_the_calibration(option, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("tilewright.cli.machine._calibrate", None)
+    text = error_of(capsys, "doctor", "--calibrate", option, tmp_path / "missing" / "file")
+    assert f"{option} {tmp_path}/missing/file: there is no folder {tmp_path}/missing" in text

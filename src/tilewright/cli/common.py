@@ -188,6 +188,14 @@ COMPILE_FLAGS = {
 """Flags that have no effect on a model that is compiled already, by the names of their values."""
 
 
+def reject_flags(options: argparse.Namespace, flags: Mapping[str, str], when: str, where: str, hint: str) -> None:
+    """Raises OptionError if some of these flags, by the names of their values, are given: they have no effect."""
+    given = [flag for name, flag in flags.items() if getattr(options, name)]
+    if given:
+        has = "has" if len(given) == 1 else "have"
+        raise OptionError(f"{', '.join(given)} {has} no effect {when}", where=where, hint=hint)
+
+
 def compile_options(options: argparse.Namespace) -> CompileOptions:
     """The values of the flags of `add_compile_options`."""
     return CompileOptions(
@@ -304,11 +312,8 @@ def reject_compiled(path: str, what: str) -> None:
 def executable_of(options: argparse.Namespace) -> Executable:
     """The executable of the verb's file, which is compiled if it is a model."""
     if is_compiled(options.file):
-        ignored = [flag for name, flag in COMPILE_FLAGS.items() if getattr(options, name)]
-        if ignored:
-            flags = ", ".join(ignored)
-            what = f"{flags} {'has' if len(ignored) == 1 else 'have'} no effect on a model that is compiled already"
-            raise OptionError(what, where=f"file '{options.file}'", hint="leave it out or give the ONNX model")
+        when, hint = "on a model that is compiled already", "leave it out or give the ONNX model"
+        reject_flags(options, COMPILE_FLAGS, when, f"file '{options.file}'", hint)
         return load(options.file, options.threads)
     from tilewright.driver.compile import compile_with_options  # here because it imports the compiler
 

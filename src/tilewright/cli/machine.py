@@ -4,7 +4,7 @@ import argparse
 import json
 import sys
 
-from tilewright.cli.common import Result, size_text, write_text
+from tilewright.cli.common import Result, check_writable, size_text, write_text
 from tilewright.errors import OptionError
 from tilewright.machine import Target, thread_count
 from tilewright.machine.calibration_store import calibration_path, save_calibration
@@ -21,6 +21,9 @@ def describe_machine(options: argparse.Namespace) -> Result:
         MachineError: the machine is busy, or a stored calibration is damaged.
         OptionError: calibration of another machine than this one, or a picture that can't be written.
     """
+    for option, path in (("--svg", options.svg), ("--save", options.save)):
+        if path is not None:
+            check_writable(path, option)
     target = Target.parse("host" if options.target is None else options.target)
     threads = thread_count(options.threads)
     place, origin = "", Origin.STORED

@@ -19,6 +19,7 @@ from tilewright.cli.common import (
     add_output_options,
     build_options,
     compile_options,
+    reject_flags,
     size_text,
     table,
     with_progress,
@@ -106,7 +107,8 @@ def execute(options: argparse.Namespace) -> Result:
     if what == "prune" and options.keep is not None and options.keep < 0:
         raise OptionError(f"expected a number of at least 0, got {options.keep}", where="--keep")
     if what == "export" and options.model is None:
-        _check_unused(options)
+        flags = {**COMPILE_FLAGS, "jobs": "--jobs"}
+        reject_flags(options, flags, "without --model", "export", "leave it out, or name the model")
     source = record_source(options.records)
     if source is None:
         raise OptionError("TILEWRIGHT_RECORDS turns them off", where="records", hint="name a store with --records")
@@ -121,18 +123,6 @@ def execute(options: argparse.Namespace) -> Result:
                 "merge": _import, "prune": _prune, "verify": _verify,
             }  # fmt: skip
             return actions[what](options, store)
-
-
-def _check_unused(options: argparse.Namespace) -> None:
-    """Checks that nothing says how to compile where no model is compiled.
-
-    Raises:
-        OptionError: something does.
-    """
-    given = [flag for name, flag in {**COMPILE_FLAGS, "jobs": "--jobs"}.items() if getattr(options, name)]
-    if given:
-        what = f"{', '.join(given)} {'has' if len(given) == 1 else 'have'} no effect without --model"
-        raise OptionError(what, where="export", hint="leave it out, or name the model")
 
 
 class _Skipped:
