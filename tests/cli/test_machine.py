@@ -123,8 +123,8 @@ def test_every_verb_that_compiles_refuses_a_wrong_machine(verb, model, tmp_path,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([*RULE, "--machine", "zen5"], "[option] machine: the optimizer 'rule' reads no description of a machine"),
-        (["--optimizer", "gensor", "--machine", "z80"], "[machine] machine: there is no machine 'z80'; use one of"),
+        ([*RULE, "--machine", "zen5"], "[option] --machine: the optimizer 'rule' reads no description of a machine"),
+        (["--optimizer", "gensor", "--machine", "z80"], "[machine] --machine: there is no machine 'z80'; use one of"),
         (["--optimizer", "gensor", "--machine", "no.json"], "[machine] machine file 'no.json': cannot be read"),
         ([*V3, "--machine", "h200"], "[machine] machine 'h200': it is of architecture nvptx64"),
     ],

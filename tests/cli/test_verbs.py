@@ -394,4 +394,4 @@ def test_doctor_machine(capsys, tmp_path, monkeypatch):
     assert "only this machine can be measured" in err
     code, _, err = run(capsys, "doctor", "--machine", "--svg", str(tmp_path / "no" / "roof.svg"))
     assert code == 1
-    assert "cannot be written" in err
+    assert f"--svg {tmp_path}/no/roof.svg: there is no folder {tmp_path}/no" in err
