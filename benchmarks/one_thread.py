@@ -1,6 +1,7 @@
-"""Kernels on one thread, as benchmarks search them: program spaces, predicted times, and logs that fit the code."""
+"""Kernels on one thread, as benchmarks search them: machine, program spaces, predicted times, and logs of one code."""
 
 from dataclasses import replace
+from functools import lru_cache
 from hashlib import sha256
 
 import numpy as np
@@ -11,6 +12,7 @@ from tilewright.cost.rowwise import rowwise_time
 from tilewright.errors import ScheduleError
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.lower.prepack_constants import prepack_constants
+from tilewright.machine import Target
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.measure.search_log import SearchLog
@@ -23,6 +25,12 @@ from tilewright.tile.program import Sketch, TileProgram
 
 FINGERPRINT_PROGRAMS = 3
 """Random programs whose code identifies the compiler's state."""
+
+
+@lru_cache(maxsize=1)
+def one_thread_machine() -> Machine:
+    """This machine with one core."""
+    return machine_for(Target.host()).with_cores(1)
 
 
 def one_thread_space(task: Task) -> ProgramSpace:

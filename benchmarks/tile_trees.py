@@ -14,11 +14,10 @@ from tests.tile import trees
 
 from benchmarks.common import report
 from benchmarks.common.statistics import rank_correlation
+from benchmarks.one_thread import one_thread_machine
 from tilewright.cost.trees.tree_model import TreeModel
 from tilewright.expr.nodes import MemoryScope
 from tilewright.loops.ir import Func, LoopKind
-from tilewright.machine import Target
-from tilewright.machine.calibration_store import machine_for
 from tilewright.measure.function_timer import FunctionTimer
 from tilewright.tile.lower_tree import lower_tree
 from tilewright.tile.tree import CacheWrite, Compute, Node, TileTree, nest
@@ -93,7 +92,7 @@ def kernels() -> dict[str, Callable[[], tuple[Func, Trees]]]:
 
 def compare_times(func: Func, some: Trees) -> list[tuple[str, float, float]]:
     """(tree, measured, predicted nanoseconds), the fastest first."""
-    machine = machine_for(Target.host()).with_cores(1)
+    machine = one_thread_machine()
     timer = FunctionTimer({name: lower_tree(tree, func).func for name, tree in some.items()})
     measured = timer.fastest_calls(ROUNDS, ROUND_SECONDS)
     rows: list[tuple[str, float, float]] = []

@@ -4,24 +4,16 @@ Transposed and grouped convolutions have accesses that tile programs do not have
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 
+from benchmarks.one_thread import one_thread_machine
 from benchmarks.paper_eto.operator_sets import PaperOperator, operator_sets
 from tilewright.machine import Target
-from tilewright.machine.calibration_store import machine_for
-from tilewright.machine.model import Machine
 from tilewright.optimize.reuse.reusable_task import ReusableTask, contraction_task
 
 WITHOUT_TASKS = frozenset(("T2D", "GRP"))
 
 SetTasks = Sequence[tuple[PaperOperator, ReusableTask]]
 """Operators of a set with their tasks."""
-
-
-@lru_cache(maxsize=1)
-def one_thread_machine() -> Machine:
-    """This machine with one core."""
-    return machine_for(Target.host()).with_cores(1)
 
 
 def set_tasks(name: str, count: int | None = None) -> SetTasks:

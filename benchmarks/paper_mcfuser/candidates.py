@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from benchmarks.one_thread import one_thread_machine
 from benchmarks.paper_mcfuser.workloads import Workload, task_of
 from tilewright.cost.trees.tree_model import tree_time
 from tilewright.errors import TilewrightError
 from tilewright.loops.ir import Func
-from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
-from tilewright.machine.target import Target
 from tilewright.measure.function_timer import FunctionTimer, SharedOperands
 from tilewright.optimize.chains.chain_tree import chain_tree
 from tilewright.optimize.chains.expression import ChainTiling, axes_of, expression_text
@@ -36,7 +35,7 @@ class Candidates:
 
     def __init__(self, workload: Workload, variant: Variant = Variant.MCFUSER) -> None:
         self.task: Task = task_of(workload, threads=1)
-        self.machine: Machine = machine_for(Target.host()).with_cores(1)
+        self.machine: Machine = one_thread_machine()
         self.chain: Chain = extract_chain(self.task.func)
         self.space = ChainSpace.of(self.chain, self.machine, variant)
         self.data = SharedOperands()

@@ -19,9 +19,10 @@ from typing import Any
 from benchmarks.common.experiments import Experiment, is_of_these_sources, run_experiments
 from benchmarks.common.report import RESULTS
 from benchmarks.common.result_store import ResultStore
+from benchmarks.one_thread import one_thread_machine
 from benchmarks.paper_vortex import selection, tables
 from benchmarks.paper_vortex.cases import Gemm, draw_cases
-from benchmarks.paper_vortex.duel import chosen_program, one_core_machine, run_duel
+from benchmarks.paper_vortex.duel import chosen_program, run_duel
 from benchmarks.paper_vortex.kernels import case_kernel
 from benchmarks.paper_vortex.timer import CaseTimer, Entrant
 from tilewright.optimize.vortex.dietcode import DietCode
@@ -93,7 +94,7 @@ def _sweep(run: RunOptions) -> Iterator[Experiment]:
 
 
 def _sweep_point(rows: int) -> dict[str, Any] | None:
-    machine, kernel = one_core_machine(), case_kernel(Gemm(rows, SWEEP_COLUMNS, SWEEP_TERMS, SWEEP_ROWS), True)
+    machine, kernel = one_thread_machine(), case_kernel(Gemm(rows, SWEEP_COLUMNS, SWEEP_TERMS, SWEEP_ROWS), True)
     (symbol,) = kernel.sizes
     shapes = tuple({symbol: m} for m in SWEEP_SAMPLES)
     sampled = kernel.task.with_samples(ShapeSamples(shapes[len(shapes) // 2], shapes, shapes))

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.one_thread import one_thread_machine
 from benchmarks.paper_vortex.cases import Case
 from benchmarks.paper_vortex.kernels import CaseKernel, case_kernel
 from benchmarks.paper_vortex.timer import CaseTimer, Entrant
-from tilewright.machine import Target
-from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor, ProgramConstructor, problem_for
 from tilewright.optimize.vortex.analyser import Analyser
@@ -23,9 +22,6 @@ ORACLE_BEST, ORACLE_RANDOM = 48, 48
 
 FINALISTS = 5
 """The fastest candidates, which are timed again in turns with the variants."""
-
-FINAL_BLOCKS = 15
-"""Blocks of calls of each of them then."""
 
 
 def variants(machine: Machine) -> dict[str, ProgramConstructor]:
@@ -42,11 +38,6 @@ def variants(machine: Machine) -> dict[str, ProgramConstructor]:
     }
 
 
-def one_core_machine() -> Machine:
-    """This machine with one core, as programs are timed on one thread."""
-    return machine_for(Target.host()).with_cores(1)
-
-
 def run_duel(case: Case, scale: float, seed: int) -> dict[str, Any] | None:
     """Nanoseconds of every variant and of the oracle; None where the case has no tile problem.
 
@@ -55,7 +46,7 @@ def run_duel(case: Case, scale: float, seed: int) -> dict[str, Any] | None:
         scale: of the oracle's numbers of candidates, 1 for the paper's experiment.
         seed: of the random candidates and the operands.
     """
-    machine = one_core_machine()
+    machine = one_thread_machine()
     dynamic, exact = case_kernel(case, True), case_kernel(case, False)
     entrants: dict[str, Entrant] = {}
     for name, optimizer in variants(machine).items():
@@ -75,7 +66,7 @@ def run_duel(case: Case, scale: float, seed: int) -> dict[str, Any] | None:
         finalists.append("constructed")
     final = CaseTimer({**entrants, **{n: candidates[n] for n in finalists}}, seed)
     final.check()
-    times = final.block_medians(FINAL_BLOCKS)
+    times = final.block_medians()
     oracle = min(finalists, key=lambda n: times[n])
     return {
         "ns": {n: times[n] for n in entrants if n in times},

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.one_thread import one_thread_machine
 from benchmarks.paper_vortex.cases import Gemm
-from benchmarks.paper_vortex.duel import one_core_machine
 from benchmarks.paper_vortex.kernels import CaseKernel, case_kernel
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation
@@ -43,7 +43,7 @@ REPEATS = 21
 
 def analyser_microseconds() -> dict[str, float]:
     """Time of judging so many candidates by the analyser, in Python and NumPy."""
-    machine, kernel = one_core_machine(), case_kernel(CASE, False)
+    machine, kernel = one_thread_machine(), case_kernel(CASE, False)
     problem = problem_for(kernel.task)
     assert problem is not None
     states = Vortex(machine).states(problem, kernel.task, machine)
@@ -58,7 +58,7 @@ def analyser_microseconds() -> dict[str, float]:
 
 def selector_nanoseconds() -> dict[str, float]:
     """Time of choosing among so many programs in native code, where many choices follow each other."""
-    machine, kernel = one_core_machine(), case_kernel(CASE, True)
+    machine, kernel = one_thread_machine(), case_kernel(CASE, True)
     programs = _distinct_programs(kernel, machine, max(PROGRAMS))
     samples = kernel.task.samples
     assert samples is not None
@@ -71,7 +71,7 @@ def selector_nanoseconds() -> dict[str, float]:
 
 def library_seconds() -> dict[str, Any]:
     """Size and time of the library."""
-    machine = one_core_machine()
+    machine = one_thread_machine()
     library.cache_clear()
     seconds = _elapsed_seconds(lambda: library(machine, 32))
     candidates = library(machine, 32)

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchmarks.common.result_store import ResultStore
+from benchmarks.one_thread import one_thread_machine
 from benchmarks.paper_vortex import tables
 from benchmarks.paper_vortex.cases import MAX_ELEMENTS, MAX_MULTIPLY_ADDS, Case, Conv, Gemm, all_cases, draw_cases
-from benchmarks.paper_vortex.duel import chosen_program, one_core_machine, oracle_candidates, ratios
+from benchmarks.paper_vortex.duel import chosen_program, oracle_candidates, ratios
 from benchmarks.paper_vortex.kernels import case_kernel
 from benchmarks.paper_vortex.timer import CaseTimer, Entrant
 
@@ -28,7 +29,7 @@ def test_cases_fit_their_limits_and_are_drawn_by_a_seed() -> None:
 
 @pytest.mark.parametrize("case", [Gemm(19, 48, 40, 64), Conv(2, 5, 9, 11, 20, 3, 3, 1, 1, 2, 2)], ids=str)
 def test_programs_of_a_case_agree(case: Case) -> None:
-    machine = one_core_machine()
+    machine = one_thread_machine()
     dynamic, exact = case_kernel(case, True), case_kernel(case, False)
     (out,) = dynamic.task.func.outputs
     (expected,) = exact.task.func.outputs
