@@ -32,7 +32,6 @@ from tilewright.runtime.manifest import (
     NativeStep,
     RuntimeManifestStep,
     SizesStep,
-    StepBlock,
     SymbolSpec,
     TensorSpec,
     all_steps,
@@ -163,8 +162,7 @@ class Executable:
         if not library.omp.is_parallel:
             self._team_size = self._threads = 1
         maker = CallMaker(library, weights, self._team_size, self._make_runtime_call)
-        main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
-        block = BlockCalls(main, maker, None, reuse_outputs=len(manifest.steps) == 1)
+        block = BlockCalls(manifest.block, maker, None, reuse_outputs=len(manifest.steps) == 1)
         if self._observe is not None:
             block.calls = tuple(c if isinstance(c, NativeCall) else self._observe(c) for c in block.calls)
         only = block.calls[0] if len(block.calls) == 1 else None

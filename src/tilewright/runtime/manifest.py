@@ -262,9 +262,16 @@ class Manifest:
                     names.update(c.weight for block in step.blocks for c in block.constants)
         return frozenset(names)
 
+    @property
+    def block(self) -> StepBlock:
+        """Its steps as a block without captures."""
+        return StepBlock(self.inputs, (), self.constants, self.symbols, self.steps, self.outputs)
+
     def problems(self) -> list[str]:
         """All inconsistencies, one sentence each; empty for a valid manifest."""
-        return list(_find_problems(self))
+        prefixes = [step.prefix for step in all_steps(self.steps) if isinstance(step, NativeStep)]
+        in_block = _find_block_problems(self.block, _Scope({}, frozenset(), frozenset()), "input")
+        return [*in_block, *_find_duplicates("entry prefix", prefixes)]
 
     def check(self, where: str) -> None:
         """Raises ArtifactError, with the first of `problems`, unless the manifest is consistent."""
@@ -275,13 +282,6 @@ class Manifest:
 def format_dims(dims: Iterable[Dim]) -> str:
     """Sizes for users: "[batch, 3, ?]"."""
     return f"[{', '.join('?' if dim is None else str(dim) for dim in dims)}]"
-
-
-def _find_problems(manifest: Manifest) -> Iterable[str]:
-    main = StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
-    yield from _find_block_problems(main, _Scope({}, frozenset(), frozenset()), "input")
-    prefixes = [step.prefix for step in all_steps(manifest.steps) if isinstance(step, NativeStep)]
-    yield from _find_duplicates("entry prefix", prefixes)
 
 
 @dataclass(frozen=True, slots=True)

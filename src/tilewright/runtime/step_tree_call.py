@@ -56,8 +56,8 @@ def tree_addresses(manifest: Manifest) -> list[NativeStep | str]:
     """What the addresses that a step tree gets stand for: a native step for its array of weights, the name of a weight
     for a constant of a block."""
     steps = list(all_steps(manifest.steps))
-    blocks = [b for s in steps if isinstance(s, ControlFlowStep) for b in s.blocks]
-    constants = (c.weight for cs in (manifest.constants, *(b.constants for b in blocks)) for c in cs)
+    blocks = [manifest.block, *(b for s in steps if isinstance(s, ControlFlowStep) for b in s.blocks)]
+    constants = (c.weight for b in blocks for c in b.constants)
     return [*(s for s in steps if isinstance(s, NativeStep)), *dict.fromkeys(constants)]
 
 

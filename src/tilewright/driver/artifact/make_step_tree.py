@@ -4,7 +4,7 @@ Only models with data-dependent sizes, or with control flow that is no part of a
 the runtime to walk the steps.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import count
 
@@ -32,24 +32,19 @@ def make_step_tree(manifest: m.Manifest) -> StepTree | None:
     steps = list(m.all_steps(manifest.steps))
     if all(isinstance(s, m.NativeStep) for s in manifest.steps) or not any(isinstance(s, m.NativeStep) for s in steps):
         return None
-    specs = [*manifest.inputs, *manifest.outputs, *(c.value for c in manifest.constants)]
+    blocks = [manifest.block, *(b for s in steps if isinstance(s, m.ControlFlowStep) for b in s.blocks)]
+    specs = [spec for b in blocks for spec in (*b.inputs, *b.outputs, *(c.value for c in b.constants))]
     specs += [spec for s in steps for spec in (*s.inputs, *s.outputs)]
-    specs += [spec for s in steps if isinstance(s, m.ControlFlowStep) for b in s.blocks for spec in _block_specs(b)]
     if any(isinstance(s, m.FallbackStep) for s in steps) or any(spec.dtype not in m.DTYPES for spec in specs):
         return None
     if any(None in spec.dims for spec in manifest.inputs):
         return None
-    main = m.StepBlock(manifest.inputs, (), manifest.constants, manifest.symbols, manifest.steps, manifest.outputs)
-    return StepTree(TREE_NAME, tuple(tree_symbols(manifest)), _TreeMaker(manifest).block(main))
+    return StepTree(TREE_NAME, tuple(tree_symbols(manifest)), _TreeMaker(manifest).block(manifest.block))
 
 
 def with_step_tree(manifest: m.Manifest) -> m.Manifest:
     """The manifest with the symbol of its step tree, where it has one."""
     return replace(manifest, tree=None if make_step_tree(manifest) is None else TREE_NAME)
-
-
-def _block_specs(block: m.StepBlock) -> Iterator[m.TensorSpec]:
-    yield from (*block.inputs, *block.outputs, *(c.value for c in block.constants))
 
 
 class _TreeMaker:
