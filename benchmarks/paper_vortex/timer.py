@@ -21,6 +21,9 @@ from tilewright.tile.program import TileProgram
 from tilewright.tile.shape_samples import value_of
 from tilewright.verify.verifier import verify
 
+BLOCKS, BLOCK_SECONDS = 15, 0.01
+"""Number and length of the blocks that medians are taken of."""
+
 TOLERANCE = 1e-3
 """Largest difference of results, relative to the largest value: sums are in different orders."""
 
@@ -114,12 +117,12 @@ class CaseTimer:
                 best[name] = min(best[name], *_call_times(call, seconds))
         return best
 
-    def block_medians(self, blocks: int = 15, seconds: float = 0.01) -> dict[str, float]:
+    def block_medians(self) -> dict[str, float]:
         """Nanoseconds of each: the lower quartile of the medians of blocks, which take turns in both directions."""
         medians: dict[str, list[float]] = {n: [] for n in self.names}
-        for block in range(blocks):
+        for block in range(BLOCKS):
             for name in self.names[:: 1 if block % 2 else -1]:
-                medians[name].append(median(_call_times(self.calls[name], seconds)))
+                medians[name].append(median(_call_times(self.calls[name], BLOCK_SECONDS)))
         return {n: float(np.quantile(x, 0.25)) for n, x in medians.items()}
 
 
