@@ -78,7 +78,6 @@ class RunOptions:
     deadline: float
 
 
-
 def main() -> int:
     """Measures what is missing; the status is 3 where something is left."""
     options = _parser().parse_args()

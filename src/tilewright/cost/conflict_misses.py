@@ -64,6 +64,7 @@ def conflict_factors(
                 if all_true(is_within_line):
                     touched[k] = np.minimum(sets, lines)
                 elif d:
+                    # touched sets count for dimensions further out: the first has none
                     spread = np.minimum(covered, rows * touched[k])
                     spread = np.where(is_within_line, sets, spread) if any_true(is_within_line) else spread
                     touched[k] = np.minimum(spread, lines)

@@ -134,7 +134,7 @@ def _pack_loops(stage: Pack, operand: Buffer, lanes: int, dims: Sequence[int]) -
     is_short = isinstance(extent, Const) and extent.value <= lanes
     loops = [Loop(names[d], 1, ()) for d in dims if d != last]
     if _is_transposed_in_registers(stage, operand):
-        columns = int(extent.value) if is_short and isinstance(extent, Const) else lanes
+        columns = min(int(extent.value), lanes) if isinstance(extent, Const) else lanes
         tiles = [Loop(contiguous, columns, ()), Loop(point, lanes, ())]
         return [*loops, *tiles, Loop(contiguous, 1, (), LoopKind.UNROLLED), Loop(point, 1, (), LoopKind.VECTORIZED)]
     loops += [] if is_short else [Loop(contiguous, lanes, ())]
