@@ -23,11 +23,12 @@ from benchmarks.common.report import RESULTS, section, write_section
 from benchmarks.common.result_store import CIRCUMSTANCES, ResultStore
 from benchmarks.dynamic_shapes import tables
 from benchmarks.dynamic_shapes.artifacts import dynamic_artifact, static_artifact
-from benchmarks.dynamic_shapes.measure import ModelMeasurement, check_peers
+from benchmarks.dynamic_shapes.measure import ModelMeasurement
 from benchmarks.dynamic_shapes.models import DynamicModel, all_models
 from benchmarks.dynamic_shapes.shapes import draw_shapes
 from benchmarks.zoo.model import label
 from benchmarks.zoo.models import MODELS
+from tilewright.measure.engines import check_installed
 
 MODULE = "benchmarks.dynamic_shapes"
 PART = "shapes"
@@ -102,7 +103,8 @@ def _prepare(models: Sequence[DynamicModel], options: argparse.Namespace) -> Non
 def _experiments(models: Sequence[DynamicModel], options: argparse.Namespace) -> Iterator[Experiment]:
     """One per shape; the engines of a model start with its first measurement and end with the next model."""
     peers = [p for p in options.peers.split(",") if p]
-    check_peers(peers)
+    for peer in peers:
+        check_installed(peer)
     for model in models:
         started: list[ModelMeasurement] = []
 

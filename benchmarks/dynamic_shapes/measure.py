@@ -13,7 +13,6 @@ from benchmarks.dynamic_shapes.engine import EngineClient, start_engine
 from benchmarks.dynamic_shapes.models import DynamicModel
 from benchmarks.dynamic_shapes.shapes import Shape, shape_feeds
 from tilewright.measure.engine_process import OWN, write_feeds
-from tilewright.measure.engines import PEERS
 from tilewright.measure.interleaved_blocks import CANARY, RunPlan, run_in_turns, times_of
 
 DYNAMIC_SIZES, STATIC_SHAPE = "dynamic", "static"
@@ -104,14 +103,3 @@ def wrong_peers(norms: Mapping[str, Sequence[float]]) -> list[str]:
         got = ", ".join(f"{n}: {list(norms[n])}" for n in wrong)
         raise ValueError(f"outputs of {STATIC_SHAPE} have norms {list(expected)}, but those of {got}")
     return wrong
-
-
-def check_peers(names: Sequence[str]) -> None:
-    """Checks that all names are engines.
-
-    Raises:
-        ValueError: one is not.
-    """
-    unknown = sorted(set(names) - set(PEERS))
-    if unknown:
-        raise ValueError(f"unknown engines: {', '.join(unknown)}")

@@ -217,14 +217,15 @@ def _normal(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape, dtype=np.float32)
 
 
-Shape = Sequence[int | str]
+Dims = Sequence[int | str]
+"""Sizes of a value: numbers, and names of dynamic ones."""
 
 
 def _model(
     nodes: Sequence[NodeProto],
     weights: Sequence[TensorProto],
-    inputs: Mapping[str, Shape],
-    outputs: Mapping[str, Shape],
+    inputs: Mapping[str, Dims],
+    outputs: Mapping[str, Dims],
 ) -> ModelProto:
     sources, results = (
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, list(s)) for n, s in x.items()] for x in (inputs, outputs)

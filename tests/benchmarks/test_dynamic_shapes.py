@@ -8,12 +8,14 @@ import numpy as np
 import onnx
 import pytest
 from benchmarks.dynamic_shapes import measure, tables
+from benchmarks.dynamic_shapes.__main__ import main
 from benchmarks.dynamic_shapes.engine import output_norms, serve
 from benchmarks.dynamic_shapes.models import DynamicModel, all_models
 from benchmarks.dynamic_shapes.shapes import draw_shapes, shape_feeds, with_fixed_sizes
 from benchmarks.zoo.models import MODELS
 from onnx.reference import ReferenceEvaluator
 
+from tilewright.errors import OptionError
 from tilewright.measure.engine_process import OWN, write_feeds
 
 KINDS = ("gemm rows", "conv batch", "conv size", "attention", "cnn size")
@@ -89,8 +91,12 @@ def test_peers_with_wrong_results_are_left_out_and_our_own_are_refused() -> None
         measure.wrong_peers(right | {"dynamic": [1.5]})
     with pytest.raises(ValueError, match="onnxruntime"):
         measure.wrong_peers(right | {"openvino": [1.5], "onnxruntime": [float("nan")]})
-    with pytest.raises(ValueError, match="unknown engines: warp"):
-        measure.check_peers(["onnxruntime", "warp"])
+
+
+def test_an_unknown_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["dynamic_shapes", "--peers", "onnxruntime,warp"])
+    with pytest.raises(OptionError, match="there is no engine 'warp'"):
+        main()
 
 
 def test_tables_show_means_and_the_lowest_by_kind() -> None:

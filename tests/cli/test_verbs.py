@@ -350,9 +350,9 @@ def test_fallbacks_are_a_line_on_standard_error(tmp_path, capsys):
 
 
 def test_progress_lines_appear_after_the_interval(folder, tmp_path, capsys, monkeypatch):
-    from tilewright.cli import common
+    from tilewright.cli import terminal_line
 
-    monkeypatch.setattr(common, "PROGRESS_INTERVAL", -1.0)
+    monkeypatch.setattr(terminal_line, "PROGRESS_INTERVAL", -1.0)
     code, _, err = run(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "m.tw")
     assert code == 0
     assert " s: kernels 0/" in err

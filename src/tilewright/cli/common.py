@@ -24,9 +24,6 @@ T = TypeVar("T")
 Verbs = Any
 """The result of argparse's `add_subparsers`, which has no public type."""
 
-PROGRESS_INTERVAL = 5.0
-"""Seconds between progress lines on a standard error that is no terminal."""
-
 _MIN_ELAPSED = 1.0
 """Seconds of a stage from which on the rest is estimated."""
 
@@ -225,14 +222,14 @@ def shapes_of(options: argparse.Namespace) -> Mapping[str, Any] | None:
 
 
 class Progress:
-    """Progress of a compilation on standard error: one line that changes on a terminal, else a line now and then.
+    """Progress of a compilation in a `TerminalLine`.
 
     A stage "kernels: conv1 (Conv)" is the stage "kernels" and what it works on.
     """
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._line = quiet, TerminalLine()
-        self._start = self._last_report = self._stage_start = time.monotonic()
+        self._start = self._stage_start = time.monotonic()
         self._stage = ""
         self._done_before = 0
 
@@ -246,11 +243,7 @@ class Progress:
         if is_new:
             self._stage, self._stage_start, self._done_before = stage, now, done
         text = f"{stage} {done}/{total}{self._remaining(now, done, total)}{what[len(stage) :]}"
-        if self._line.exists:
-            self._line.show(text)
-        elif now - self._start > PROGRESS_INTERVAL and (is_new or now - self._last_report > PROGRESS_INTERVAL):
-            self._last_report = now
-            print(f"{now - self._start:.0f} s: {text}", file=sys.stderr, flush=True)
+        self._line.show(text, is_new, f"{now - self._start:.0f} s: {text}")
 
     def _remaining(self, now: float, done: int, total: int) -> str:
         """How long the stage will still take, if its parts take as long as those before; empty at first."""

@@ -8,13 +8,11 @@ command goes on where it ended. A kernel whose measured programs do not win outs
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.cli.arrays import read_npz
 from tilewright.cli.common import (
-    PROGRESS_INTERVAL,
     Progress,
     Result,
     Verbs,
@@ -153,29 +151,22 @@ def _tune_options(options: argparse.Namespace) -> "TuneOptions":
 
 
 class StatusLine:
-    """How far a tuning is, on standard error: one line that changes on a terminal, else a line now and then. A kernel
-    that became faster has a line of its own."""
+    """How far a tuning is, in a `TerminalLine`. A kernel that became faster has a line of its own."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._line = quiet, TerminalLine()
-        self._last_report = time.monotonic()
         self._speedups: dict[str, float] = {}
 
     def show(self, status: "SessionStatus") -> None:
         """Shows a status."""
         if self._quiet:
             return
-        now = time.monotonic()
         if status.label and status.label_speedup > self._speedups.get(status.label, 1.0) + MIN_GAIN:
             self._speedups[status.label] = status.label_speedup
             self.end()
             gain = f"{status.label}: {status.label_speedup:.3f} times faster"
             print(f"{status.seconds:.0f} s: {gain}", file=sys.stderr, flush=True)
-        if self._line.exists:
-            self._line.show(status_text(status))
-        elif now - self._last_report > PROGRESS_INTERVAL:
-            self._last_report = now
-            print(status_text(status), file=sys.stderr, flush=True)
+        self._line.show(status_text(status))
 
     def end(self) -> None:
         """Clears the line."""
