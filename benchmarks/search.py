@@ -194,11 +194,11 @@ def _measured(name: str, result: dict[str, Any]) -> MeasuredPrograms:
     task = cost_model.largest_kernel_task(name)
     machine = machine_for(task.target).with_cores(1)
     drawn = [p for _, p in POPULATIONS["at random"](task, result["asked"])]
-    rows = [_program_rows(p, machine) for p in drawn]
+    rows = [_program_features(p, machine) for p in drawn]
     return MeasuredPrograms(FeatureRows.concat(rows), np.array(result["measured"]))
 
 
-def _program_rows(program: KernelProgram, machine: Machine) -> FeatureRows:
+def _program_features(program: KernelProgram, machine: Machine) -> FeatureRows:
     if isinstance(program, TileProgram):
         return tile_features(program.problem, program.sketch, program.array[None], machine)
     return rowwise_features(program, machine)
