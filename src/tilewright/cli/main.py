@@ -173,7 +173,7 @@ def _print(options: argparse.Namespace, result: Result) -> None:
 
 _FLAGS = {
     **{name: f"--{name}" for name in ("address", "budget", "frozen", "machine", "optimizer", "plan")},
-    **{name: f"--{name}" for name in ("target", "trials", "winograd", "workers")},
+    **{name: f"--{name}" for name in ("sizes", "target", "trials", "winograd", "workers")},
     **{f"argument '{name}'": f"--{name}" for name in ("jobs", "threads")},
     "fusion": "--fuse",
     "target speedup": "--target-speedup",

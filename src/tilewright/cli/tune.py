@@ -132,14 +132,12 @@ def execute(options: argparse.Namespace) -> Result:
 
 def _tune_options(options: argparse.Namespace) -> "TuneOptions":
     """The values of the flags."""
-    from tilewright.driver.tune.budget import Budget, parse_seconds
-    from tilewright.driver.tune.pipeline import TuneOptions
+    from tilewright.driver.tune.pipeline import TuneOptions, make_budget
 
     if options.seed < 0:
         raise OptionError(f"expected a number of at least 0, got {options.seed}", where="--seed")
-    seconds = None if options.budget is None else parse_seconds(options.budget)
     return TuneOptions(
-        budget=Budget(seconds, options.trials, options.target_speedup),
+        budget=make_budget(options.budget, options.trials, options.target_speedup),
         variant=options.search,
         seed=options.seed,
         plan=options.order,

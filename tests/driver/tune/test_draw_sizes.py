@@ -20,7 +20,7 @@ def test_choices_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["batch", "=3", "batch=", "batch=4..2", "batch=0", "batch=1:0", "b=x", "b=1:-2"])
 def test_other_texts_are_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="expected NAME="):
+    with pytest.raises(OptionError, match=r"\[option\] sizes: expected NAME="):
         parse_sizes(text)
 
 

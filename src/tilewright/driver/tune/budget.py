@@ -53,7 +53,7 @@ class Budget:
         return min(MAX_END_SECONDS, max(MIN_END_SECONDS, END_FRACTION * self.seconds))
 
 
-def parse_seconds(text: str, where: str = "--budget") -> float:
+def parse_seconds(text: str) -> float:
     """The seconds of a time such as `90`, `90s`, `5m`, `1.5h` or `1h30m`.
 
     Raises:
@@ -62,5 +62,5 @@ def parse_seconds(text: str, where: str = "--budget") -> float:
     parts = re.findall(r"(\d+(?:\.\d*)?|\.\d+)\s*(min|[smh]?)", text)
     rest = re.sub(r"(\d+(?:\.\d*)?|\.\d+)\s*(min|[smh]?)", "", text).strip()
     if not parts or rest or (len(parts) > 1 and any(not unit for _, unit in parts)):
-        raise OptionError(f"expected a time, got {text!r}", where=where, hint="such as 90s, 5m or 1h30m")
+        raise OptionError(f"expected a time, got {text!r}", where="budget", hint="such as 90s, 5m or 1h30m")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)

@@ -72,7 +72,7 @@ def parse_sizes(text: str) -> Mapping[str, tuple[SizeChoice, ...]]:
         name, separator, value = (x.strip() for x in part.partition("="))
         choice = _parse_choice(value)
         if not name or not separator or choice is None:
-            raise OptionError(f"expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got {part!r}", where="--sizes", hint=HINT)
+            raise OptionError(f"expected NAME=LOW..HIGH or NAME=SIZE:WEIGHT, got {part!r}", where="sizes", hint=HINT)
         choices[name] = (*choices.get(name, ()), choice)
     return choices
 
@@ -110,7 +110,7 @@ def draw_sizes(
     """
     names = names or {}
     by_name = {names.get(v.name, v.name): v for v in symbols}
-    resolved = resolve_dimensions(choices, by_name, "--sizes")
+    resolved = resolve_dimensions(choices, by_name, "sizes")
     own_choices = {by_name[resolved[name]]: own for name, own in choices.items()}
     _check_ranges(own_choices, names)
     if not symbols:
@@ -152,7 +152,7 @@ def _check_ranges(choices: Mapping[Var, Sequence[SizeChoice]], names: Mapping[st
         for c in own:
             if c.low < low or (high is not None and c.high > high):
                 what = f"{name} is within {low}..{'' if high is None else high}, got {c.low}..{c.high}"
-                raise OptionError(what, where="--sizes", hint="declare another range with --shape")
+                raise OptionError(what, where="sizes", hint="declare another range of this dimension")
 
 
 def kernel_sizes(

@@ -101,7 +101,7 @@ def make_budget(
     Raises:
         OptionError: one of them is impossible.
     """
-    seconds = parse_seconds(budget, "budget") if isinstance(budget, str) else budget
+    seconds = parse_seconds(budget) if isinstance(budget, str) else budget
     return Budget(seconds, trials, target_speedup)
 
 
