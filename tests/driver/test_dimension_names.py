@@ -5,7 +5,7 @@ import pytest
 from tilewright.driver.dimension_names import resolve_dimensions
 from tilewright.errors import OptionError
 
-DIMENSIONS = ("batch", "x[0]", "image:0[2]", "seq-len")
+DIMENSIONS = ("batch", "x[0]", "image:0[2]", "seq-len", "n0", "2d")
 
 
 @pytest.mark.parametrize("name", DIMENSIONS)
@@ -13,7 +13,10 @@ def test_a_dimension_has_its_own_name(name: str) -> None:
     assert resolve_dimensions([name], DIMENSIONS, "--size") == {name: name}
 
 
-@pytest.mark.parametrize(("name", "dimension"), [("x_0", "x[0]"), ("image_0_2", "image:0[2]"), ("seq_len", "seq-len")])
+@pytest.mark.parametrize(
+    ("name", "dimension"),
+    [("x_0", "x[0]"), ("image_0_2", "image:0[2]"), ("seq_len", "seq-len"), ("n0_", "n0"), ("v2d", "2d")],
+)
 def test_an_identifier_means_the_dimension_that_it_is_made_of(name: str, dimension: str) -> None:
     assert resolve_dimensions([name, "batch"], DIMENSIONS, "--size") == {name: dimension, "batch": "batch"}
 

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tilewright.errors import OptionError
+from tilewright.graph.names import axis_name, identifier
 
-_NO_WORD = re.compile(r"\W+", re.ASCII)
+_UNNAMED_AXIS = re.compile(r"(.+)\[(\d+)\]", re.DOTALL)
 
 
 def resolve_dimensions(names: Iterable[str], dimensions: Iterable[str], option: str) -> Mapping[str, str]:
@@ -36,4 +37,6 @@ def resolve_dimensions(names: Iterable[str], dimensions: Iterable[str], option: 
 
 
 def _identifier(dimension: str) -> str:
-    return _NO_WORD.sub("_", dimension).strip("_")
+    """The name of a dimension in printed loops."""
+    axis = _UNNAMED_AXIS.fullmatch(dimension)
+    return identifier(dimension if axis is None else axis_name(axis[1], int(axis[2])))

@@ -40,6 +40,11 @@ def identifier(name: str) -> str:
     return f"{text}_" if _is_reserved(text) else text
 
 
+def axis_name(value: str, axis: int) -> str:
+    """The name of an axis that the model leaves without one: the value's, and the number of the axis."""
+    return f"{identifier(value).rstrip('_')}_{axis}"
+
+
 def _is_reserved(name: str) -> bool:
     return name in _RESERVED or _LOOP_VARIABLE.fullmatch(name) is not None
 

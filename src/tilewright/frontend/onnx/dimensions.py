@@ -12,7 +12,7 @@ from tilewright.errors import OptionError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.graph.ir import TensorType, Value
-from tilewright.graph.names import identifier
+from tilewright.graph.names import axis_name, identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
@@ -119,7 +119,7 @@ class _Dimensions:
         if isinstance(dim, str) and not _PLACEHOLDER.fullmatch(dim):
             key, shown = dim, dim
         else:
-            key, shown = f"{identifier(name).rstrip('_')}_{axis}", f"{name}[{axis}]"
+            key, shown = axis_name(name, axis), f"{name}[{axis}]"
             while key in self.display_names:
                 key += "_"
         self.keys[name, axis] = key
