@@ -43,29 +43,13 @@ LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """With "0" when Ray is imported, its processes listen on the loopback interface alone, on Linux as well."""
 
 
-class StationActor:
-    """A station in a process of a node; text in, text out."""
+class StationActor(LocalStation):
+    """A station in a process of a node."""
 
     def __init__(self) -> None:
         # Ray limits its processes' threads to what they asked for; here the node is theirs
         os.environ.pop("OMP_NUM_THREADS", None)
-        self._station = LocalStation()
-
-    def describe(self) -> str:
-        """See `Station`."""
-        return self._station.describe()
-
-    def build(self, request: str) -> str:
-        """See `Station`."""
-        return self._station.build(request)
-
-    def run(self, request: str) -> str:
-        """See `Station`."""
-        return self._station.run(request)
-
-    def close(self) -> None:
-        """Ends its processes and removes its files."""
-        self._station.close()
+        super().__init__()
 
 
 @dataclass(slots=True, eq=False)

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from typing import Any, Protocol
+from typing import Any
 
 from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import MeasureError, TilewrightError
@@ -30,22 +30,6 @@ from tilewright.optimize.measurer import Failure, FailureKind
 from tilewright.version import __version__
 
 
-class Station(Protocol):
-    """A machine that builds and runs candidates, as a cluster sees it."""
-
-    def describe(self) -> str:
-        """What machine it is."""
-        ...
-
-    def build(self, request: str) -> str:
-        """Builds a candidate; several may be built at once."""
-        ...
-
-    def run(self, request: str) -> str:
-        """Checks and times a built candidate; nothing else may run on the machine."""
-        ...
-
-
 def host_type() -> str:
     """The type of this machine: its target, its microarchitecture and its number of processors. Times of one type are
     comparable, and its programs run on each machine of it."""
@@ -59,7 +43,7 @@ def code_version() -> str:
 
 
 class LocalStation:
-    """A station that is this machine; a context manager's exit and `close` end its processes.
+    """A station that is this machine; `close` ends its processes.
 
     Args:
         options: limits of builds and runs.
@@ -81,7 +65,7 @@ class LocalStation:
         return self._answer(lambda: self._build(json.loads(request)))
 
     def run(self, request: str) -> str:
-        """Checks and times a built candidate in a process of its own."""
+        """Checks and times a built candidate in a process of its own; nothing else may run on the machine."""
         return self._answer(lambda: self._run(json.loads(request)))
 
     def close(self) -> None:
