@@ -12,6 +12,13 @@ def unique_name(base: str, taken: Container[str], *, separator: str = "_", first
     return name
 
 
+def underscored_name(name: str, *taken: Container[str]) -> str:
+    """The name, with as many underscores behind it as make it different from the taken ones."""
+    while any(name in names for names in taken):
+        name += "_"
+    return name
+
+
 @dataclass(slots=True)
 class UniqueNames:
     """Hands out names that were not used before, numbered as `unique_name` does.

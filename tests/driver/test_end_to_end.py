@@ -244,12 +244,6 @@ def test_errors_of_layers_against_double_precision():
     assert all(c.error < 1e-5 for c in layers)
 
 
-def test_importing_the_package_is_cheap():
-    code = "import sys, tilewright; print(sorted(m for m in sys.modules if m in ('numpy', 'onnx', 'llvmlite')))"
-    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert output.strip() == "[]"
-
-
 def test_a_loaded_model_needs_no_compiler(tmp_path):
     tilewright.compile(models.mlp()).save(tmp_path / "m.tw")
     code = (

@@ -227,17 +227,6 @@ def test_openmp_variable_without_a_library() -> None:
     )
 
 
-def test_import_does_not_load_the_compiler() -> None:
-    process = python("""
-        import sys
-        import tilewright.runtime
-        layers = "expr ops graph frontend loops verify layout schedule tile cost lower optimize codegen driver".split()
-        found = {name.split(".")[1] for name in sys.modules if name.startswith("tilewright.")}
-        print(sorted(found & set(layers)), "llvmlite" in sys.modules, "onnx" in sys.modules)
-    """)
-    assert process.stdout.strip() == "[] False False", process.stderr
-
-
 def test_steps_with_a_data_dependent_size() -> None:
     exe = Executable(compress_artifact(), threads=1)
     for n in (1, 5, 40):

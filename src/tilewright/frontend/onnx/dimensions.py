@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from tilewright.errors import OptionError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, Symbol, Var, const
-from tilewright.frontend.onnx.node_protos import unused_name
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import axis_name, identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
+from tilewright.names import underscored_name
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """Values of the `shapes` argument for one dimension, or for all dimensions of one input."""
@@ -120,7 +120,7 @@ class _Dimensions:
         if isinstance(dim, str) and not _PLACEHOLDER.fullmatch(dim):
             key, shown = dim, dim
         else:
-            key, shown = unused_name(axis_name(name, axis), self.display_names), f"{name}[{axis}]"
+            key, shown = underscored_name(axis_name(name, axis), self.display_names), f"{name}[{axis}]"
         self.keys[name, axis] = key
         self.display_names[key] = shown
         # Some exporters write 0 for "unknown"; an empty tensor remains possible.
@@ -256,7 +256,7 @@ class _Dimensions:
         option = self.options[key]
         if option.is_fixed and option.lo is not None:
             return const(option.lo)
-        name = unused_name(identifier(key), names)
+        name = underscored_name(identifier(key), names)
         names[name] = self.display_names[key]
         return Symbol(name, option.lo, option.hi)
 

@@ -7,10 +7,10 @@ import onnx
 from onnx import TensorProto, helper
 
 from tilewright.errors import Defect
-from tilewright.frontend.onnx.node_protos import unused_name
 from tilewright.frontend.onnx.structure import node_label
 from tilewright.frontend.onnx.tensors import TensorDefectError
 from tilewright.graph.ir import Array
+from tilewright.names import underscored_name
 
 EXPANDED = frozenset([("com.microsoft", "DynamicQuantizeLSTM")])
 """The operators that are expanded, by domain and name."""
@@ -51,7 +51,7 @@ def _lstm_nodes(
     """LSTM with dequantized weights: [directions, 4 * hidden, width] of [directions, width, 4 * hidden]."""
 
     def new(what: str) -> str:
-        return unused_name(f"{name}/{what}", taken, constants)
+        return underscored_name(f"{name}/{what}", taken, constants)
 
     directions = 2 if any(a.name == "direction" and a.s == b"bidirectional" for a in node.attribute) else 1
     row = new("row")

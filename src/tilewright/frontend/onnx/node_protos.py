@@ -1,6 +1,6 @@
 """NodeProtos: their sub-graphs, the values that those capture, and renaming of values."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
@@ -19,13 +19,6 @@ def all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.NodeProto]:
         yield node
         for graph in subgraphs(node):
             yield from all_nodes(graph.node)
-
-
-def unused_name(name: str, *taken: Container[str]) -> str:
-    """The name, with underscores behind it where something has it already."""
-    while any(name in names for names in taken):
-        name += "_"
-    return name
 
 
 def initializer_names(graph: onnx.GraphProto) -> set[str]:

@@ -9,8 +9,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from tilewright.frontend.onnx.node_protos import unused_name
 from tilewright.graph.ir import Array
+from tilewright.names import underscored_name
 
 _RENAMED_OPERATORS = {"Scatter": "ScatterElements"}
 """Standard operators with a successor of another name."""
@@ -41,7 +41,7 @@ def upgrade_node(
         if version < first_modern:
             new_input = upgrade(result, constants)
             if new_input is not None:
-                name = unused_name(f"{node.output[0]}/{node.op_type}", taken, constants)
+                name = underscored_name(f"{node.output[0]}/{node.op_type}", taken, constants)
                 constants[name] = new_input
                 result.input.append(name)
     return result
