@@ -147,6 +147,20 @@ def test_non_max_suppression_of_odd_boxes():
     assert executable.run(feeds_of([box[:, :0], scores[:, :, :0], *limits]))["y0"].shape == (0, 3)
 
 
+@pytest.mark.parametrize("part", [0.1, 0.5, 1.0])
+def test_non_max_suppression_of_scores_without_order(part):
+    """Without a limit scores that are NaN stay where the heap of ONNX Runtime has them."""
+    for count in (1, 2, 3, 8, 41):
+        scores = np.round(RNG.random((2, 3, count)), 1).astype(F32)
+        scores[RNG.random(scores.shape) < part] = np.nan
+        for threshold in (0.2, 1.0):
+            inputs = [boxes(2, count), scores, np.array([count]), np.array([threshold], F32)]
+            expected = reference(one_node("NonMaxSuppression", inputs), feeds_of(inputs), "ort")[0]
+            if count == 1 and threshold == 0.2:
+                executable = compile_natively(one_node("NonMaxSuppression", inputs, static=()))
+            np.testing.assert_array_equal(executable.run(feeds_of(inputs))["y0"], expected)
+
+
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("transformation", ["half_pixel", "output_half_pixel"])
 def test_roi_align(mode, transformation):

@@ -12,7 +12,7 @@ import tilewright
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.diagnostics.float64_reference import evaluate_program
 from tilewright.driver.options import CompileOptions
-from tilewright.errors import ModelError
+from tilewright.errors import ModelError, ShapeError
 
 CASES = {
     "LSTM": [
@@ -78,6 +78,19 @@ def test_random_settings_of_any_length(tmp_path: Path, case: int) -> None:
         calls.append((model, feeds))
     # weights are drawn before inputs, so both models have the same
     same_as_onnxruntime(calls[0][0], [feeds for _, feeds in calls], tmp_path)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+def test_lengths_out_of_range(op: str, direction: str) -> None:
+    """Negative lengths, and those beyond the number of steps, are refused by name; 0 and the number itself are not."""
+    for dynamic in (False, True):
+        model, feeds = recurrent(op, lengths=(0, 4), direction=direction, dynamic=dynamic)
+        exe = tilewright.compile(model, threads=1, optimizer="rule", cache=False)
+        assert not exe.run(feeds)["Y"][:, :, 0].any()
+        for lengths in ((-1, 2), (2, 5), (np.iinfo(np.int32).min, 1)):
+            with pytest.raises(ShapeError, match=r"node cell/.*: a length is out of range"):
+                exe.run({**feeds, "L": np.array(lengths, np.int32)})
 
 
 def test_large_states_against_double_precision() -> None:

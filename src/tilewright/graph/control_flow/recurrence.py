@@ -1,7 +1,8 @@
 """LSTM, GRU and RNN as a matrix product for all steps at once and a loop over the steps.
 
 The definitions are those of ONNX: gates `i o f c` of an LSTM, `z r h` of a GRU. The reverse direction goes from the
-last step to the first; a step beyond the length of a sequence leaves its state as it is and gives zeros.
+last step to the first; a step beyond the length of a sequence leaves its state as it is and gives zeros. A length
+below zero or beyond the number of steps is refused at a call.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,7 +169,8 @@ def _add_direction(work: NodeList, names: Sequence[str], cell: _Cell, place: tup
         else work.add("Expand", work.constant(np.zeros((1, 1), cell.dtype)), sizes)
         for k in ((5, 6) if cell.kind == "LSTM" else (5,))
     ]
-    captured = {"inputs": inputs, "weights": weights[1], "bias": hidden_bias, "lengths": names[4], "trips": trips}
+    lengths = _checked_lengths(work, names[4], trips, work.slice(shape, 0, 2, 0)) if names[4] else ""
+    captured = {"inputs": inputs, "weights": weights[1], "bias": hidden_bias, "lengths": lengths, "trips": trips}
     if names[7]:
         peepholes = work.add("Gather", names[7], number, axis=0)
         captured |= {f"peephole{k}": work.slice(peepholes, k * cell.hidden, (k + 1) * cell.hidden, 0) for k in range(3)}
@@ -188,6 +190,15 @@ def _add_direction(work: NodeList, names: Sequence[str], cell: _Cell, place: tup
     return all_states, *last
 
 
+def _checked_lengths(work: NodeList, lengths: str, trips: str, shape: str) -> str:
+    """The lengths for every step, [T, B], from a node that refuses those out of range: what ReverseSequence moves are
+    numbers from T on, so that the smaller of these and a length is the length."""
+    lengths, one = work.add("Cast", lengths, to=7), work.constant(np.array(1, np.int64))
+    beyond = work.add("Range", trips, work.add("Add", trips, trips), one)
+    columns = work.add("Expand", work.add("Unsqueeze", beyond, work.ints(1)), shape)
+    return work.add("Min", lengths, work.add("ReverseSequence", columns, lengths, batch_axis=1, time_axis=0))
+
+
 def _body(work: NodeList, cell: _Cell, index: int, is_reverse: bool, captured: Mapping[str, str]) -> Subgraph:
     """The loop's body: one step; it reads captured values by the keys of `captured`."""
     inner = NodeList(work.owner, work.node_source, f"step{index}/")
@@ -198,7 +209,7 @@ def _body(work: NodeList, cell: _Cell, index: int, is_reverse: bool, captured: M
     new = {"LSTM": _lstm_step, "GRU": _gru_step, "RNN": _rnn_step}[cell.kind](inner, cell, gates, captured)
     shown = new[0]
     if "lengths" in captured:
-        lengths = inner.add("Cast", "lengths", to=7)
+        lengths = inner.add("Gather", "lengths", step, axis=0)
         within = inner.add("Unsqueeze", inner.add("Less", step, lengths), inner.ints(1))
         shown = inner.add("Where", within, new[0], inner.constant(np.zeros((), cell.dtype)))
         new = tuple(inner.add("Where", within, a, b) for a, b in zip(new, (h, c), strict=False))

@@ -1,7 +1,8 @@
 """Routines on boxes: non-maximum suppression and pooling of regions."""
 
-from tilewright.ops.routines.order import sift_down
-from tilewright.routine.intrinsics import as_integer, floor, is_nan
+from typing import Any
+
+from tilewright.routine.intrinsics import as_integer, floor
 from tilewright.routine.routine import Elements, routine
 
 
@@ -46,6 +47,42 @@ def overlaps_kept(corners: Elements, i: int, kept: Elements, count: int, thresho
     return False
 
 
+def is_worse(a: Any, i: int, b: Any, j: int) -> bool:
+    """Whether score a of box i is below score b of box j; of equal scores the one of the later box is."""
+    return a < b or (a == b and i > j)
+
+
+def move_down(scores: Elements, numbers: Elements, start: int, count: int) -> int:
+    """Moves the box at `start` of a heap of `count` boxes, the best one on top, down to its place.
+
+    It takes the steps of C++'s `std::priority_queue` (down to a leaf, then up again), so that scores that are NaN, for
+    which there is no order, come where ONNX Runtime has them.
+    """
+    score = scores[start]
+    number = numbers[start]
+    hole = start
+    child = start
+    while child < (count - 1) // 2:
+        child = 2 * child + 2
+        if is_worse(scores[child], numbers[child], scores[child - 1], numbers[child - 1]):
+            child = child - 1
+        scores[hole] = scores[child]
+        numbers[hole] = numbers[child]
+        hole = child
+    if count % 2 == 0 and child == (count - 2) // 2:
+        child = 2 * child + 1
+        scores[hole] = scores[child]
+        numbers[hole] = numbers[child]
+        hole = child
+    while hole > start and is_worse(scores[(hole - 1) // 2], numbers[(hole - 1) // 2], score, number):
+        scores[hole] = scores[(hole - 1) // 2]
+        numbers[hole] = numbers[(hole - 1) // 2]
+        hole = (hole - 1) // 2
+    scores[hole] = score
+    numbers[hole] = number
+    return 0
+
+
 @routine()
 def non_max_suppression(
     boxes: Elements, scores: Elements, most: Elements, overlap: Elements, least: Elements,
@@ -56,7 +93,7 @@ def non_max_suppression(
     """Selects boxes by descending score that do not overlap better ones of their class: rows (batch, class, box).
 
     At most most[0] boxes per class, with scores above least[0] where `has_least`; boxes of equal scores in their order.
-    Scores that are NaN are not selected. `best` and `where` are a heap with the best score on top.
+    Scores that are NaN are above no limit. `best` and `where` are a heap with the best score on top.
     """
     total = 0
     for batch in range(batches):
@@ -66,21 +103,20 @@ def non_max_suppression(
             count = 0
             for i in range(size):
                 score = scores[start + i]
-                if (has_least == 0 and not is_nan(score)) or (has_least != 0 and score > least[0]):
+                if has_least == 0 or score > least[0]:
                     best[count] = score
-                    # of equal scores the one with the larger number is on top
-                    where[count] = -i
+                    where[count] = i
                     count = count + 1
             for i in range(count // 2 - 1, -1, -1):
-                sift_down(best, where, i, count, 0)
+                move_down(best, where, i, count)
             chosen = 0
             while count > 0 and chosen < most[0]:
-                i = -where[0]
+                i = int(where[0])
                 count = count - 1
                 best[0] = best[count]
                 where[0] = where[count]
                 if count > 0:
-                    sift_down(best, where, 0, count, 0)
+                    move_down(best, where, 0, count)
                 if not overlaps_kept(corners, i, kept, chosen, overlap):
                     for k in range(5):
                         kept[5 * chosen + k] = corners[5 * i + k]
