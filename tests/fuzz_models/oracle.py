@@ -24,7 +24,8 @@ def oracle(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Sequence[Array
 
     The evaluator does what the newest version of an operator does, whatever version the model names, and Runtime begins
     at version 7: older models run there as what they are in version 7. Runtime allocates the results of branches as
-    they are declared, and refuses them if they are computed otherwise: it gets branches that declare no shapes.
+    they are declared, there or where they leave the model, and refuses them if they are computed otherwise: it gets
+    branches and results that declare no shapes.
 
     Raises:
         Exception: neither runs it.
@@ -32,10 +33,16 @@ def oracle(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Sequence[Array
     if model.opset_import[0].version < VERSION_7:
         return runtime(_in_version_7(model), feeds)
     try:
-        return runtime(_without_shapes_of_branches(model), feeds)
+        return runtime(_without_shapes_of_results(model), feeds)
     except Exception:  # ONNX Runtime has an exception type per status
-        with np.errstate(all="ignore"):
-            return ReferenceEvaluator(model, new_ops=[MaxPool, AveragePool, Loop]).run(None, dict(feeds))  # type: ignore
+        return evaluated(model, feeds)
+
+
+def evaluated(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Sequence[Array]:
+    """What ONNX's reference evaluator makes of a model, with the nodes that it has wrongly on ONNX Runtime."""
+    with np.errstate(all="ignore"):
+        evaluator = ReferenceEvaluator(model, new_ops=[MaxPool, AveragePool, Softmax, LogSoftmax, Hardmax, Loop])
+        return evaluator.run(None, dict(feeds))  # type: ignore
 
 
 def runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> Sequence[Array]:
@@ -84,10 +91,12 @@ def _in_version_7(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-def _without_shapes_of_branches(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model whose branches' results have types without shapes."""
+def _without_shapes_of_results(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model whose results, and those of its branches, have types without shapes."""
     result = _copy(model)
     waiting = [result.graph]
+    for output in result.graph.output:
+        output.type.tensor_type.ClearField("shape")
     while waiting:
         for node in waiting.pop().node:
             waiting += _graphs(node)
@@ -97,8 +106,9 @@ def _without_shapes_of_branches(model: onnx.ModelProto) -> onnx.ModelProto:
     return result
 
 
-class _Pooling(OpRun):
-    """On ONNX Runtime: the evaluator rounds sizes up wrongly, and reads beside the image where it pads by itself."""
+class _OnRuntime(OpRun):
+    """A node on ONNX Runtime: in pooling the evaluator rounds sizes up wrongly, and reads beside the image where it
+    pads by itself; a softmax is to it that of version 13, of one axis, in all versions."""
 
     op_domain = ""
 
@@ -112,11 +122,23 @@ class _Pooling(OpRun):
         return tuple(runtime(model, {node.input[0]: x}))
 
 
-class MaxPool(_Pooling):
+class MaxPool(_OnRuntime):
     """The operator."""
 
 
-class AveragePool(_Pooling):
+class AveragePool(_OnRuntime):
+    """The operator."""
+
+
+class Softmax(_OnRuntime):
+    """The operator."""
+
+
+class LogSoftmax(_OnRuntime):
+    """The operator."""
+
+
+class Hardmax(_OnRuntime):
     """The operator."""
 
 

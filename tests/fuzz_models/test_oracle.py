@@ -5,7 +5,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, parser
 from tests.fuzz_models.float64 import float64_values
-from tests.fuzz_models.oracle import oracle, runtime
+from tests.fuzz_models.oracle import evaluated, oracle, runtime
 from tests.fuzz_models.rounding import MAX_RATIO, MOST_ROUNDINGS, is_rounding, largest_error
 
 CANCELLING = """
@@ -63,6 +63,27 @@ def test_declared_shapes_of_branches_do_not_matter():
         runtime(model, feeds)
     np.testing.assert_allclose(oracle(model, feeds)[0], np.tanh(x), rtol=1e-6)
     assert model == parser.parse_model(BRANCHING)
+
+
+def test_declared_shapes_of_results_do_not_matter():
+    text = BRANCHING.replace("(float[] y)", "(float[2,3] h, float[2,3] y)").replace("y = If", "h = Neg (x)\n y = If")
+    model, x = parser.parse_model(text.replace("Tanh (x)", "Tanh (h)").replace("float[2,3] r", "float[] r")), data(5, 3)
+    feeds = {"x": x, "q": np.asarray(True)}
+    with pytest.raises(Exception, match="shape"):
+        runtime(model, feeds)
+    np.testing.assert_allclose(oracle(model, feeds)[1], np.tanh(-x), rtol=1e-6)
+
+
+@pytest.mark.parametrize(("version", "axes"), [(11, (0, 1)), (13, (0,))])
+def test_the_evaluator_has_softmax_of_each_version(version, axes):
+    """Before version 13 all axes from `axis` on are one."""
+    node = helper.make_node("Softmax", ["x"], ["y"], axis=0)
+    value = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    graph = helper.make_graph([node], "g", [value], [onnx.ValueInfoProto(name="y")])
+    x = data(2, 3)
+    power = np.exp(x)
+    (y,) = evaluated(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8), {"x": x})
+    np.testing.assert_allclose(y, power / power.sum(axes, keepdims=True), rtol=1e-5)
 
 
 def test_float64_values_of_branches_sequences_and_conversions():

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
-from tests.onnx_backend.__main__ import fallback_operators, table
+from tests.onnx_backend.__main__ import fallback_operators, table, write_outcomes, written_outcomes
 from tests.onnx_backend.cases import Outcome, load_cases, run_case
 from tests.onnx_backend.initializers import WithInitializers, has_structure, structural_inputs, with_initializers
 from tests.onnx_backend.nearer import is_nearer
@@ -201,6 +201,16 @@ def affine() -> onnx.ModelProto:
     outputs = [helper.make_tensor_value_info(n, 1, ["N", 3]) for n in "yt"]
     graph = helper.make_graph(nodes, "g", values, outputs)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)])
+
+
+def test_outcomes_of_a_run_that_was_stopped(tmp_path):
+    path = tmp_path / "outcomes.json"
+    assert written_outcomes(path) == {}
+    outcomes = {("Node", "test_abs"): Outcome("native"), ("Node", "test_scan"): Outcome("refused", "Scan of version 8")}
+    for _ in range(2):
+        write_outcomes(path, outcomes)
+        assert written_outcomes(path) == outcomes
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_backend_interface():
