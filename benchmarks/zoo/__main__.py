@@ -5,11 +5,12 @@
     python -m benchmarks.zoo ops    [--models a,b]
     python -m benchmarks.zoo verify [--models a,b] [--threads 2] [--optimizer O] [--seeds 4] [--json FILE] [--write]
     python -m benchmarks.zoo bench  [--models a,b] [--threads 2] [--optimizer O] [--quick]   [--json FILE] [--write]
-                                    [--beside O] [--section NAME]
+                                    [--beside O] [--section NAME] [--artifacts FOLDER]
 
 Models that are not in the cache yet are built first. A run over the whole zoo with the default optimizer (or one with
 --write) puts its table into benchmarks/README.md, into the verb's section or the one that `--section` names, and its
-complete results into benchmarks/results. The exit status is 1 if any model failed.
+complete results into benchmarks/results. With --artifacts a run measures the artifacts that an earlier one left in the
+folder, so that it needs a quiet machine for the measurement alone. The exit status is 1 if any model failed.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from benchmarks.common.isolation import Event, event_writer, run_isolated
 from benchmarks.zoo import bench, bench_table
 from benchmarks.zoo.model import CACHE, Model, build_model, label
 from benchmarks.zoo.models import MODELS
+from benchmarks.zoo.sources import WheelModel
 
 MODULE = "benchmarks.zoo"
 TIMEOUT_SECONDS = 1200.0
@@ -31,7 +33,7 @@ TIMEOUT_SECONDS = 1200.0
 def main() -> int:
     """Run one command; returns the process's exit status."""
     options = _parser().parse_args()
-    names = options.models.split(",") if options.models else list(MODELS)
+    names = _names(options.models) if options.models else list(MODELS)
     unknown = sorted(set(names) - set(MODELS))
     if unknown:
         print(f"unknown models: {', '.join(unknown)}; there are {', '.join(MODELS)}", file=sys.stderr)
@@ -49,10 +51,16 @@ def main() -> int:
     return _measure(options, models, failed)
 
 
+def _names(text: str) -> list[str]:
+    """Names of models separated by commas, where "wheels" stands for all models out of wheels."""
+    wheels = [name for name, model in MODELS.items() if isinstance(model.source, WheelModel)]
+    return [name for part in text.split(",") for name in (wheels if part == "wheels" else [part])]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=["build", "list", "ops", "verify", "bench"])
-    parser.add_argument("--models", help="only these, separated by commas")
+    parser.add_argument("--models", help="only these, separated by commas; wheels: those of wheels")
     parser.add_argument("--rebuild", action="store_true", help="export models again that are in the cache")
     parser.add_argument("--threads", type=int, default=2, help="threads of both engines (default: 2)")
     parser.add_argument("--optimizer", help="Tilewright's optimizer (default: the one it uses by itself)")
@@ -62,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md even from some models only")
     parser.add_argument("--section", help="of benchmarks/README.md, and name of results (default: the verb)")
+    parser.add_argument("--artifacts", type=Path, help="bench: compile into this folder, or take what is there")
     parser.add_argument("--timeout", type=float, default=TIMEOUT_SECONDS, help="seconds per model (default: 1200)")
     parser.add_argument("--events", type=Path, help=argparse.SUPPRESS)
     return parser
@@ -78,7 +87,9 @@ def _run_in_child(options: argparse.Namespace, name: str) -> int:
 
         verify_model(name, options.threads, options.seeds, options.optimizer, emit)
     else:
-        bench.bench_model(name, options.threads, options.quick, options.optimizer, options.beside, emit)
+        bench.bench_model(
+            name, options.threads, options.quick, options.optimizer, options.beside, emit, options.artifacts
+        )
     return 0
 
 
@@ -127,6 +138,7 @@ def _measure(options: argparse.Namespace, models: Sequence[Model], failed: dict[
     arguments += ["--quick"] if options.quick else []
     arguments += ["--optimizer", options.optimizer] if options.optimizer else []
     arguments += ["--beside", options.beside] if options.beside else []
+    arguments += ["--artifacts", str(options.artifacts.resolve())] if options.artifacts else []
     for model in models:
         start = time.monotonic()
         events[model.name] = failed.get(model.name) or run_isolated(

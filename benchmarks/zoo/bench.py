@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.common.isolation import Emit, Event, error_text
-from benchmarks.zoo.engines import load_artifact, tilewright_engine
+from benchmarks.zoo.engines import load_artifact, prepared_engine, tilewright_engine
 from benchmarks.zoo.model import label
 from benchmarks.zoo.models import MODELS
 from benchmarks.zoo.timing import Arrays, time_undisturbed
 from tilewright.measure.engines import onnxruntime_engine
+from tilewright.runtime.manifest import FallbackStep, all_steps
 
 
 def bench_model(
-    name: str, threads: int, quick: bool, optimizer: str | None, second_optimizer: str | None, emit: Emit
+    name: str, threads: int, quick: bool, optimizer: str | None, second_optimizer: str | None, emit: Emit,
+    artifacts: Path | None = None,
 ) -> None:  # fmt: skip
     """Measure one model, emitting one event for compilation and artifact, and one per shape.
 
@@ -32,12 +34,19 @@ def bench_model(
         optimizer: Tilewright's; None for the default one.
         second_optimizer: another optimizer of Tilewright to compare with, or None.
         emit: takes the events.
+        artifacts: a folder of artifacts that are measured instead of fresh compilations.
     """
     model = MODELS[name]
-    compiled = tilewright_engine(model, threads, optimizer)
+    if artifacts is None:
+        compiled = tilewright_engine(model, threads, optimizer)
+        emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
+        emit(_measure_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
+    else:
+        compiled = prepared_engine(model, threads, optimizer, artifacts)
+        emit({"load_s": compiled.seconds})
+    steps = all_steps(compiled.executable.manifest.steps)
+    emit({"evaluated": sum(isinstance(step, FallbackStep) for step in steps)})
     second = [] if second_optimizer is None else [tilewright_engine(model, threads, second_optimizer).run]
-    emit({"compile_s": compiled.seconds, "warnings": list(compiled.warnings)})
-    emit(_measure_artifact(compiled.executable, threads, model.inputs(model.shapes[0])))
     start = time.perf_counter()
     theirs = onnxruntime_engine(model.path, threads)
     emit({"onnxruntime_load_s": time.perf_counter() - start})

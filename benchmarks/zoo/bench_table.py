@@ -27,6 +27,7 @@ def rows(model: str, events: Sequence[Event]) -> tuple[list[list[str]], bool]:
              _number(once.get("artifact_bytes"), 2.0**-20, 1)]  # fmt: skip
     notes = [f"artifact: {once['artifact_error']}"] if "artifact_error" in once else []
     notes += ["artifact computes other bits"] if once.get("same_bits") is False else []
+    notes += [f"{once['evaluated']} steps on the reference evaluator"] if once.get("evaluated") else []
     notes += [str(text) for text in once.get("warnings", [])]
     table: list[list[str]] = []
     passed = "artifact_error" not in once and once.get("same_bits", True)

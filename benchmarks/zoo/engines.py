@@ -42,6 +42,18 @@ def tilewright_engine(model: Model, threads: int, optimizer: str | None = None) 
     return CompiledModel(executable, seconds, tuple(str(entry.message) for entry in caught))
 
 
+def prepared_engine(model: Model, threads: int, optimizer: str | None, folder: Path) -> CompiledModel:
+    """The artifact of the model in a folder, compiled first where this version of the generator has left none there."""
+    generator_version: Any = import_module("tilewright.codegen.generator_version").generator_version
+    path = folder / f"{model.name}-{optimizer or 'default'}-{threads}-{generator_version()[:16]}.tw"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        tilewright_engine(model, threads, optimizer).executable.save(path)
+    start = time.perf_counter()
+    executable = import_module("tilewright").load(path, threads=threads)
+    return CompiledModel(executable, time.perf_counter() - start, ())
+
+
 def load_artifact(path: Path, threads: int) -> RunModel:
     """Return the compiled model that `path` holds."""
     tilewright: Any = import_module("tilewright")

@@ -1,11 +1,17 @@
 """The zoo's table of times, from events that were not measured."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import pytest
 from benchmarks.zoo import timing
 from benchmarks.zoo.bench_table import HEADER, geometric_means, rows
+from benchmarks.zoo.engines import prepared_engine
+from benchmarks.zoo.model import Model
+from benchmarks.zoo.sources import PackagedModel
 from benchmarks.zoo.timing import Arrays, RunModel
+from tests.frontend.onnx_models import model
 
 TIMED = {"shape": "1x8", "ours_ms": 2.0, "theirs_ms": 4.0, "others": 0.01}
 
@@ -23,6 +29,26 @@ def test_a_row_per_shape_and_costs_once() -> None:
         "1.0",
     )
     assert (second["shape"], second["of beside"], second["compile s"]) == ("2x8", "2.00", "")
+
+
+def test_steps_on_the_evaluator_are_a_note() -> None:
+    for count, note in ((0, ""), (2, "2 steps on the reference evaluator")):
+        table, passed = rows("model", [{"load_s": 0.01}, {"evaluated": count}, TIMED])
+        assert passed
+        assert dict(zip(HEADER, table[0], strict=True))["notes"] == note
+
+
+def test_an_artifact_is_compiled_once(tmp_path: Path) -> None:
+    source = tmp_path / "model.onnx"
+    source.write_bytes(model("y = Relu(x)", inputs="float[n, 3] x", outputs="float[n, 3] y").SerializeToString())
+    entry = Model("relu", PackagedModel("", ""), lambda rng, sizes: {}, ())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Model, "path", source)
+        for _ in range(2):
+            compiled = prepared_engine(entry, 1, "rule", tmp_path / "artifacts")
+            np.testing.assert_array_equal(compiled.run({"x": np.float32([[-1, 0, 2]])})["y"], [[0, 0, 2]])
+            # the second time the artifact has to do
+            source.unlink(missing_ok=True)
 
 
 def test_errors_have_a_row_as_wide_as_the_others() -> None:
