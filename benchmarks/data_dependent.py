@@ -1,7 +1,7 @@
 """Operators whose results depend on data, next to ONNX Runtime.
 
 `python -m benchmarks.data_dependent [--seconds 1] [--only TopK]` times models of one node in turns, one thread each:
-TopK, NonMaxSuppression, NonZero, CumSum, Unique and ScatterND at sizes of detectors and decoders.
+TopK, NonMaxSuppression, NonZero, CumSum, DFT, STFT, Det, Unique and ScatterND at sizes of detectors and decoders.
 """
 
 import argparse
@@ -40,8 +40,13 @@ def cases() -> Iterator[tuple[str, list[Array], list[Array], int]]:
         yield "NonMaxSuppression", [boxes(count), scores], limits, 1
     for size in (100, 100_000, 1_000_000):
         yield "NonZero", [RNG.random(size) < 0.1], [], 1
-    for shape in ((1, 512), (64, 4096), (256, 256)):
-        yield "CumSum", [normal(*shape)], [np.array(1 if shape[0] != 256 else 0)], 1
+    for shape, axis in (((1, 512), 1), ((64, 4096), 1), ((256, 256), 0), ((4, 1000, 80), 1)):
+        yield "CumSum", [normal(*shape)], [np.array(axis)], 1
+    for count, size in ((1, 64), (64, 64), (1, 512), (1, 1000), (64, 512), (1, 1009), (1, 4096), (64, 4096)):
+        yield "DFT", [normal(count, size, 1)], [], 1
+    yield "STFT", [normal(1, 16000, 1)], [np.array(160), np.hanning(400).astype(np.float32)], 1
+    for count, size in ((64, 4), (1, 32), (1, 128)):
+        yield "Det", [normal(count, size, size)], [], 1
     yield "Unique", [RNG.integers(0, 1000, 10_000).astype(np.float32)], [], 4
     yield "ScatterND", [normal(1000, 64), RNG.integers(0, 1000, (100, 1)), normal(100, 64)], [], 1
 

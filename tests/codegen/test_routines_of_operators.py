@@ -71,10 +71,15 @@ def test_corners_of_taps():
 
 
 def test_determinants():
-    x = RNG.normal(size=(5, 4, 4))
-    x[1, 2] = x[1, 3]
-    x[2, 0, 0], x[3, :, 1] = np.nan, 0
-    check_both_ways(determinants, [x.reshape(-1)], [(5, np.float64), (16, np.float64)], [5, 4])
+    for size in (4, 9, 12):
+        x = RNG.normal(size=(5, size, size))
+        x[1, 2] = x[1, 3]
+        x[2, 0, 0], x[3, :, 1] = np.nan, 0
+        writes = [(5, np.float64), (size * size, np.float64), (4 * size, np.float64)]
+        y, *_ = check_both_ways(determinants, [x.reshape(-1)], writes, [5, size])
+        np.testing.assert_allclose(y[[0, 1, 4]], np.linalg.det(x[[0, 1, 4]]), rtol=1e-9, atol=1e-9)
+        assert np.isnan(y[2])
+        assert y[3] == 0
 
 
 def test_random_numbers():

@@ -59,7 +59,8 @@ class Constant(Value):
     def bitcast(self, typ: Type) -> Constant: ...
     def gep(self, indices: Sequence[Constant]) -> Constant: ...
 
-class MetaDataString(Value): ...
+class MetaDataString(Value):
+    def __init__(self, parent: Module, string: str) -> None: ...
 
 class MDValue(NamedValue):
     operands: tuple[Any, ...]
@@ -131,6 +132,7 @@ class Module:
     triple: str
     data_layout: str
     globals: dict[str, Any]
+    metadata: list[MDValue]
     context: Context
     def __init__(self, name: str = "", context: Context = ...) -> None: ...
     @property

@@ -2,7 +2,8 @@
 
 A specialization of a routine for element types is one internal function,
 `int64 name(ptr buffer, int64 length, ..., int64 scalars...)`, which returns the routine's status, or `OUT_OF_BOUNDS`
-where an index is wrong. Functions that it calls are inlined; in these, a wrong index sets a flag that callers look at.
+where an index is wrong. Functions that it calls are inlined unless they have nested loops; in these, a wrong index
+sets a flag that callers look at.
 """
 
 import ast
@@ -12,7 +13,8 @@ from types import FunctionType
 from llvmlite import ir
 
 from tilewright.codegen.arith import Arith
-from tilewright.codegen.llvm_types import I64, PTR, as_opaque_pointer, register_type
+from tilewright.codegen.hoist_index_checks import HoistedChecks, hoist_index_checks
+from tilewright.codegen.llvm_types import I64, PTR, as_opaque_pointer, register_type, scalar_loop
 from tilewright.codegen.routine_exprs import BufferValue, RoutineExprs, Typed, loaded_type
 from tilewright.codegen.segment import RoutineCode
 from tilewright.errors import InternalError
@@ -24,6 +26,9 @@ from tilewright.routine.routine import module_names, parse_function
 OUT_OF_BOUNDS = -2
 """The status of a routine that used a wrong index."""
 
+ROUTINE_PREFIX = "routine."
+"""How the names of all functions of routines begin."""
+
 Argument = Typed | BufferValue
 
 
@@ -33,7 +38,7 @@ def emit_routine(module: ir.Module, code: RoutineCode, target: Target) -> ir.Fun
     Raises:
         InternalError: the function leaves the subset; names the line.
     """
-    name = f"routine.{code.name}"
+    name = f"{ROUTINE_PREFIX}{code.name}"
     existing = module.globals.get(name)
     if isinstance(existing, ir.Function):
         return existing
@@ -83,6 +88,7 @@ class _FunctionBody:
         self.variables: dict[str, tuple[DType, ir.Value]] = {}
         self.exprs = RoutineExprs(self.builder, self.arith, self._name, self.buffers, self._check_index, self._call)
         self.loops: list[tuple[ir.Block, ir.Block]] = []
+        self.unchecked: frozenset[int] = frozenset()
         self.result = result
         self._slot: ir.Value | None = flag
         for name, value in values.items():
@@ -193,7 +199,11 @@ class _FunctionBody:
         self.builder.branch(head)
         self.builder.position_at_end(head)
         self.builder.cbranch(self.exprs.condition(test), inside, after)
-        self._loop_body(inside, head, after, body, head)
+        (back,) = self._blocks("again")
+        self._loop_body(inside, back, after, body, back)
+        self.builder.position_at_end(back)
+        self.builder.branch(head).set_metadata("llvm.loop", scalar_loop(self.function.module))
+        self.builder.position_at_end(after)
 
     def _loop_body(
         self, inside: ir.Block, following: ir.Block, after: ir.Block, body: Sequence[ast.stmt], latch: ir.Block
@@ -212,9 +222,15 @@ class _FunctionBody:
         step = bounds[2] if len(bounds) > 2 else I64(1)
         if not isinstance(step, ir.Constant) or not step.constant:
             raise InternalError("expected a literal step of a range", where=f"routine {self.source.__name__}")
+        hoisted = hoist_index_checks(name, body)
+        head, inside, advance, after = self._blocks("for", "body", "next", "after")
+        if hoisted.checks:
+            guard, entry = self._blocks("guard", "entry")
+            b.cbranch(b.icmp_signed("<" if step.constant > 0 else ">", start, stop), guard, after)
+            b.position_at_end(guard)
+            self._leave_unless(self._hoisted_checks(name, (start, stop, step), hoisted), entry)
         counter = as_opaque_pointer(self._alloca(I64))
         b.store(start, counter)
-        head, inside, advance, after = self._blocks("for", "body", "next", "after")
         b.branch(head)
         b.position_at_end(head)
         current = b.load(counter, typ=I64)
@@ -222,10 +238,36 @@ class _FunctionBody:
         b.position_at_end(advance)
         # a separate counter, so that the body may assign to the name
         b.store(b.add(b.load(counter, typ=I64), step, flags=("nsw",)), counter)
-        b.branch(head)
+        back = b.branch(head)
+        if not hoisted.is_vectorizable:
+            back.set_metadata("llvm.loop", scalar_loop(self.function.module))
         b.position_at_end(inside)
         self._assign_name(name, Typed(int64, current))
+        outer, self.unchecked = self.unchecked, hoisted.unchecked
         self._loop_body(inside, advance, after, body, advance)
+        self.unchecked = outer
+
+    def _hoisted_checks(
+        self, name: str, bounds: tuple[ir.Value, ir.Value, ir.Constant], hoisted: HoistedChecks
+    ) -> ir.Value:
+        """Whether the linear indices of a loop of at least one iteration are in bounds in all of them."""
+        b, (start, stop, step) = self.builder, bounds
+        distance = b.sub(stop, start)
+        last = b.sdiv(b.sub(distance, I64(1 if step.constant > 0 else -1)), step)
+        ends: list[list[ir.Value]] = []
+        for at in (start, b.add(start, step)):
+            self._assign_name(name, Typed(int64, at))
+            ends.append([self.exprs.integer(index) for _, index in hoisted.checks])
+        result: ir.Value = ir.Constant(ir.IntType(1), 1)
+        for (buffer, _), first, second in zip(hoisted.checks, *ends, strict=True):
+            length = self.buffers[buffer].length
+            # the way to the last index must not wrap around: then it is in bounds only if all between are
+            way = b.smul_with_overflow(b.sub(second, first), last)
+            is_exact = b.not_(b.extract_value(way, 1))
+            for index in (first, b.add(first, b.extract_value(way, 0))):
+                result = b.and_(result, b.icmp_unsigned("<", index, length))
+            result = b.and_(result, is_exact)
+        return result
 
     def _return(self, value: ast.expr | None) -> None:
         result = self.exprs.literal(0) if value is None else self.exprs.value(value)
@@ -233,10 +275,16 @@ class _FunctionBody:
 
     # indices and calls
 
-    def _check_index(self, buffer: BufferValue, index: ir.Value) -> None:
+    def _check_index(self, buffer: BufferValue, index: ir.Value, source: ast.expr) -> None:
         """Leaves the function where an index is out of bounds."""
-        wrong, right = self._blocks("wrong", "right")
-        test = self.builder.icmp_unsigned("<", index, buffer.length)
+        if id(source) in self.unchecked:
+            return
+        (right,) = self._blocks("right")
+        self._leave_unless(self.builder.icmp_unsigned("<", index, buffer.length), right)
+
+    def _leave_unless(self, test: ir.Value, right: ir.Block) -> None:
+        """Goes on in a block where a test holds, and leaves the function where an index is wrong."""
+        (wrong,) = self._blocks("wrong")
         self.builder.cbranch(test, right, wrong)
         self.builder.position_at_end(wrong)
         self._leave()
@@ -259,12 +307,9 @@ class _FunctionBody:
         function, result = _helper(self.function.module, callee, arguments, self.target)
         operands = [x for a in arguments for x in ((a.pointer, a.length) if isinstance(a, BufferValue) else (a.value,))]
         value = self.builder.call(function, [*operands, self._slot])
-        wrong, right = self._blocks("wrong", "right")
+        (right,) = self._blocks("right")
         flag = self.builder.load(self._slot, typ=I64)
-        self.builder.cbranch(self.builder.icmp_unsigned("==", flag, I64(0)), right, wrong)
-        self.builder.position_at_end(wrong)
-        self._leave()
-        self.builder.position_at_end(right)
+        self._leave_unless(self.builder.icmp_unsigned("==", flag, I64(0)), right)
         return Typed(result, value)
 
 
@@ -278,26 +323,38 @@ def _helper(
         raise InternalError(what, where=f"routine {callee.__name__}")
     kinds = [k for a in arguments for k in ((PTR, I64) if isinstance(a, BufferValue) else (register_type(a.dtype),))]
     types = ".".join(f"{'p' if isinstance(a, BufferValue) else ''}{a.dtype}" for a in arguments)
-    name = f"routine.{callee.__module__.rsplit('.', 1)[-1]}.{callee.__name__}.{types}"
+    buffers = [a.pointer for a in arguments if isinstance(a, BufferValue)]
+    is_distinct = len(set(buffers)) == len(buffers)
+    suffix = "" if is_distinct else ".aliased"
+    name = f"{ROUTINE_PREFIX}{callee.__module__.rsplit('.', 1)[-1]}.{callee.__name__}.{types}{suffix}"
     existing = module.globals.get(name)
     result = _result_type(callee, arguments)
     if isinstance(existing, ir.Function):
         return existing, result
     function = ir.Function(module, ir.FunctionType(register_type(result), [*kinds, PTR]), name)
     function.linkage = "internal"
-    for attribute in ("nounwind", "alwaysinline"):
-        function.attributes.add(attribute)
+    function.attributes.add("nounwind")
+    if not _has_nested_loops(callee):
+        function.attributes.add("alwaysinline")
     values: dict[str, Argument] = {}
     position = 0
     for parameter, a in zip(names, arguments, strict=True):
         if isinstance(a, BufferValue):
             values[parameter.arg] = BufferValue(a.dtype, function.args[position], function.args[position + 1])
+            if is_distinct:
+                function.args[position].add_attribute("noalias")
             position += 2
         else:
             values[parameter.arg] = Typed(a.dtype, function.args[position])
             position += 1
     _FunctionBody(callee, function, values, result, target, function.args[position]).emit()
     return function, result
+
+
+def _has_nested_loops(callee: FunctionType) -> bool:
+    """Whether a function has loops in loops, which take longer than its call."""
+    loops = [n for n in ast.walk(parse_function(callee)) if isinstance(n, ast.For | ast.While)]
+    return any(isinstance(n, ast.For | ast.While) for loop in loops for s in loop.body for n in ast.walk(s))
 
 
 def _result_type(callee: FunctionType, arguments: Sequence[Argument]) -> DType:

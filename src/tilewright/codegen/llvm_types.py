@@ -174,3 +174,12 @@ def call_intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, args: Sequ
     """A call of the intrinsic `llvm.<name>`, the overload included in the name."""
     function = declare(builder.module, f"llvm.{name}", result, [a.type for a in args])
     return builder.call(function, list(args))
+
+
+def scalar_loop(module: ir.Module) -> ir.MDValue:
+    """Metadata for the branch back of a loop that LLVM's vectorizer is to leave alone."""
+    disable = module.add_metadata([ir.MetaDataString(module, "llvm.loop.vectorize.enable"), ir.IntType(1)(0)])
+    # another operand for every loop, until the node refers to itself, as identities of loops must
+    node = module.add_metadata([disable, I64(len(module.metadata))])
+    node.operands = (node, disable)
+    return node

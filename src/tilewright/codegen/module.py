@@ -16,6 +16,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from tilewright.codegen.emit_kernel import emit_kernel
+from tilewright.codegen.emit_routine import ROUTINE_PREFIX
 from tilewright.codegen.emit_segment import emit_segment
 from tilewright.codegen.emit_step_tree import emit_step_tree
 from tilewright.codegen.emit_variants import emit_variants
@@ -211,8 +212,8 @@ def optimize_module(llvm_ir: str, target: Target) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    # the schedule has vectorized the loops; LLVM's vectorizers would undo its choices
-    tuning.loop_vectorization = False
+    # the schedule has vectorized the loops of kernels; LLVM's vectorizers would undo its choices
+    tuning.loop_vectorization = any(f.name.startswith(ROUTINE_PREFIX) for f in module.functions)
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False
     tuning.loop_unrolling = True

@@ -88,7 +88,7 @@ class RoutineExprs:
         arith: Arith,
         variable: Callable[[str], Typed | None],
         buffers: Mapping[str, BufferValue],
-        check_index: Callable[[BufferValue, ir.Value], None],
+        check_index: Callable[[BufferValue, ir.Value, ast.expr], None],
         call: Callable[[str, Sequence[Typed | BufferValue]], Typed | None],
     ) -> None:
         self._builder, self._arith, self._variable, self._buffers = builder, arith, variable, buffers
@@ -171,7 +171,7 @@ class RoutineExprs:
     def address(self, buffer: BufferValue, index: ast.expr) -> ir.Value:
         """The address of an element, whose index is checked."""
         position = self.integer(index)
-        self._check_index(buffer, position)
+        self._check_index(buffer, position, index)
         return self._builder.gep(buffer.pointer, [position], source_etype=memory_type(buffer.dtype))
 
     def _load(self, buffer: BufferValue, index: ast.expr) -> Typed:

@@ -1,24 +1,21 @@
-"""DFT: discrete Fourier transforms as products with a matrix of cosines and sines."""
+"""DFT: discrete Fourier transforms, by fast ones."""
 
-import math
 from dataclasses import dataclass
 
 from tilewright.errors import ShapeError
 from tilewright.expr.algebra.bounds import interval
-from tilewright.expr.dtype import DType, float64, int64
+from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
-from tilewright.expr.operations import binary, cast, maximum, minimum, select, unary
-from tilewright.ops.axes import replace_axis
+from tilewright.expr.operations import cast, maximum, minimum
+from tilewright.ops.axes import num_elements, replace_axis
+from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_one_element
-from tilewright.ops.clamp import clamp_index
-from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
+from tilewright.ops.fourier import MAX_TRANSFORM_LENGTH, FourierTask, fourier
 from tilewright.ops.routine_call import call_routine, data_sizes, shape_tensor, upper_bound
 from tilewright.ops.routines.shapes import split_at_axis
 from tilewright.routine.stages import DataSize
-
-MAX_TRANSFORM_LENGTH = 4096
-"""The longest transform: the matrix has the square of so many elements."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,40 +93,9 @@ def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpVal
     size = maximum(size, 1)
     used = minimum(given, size // 2 + 1 if transform.is_real else size)
     wide = accumulator_dtype(x.dtype)
-    has_imaginary = isinstance(x.shape[-1], Const) and x.shape[-1].value == 2
-
-    cosines, sines = roots_of_unity(d, size, wide)
-    sign = 1.0 if transform.inverse else -1.0
-
-    def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        k = clamp_index(r[0], given)
-        at = clamp_index((i[axis] * r[0]) % size, size)
-        place = replace_axis(i[:-1], axis, k)
-        c, s = cosines[at], sines[at] * sign
-        real = cast(wide, x[(*place, const(0))])
-        imaginary = cast(wide, x[(*place, const(1))]) if has_imaginary else const(0.0, wide)
-        if transform.is_real:
-            # all frequencies but the first and, for an even length, the last one stand for two
-            single = binary("or", r[0].equals(0), (r[0] * 2).equals(size))
-            return (real * c - imaginary * s) * select(single, const(1.0, wide), const(2.0, wide))
-        return select(i[-1].equals(0), real * c - imaginary * s, imaginary * c + real * s)
-
-    parts = const(1 if transform.is_real else 2)
-    shape = (*replace_axis(x.shape[:-1], axis, transform.results(size)), parts)
-    total = sum_over(d, shape, [used], term)
-    if not transform.inverse:
-        return epilogue(d, total, x.dtype)
-    if isinstance(size, Const):
-        return epilogue(d, total, x.dtype, scale=1.0 / int(size.value))
-    return d.compute(shape, lambda *i: cast(x.dtype, total[i] / cast(wide, size)))
-
-
-def roots_of_unity(d: Definition, size: Expr, dtype: DType) -> tuple[OpValue, OpValue]:
-    """cos(2 pi j / size) and sin(2 pi j / size) of all j from 0 to size - 1."""
-
-    def angle(j: Expr) -> Expr:
-        return cast(float64, j) * (2 * math.pi) / cast(float64, size)
-
-    cosines = d.compute((size,), lambda *j: cast(dtype, unary("cos", angle(j[0]))))
-    sines = d.compute((size,), lambda *j: cast(dtype, unary("sin", angle(j[0]))))
-    return cosines, sines
+    signals, inner = num_elements((*x.shape[:axis], *x.shape[axis + 1 : -1])), num_elements(x.shape[axis + 1 : -1])
+    results = transform.results(size)
+    shape = (*replace_axis(x.shape[:-1], axis, results), const(1 if transform.is_real else 2))
+    geometry = [inner, given * inner, 1, inner, used, results * inner, 1, inner, results]
+    task = FourierTask(signals, size, geometry, transform.inverse, transform.is_real)
+    return convert(d, fourier(d, convert(d, x, wide), None, task, shape), x.dtype)

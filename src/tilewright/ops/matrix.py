@@ -8,7 +8,7 @@ from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_size
 from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.routine_call import call_routine
-from tilewright.ops.routines.matrix import determinants
+from tilewright.ops.routines.matrix import PANEL, determinants
 
 
 def square_matrices(d: Definition) -> tuple[OpValue, Expr, Expr]:
@@ -32,6 +32,6 @@ def det(d: Definition) -> OpValue:
         ShapeError: the matrices are not square.
     """
     x, batches, size = square_matrices(d)
-    wide, work = convert(d, x, float64), [(size * size, float64)]
+    wide, work = convert(d, x, float64), [(size * size, float64), (size * PANEL, float64)]
     (result,) = call_routine(d, determinants, [wide], [(x.shape[:-2], float64)], (batches, size), work)
     return convert(d, result, x.dtype)

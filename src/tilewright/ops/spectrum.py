@@ -3,16 +3,15 @@
 import math
 
 from tilewright.errors import ShapeError
-from tilewright.expr.dtype import DType, float32, float64, int64
+from tilewright.expr.dtype import float32, float64, int64
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import binary, cast, conjunction, maximum, select, unary
-from tilewright.ops.cast import attribute_dtype
+from tilewright.ops.cast import attribute_dtype, convert
 from tilewright.ops.checks import expect_dtype, expect_one_element, expect_rank, expect_size
-from tilewright.ops.clamp import clamp_index, zero_if_empty
-from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
+from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.data_dependent import elements_or_symbols
 from tilewright.ops.definition import Definition, OpValue, operator
-from tilewright.ops.dft import MAX_TRANSFORM_LENGTH, roots_of_unity
+from tilewright.ops.fourier import MAX_TRANSFORM_LENGTH, FourierTask, fourier
 
 _MEL, _HERTZ = 2595.0 / math.log(10.0), 700.0
 """A frequency f in Hz is _MEL * log(1 + f / _HERTZ) mel."""
@@ -44,21 +43,11 @@ def stft(d: Definition) -> OpValue:
     wide = accumulator_dtype(x.dtype)
     if window is not None:
         expect_dtype(d, window, x.dtype, "window")
-    basis = _basis(d, size, bins, window, wide)
-
-    def term(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
-        at = clamp_index(i[1] * step + r[0], length)
-
-        def element(part: int) -> Expr:
-            return cast(wide, zero_if_empty(x[i[0], at, const(part)], (at, length)))
-
-        if parts.value == 1:
-            return element(0) * basis[i[2], r[0], i[3]]
-        real, imaginary = element(0), element(1)
-        c, s = (basis[i[2], r[0], const(k)] for k in range(2))
-        return select(i[3].equals(0), real * c - imaginary * s, imaginary * c + real * s)
-
-    return epilogue(d, sum_over(d, (batch, frames, bins, const(2)), [size], term), x.dtype)
+        window = convert(d, window, wide)
+    geometry = [frames, length, step, 1, size, frames * bins, bins, 1, bins]
+    task = FourierTask(batch * frames, size, geometry, is_inverse=False, is_real=False)
+    shape = (batch, frames, bins, const(2))
+    return convert(d, fourier(d, convert(d, x, wide), window, task, shape), x.dtype)
 
 
 def _integer(d: Definition, position: int, what: str, first: int) -> Expr:
@@ -77,21 +66,6 @@ def _frame_length(d: Definition, window: OpValue | None) -> Expr:
         return window.shape[0]
     size = _integer(d, 3, "frame_length", 2)
     return size if window is None else expect_size(d, window.shape[0], size, "window")
-
-
-def _basis(d: Definition, size: Expr, bins: Expr, window: OpValue | None, wide: DType) -> OpValue:
-    """Real and imaginary parts of exp(-2 pi i j k / size), times the window: [bins, size, 2]."""
-    cosines, sines = roots_of_unity(d, size, wide)
-
-    def body(k: Expr, j: Expr, part: Expr) -> Expr:
-        at = clamp_index((k * j) % size, size)
-        value = select(part.equals(0), cosines[at], -sines[at])
-        if window is None:
-            return value
-        place = clamp_index(j, window.shape[0])
-        return value * cast(wide, window[place])
-
-    return d.compute((bins, size, const(2)), body)
 
 
 @operator("MelWeightMatrix")

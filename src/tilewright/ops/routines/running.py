@@ -24,16 +24,22 @@ def reduce_along(
                 if excludes == 0:
                     out[at] = total
             continue
+        # rows of `inner` numbers at a time
         for i in range(size):
             at = base + (size - 1 - i if is_reverse != 0 else i) * inner
             before = at + inner if is_reverse != 0 else at - inner
             source = before if excludes != 0 else at
-            for j in range(inner):
-                if i == 0:
-                    out[at + j] = element(x, is_product) if excludes != 0 else x[at + j]
-                elif is_product != 0:
+            if i == 0 and excludes != 0:
+                for j in range(inner):
+                    out[at + j] = element(x, is_product)
+            elif i == 0:
+                for j in range(inner):
+                    out[at + j] = x[at + j]
+            elif is_product != 0:
+                for j in range(inner):
                     out[at + j] = out[before + j] * x[source + j]
-                else:
+            else:
+                for j in range(inner):
                     out[at + j] = out[before + j] + x[source + j]
     return 0
 
