@@ -62,9 +62,10 @@ def test_corners_of_taps():
     sizes, kernel, outputs, steps = np.array([5, 6]), np.array([2, 3]), np.array([4, 3]), np.array([1, 2, 2, 1, 1, 0])
     offset, mask = RNG.normal(size=6 * 2 * 12).astype(np.float32) * 3, RNG.normal(size=72).astype(np.float32)
     offset[:4] = np.inf, -np.inf, np.nan, 1e30
-    reads, writes = [offset, mask, sizes, kernel, outputs, steps], [(288, np.int64), (288, np.float32)]
+    reads = [offset, mask, sizes, kernel, outputs, steps]
+    writes = [(288, np.int64), (288, np.float32), (24, np.int64), (12, np.int64), (24, np.float32)]
     for has_mask in (0, 1):
-        places, weights = check_both_ways(corner_table, reads, writes, [6, 2, 4, has_mask])
+        places, weights, *_ = check_both_ways(corner_table, reads, writes, [6, 2, 4, has_mask])
         assert (places.min(), places.max()) >= (0, 0)
         assert places.max() < 30
         assert np.isfinite(weights).all()

@@ -11,7 +11,9 @@ import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-_PURE_FUNCTIONS = frozenset(("abs", "element", "float", "floor", "int", "is_nan", "len", "max", "min", "sqrt"))
+_PURE_FUNCTIONS = frozenset(
+    ("abs", "as_integer", "element", "float", "floor", "int", "is_nan", "len", "max", "min", "sqrt")
+)
 """Functions of routines whose calls may be vectorized."""
 _TOTAL_FUNCTIONS = frozenset(("len", "max", "min"))
 """Functions of integers that are defined for all of them."""

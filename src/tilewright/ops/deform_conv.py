@@ -104,4 +104,6 @@ def _corner_tables(
     shape = (batch, rows, const(2**rank), *window.output)
     outputs = [(shape, int64), (shape, wide)]
     scalars = [batch * rows, rank, 2**rank, int(moved[1].rank > 1)]
-    return call_routine(d, corner_table, [*moved, *numbers, steps], outputs, scalars)
+    windows = num_elements(window.output)
+    scratch = [(windows * rank, int64), (windows, int64), (windows * 2, wide)]
+    return call_routine(d, corner_table, [*moved, *numbers, steps], outputs, scalars, scratch)
