@@ -4,7 +4,7 @@ Used for constant folding, for constant prepacking and as the oracle of tests. S
 accumulated in float64 and rounded once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
+from tilewright.expr.strided_view import strided_view
 from tilewright.machine.alignment import aligned_empty
 
 Array = np.ndarray[Any, Any]
@@ -122,6 +123,10 @@ def _evaluate_rows(
     ranges = [(0, n) for n in (*shape, *reduce_shape)]
     if shape:
         ranges[0] = row_range
+    if c.reducer is None:
+        view = _load_view(c.body, env, axes, ranges)
+        if view is not None:
+            return view
     variables = dict(env.variables)
     for position, (axis, (low, high)) in enumerate(zip(axes, ranges, strict=True)):
         dims = [1] * len(axes)
@@ -133,6 +138,16 @@ def _evaluate_rows(
         return value
     with np.errstate(all="ignore"):
         return _reduce(value, c.reducer, tuple(range(len(shape), len(axes))), c)
+
+
+def _load_view(body: Expr, env: Environment, axes: Sequence[Axis], ranges: Sequence[tuple[int, int]]) -> Array | None:
+    """The values of a body that only loads, without temporary arrays; None where it is none, or irregular.
+
+    Packing a model's constants is made of such bodies, and takes most of the time that its compilation evaluates.
+    """
+    if not isinstance(body, Load) or body.buffer.name not in env.buffers:
+        return None
+    return strided_view(body, env.buffers[body.buffer.name], [a.var for a in axes], ranges)
 
 
 def _reduce(value: Array, reducer: Reducer, dims: tuple[int, ...], c: Computation) -> Array:

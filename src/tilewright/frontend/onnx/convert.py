@@ -1,6 +1,8 @@
 """Conversion of NodeProtos to graph nodes, and of constants to arrays."""
 
 from collections.abc import Iterator, MutableMapping
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 
 import numpy as np
 import onnx
@@ -13,6 +15,10 @@ from tilewright.frontend.onnx.node_protos import captured_names
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.tensors import TensorDefectError, has_native_type, sparse_to_array, to_array
 from tilewright.graph.ir import Array, Attribute, Node, TensorType
+from tilewright.machine.threads import available_cores
+
+MAX_READING_THREADS = 4
+"""Threads that read initializers from files; more of them soon wait for the memory's bandwidth."""
 
 
 def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Node:
@@ -144,19 +150,28 @@ def initializer_values(
 
     A defective initializer is left out and its problem appended to `problems`.
     """
-    for tensor in graph.initializer:
-        if not has_native_type(tensor):
-            yield tensor.name, onnx.helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
-            continue
-        try:
-            yield tensor.name, to_array(tensor, folders, f"initializer '{tensor.name}'")
-        except TensorDefectError as error:
-            problems.append(error.problem)
+    # threads read files, whose bytes the system copies without the interpreter's lock
+    with ThreadPoolExecutor(min(available_cores(), MAX_READING_THREADS)) as executor:
+        values = list(executor.map(_initializer_value, graph.initializer, repeat(folders)))
+    for tensor, value in zip(graph.initializer, values, strict=True):
+        if isinstance(value, Defect):
+            problems.append(value)
+        else:
+            yield tensor.name, value
     for sparse in graph.sparse_initializer:
         try:
             yield sparse.values.name, sparse_to_array(sparse)
         except TensorDefectError as error:
             problems.append(error.problem)
+
+
+def _initializer_value(tensor: onnx.TensorProto, folders: tuple[str, ...]) -> Array | onnx.NodeProto | Defect:
+    if not has_native_type(tensor):
+        return onnx.helper.make_node("Constant", [], [tensor.name], name=tensor.name, value=tensor)
+    try:
+        return to_array(tensor, folders, f"initializer '{tensor.name}'")
+    except TensorDefectError as error:
+        return error.problem
 
 
 def tensor_type(proto: onnx.TypeProto) -> TensorType | None:
