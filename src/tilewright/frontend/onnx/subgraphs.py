@@ -16,6 +16,7 @@ from tilewright.frontend.onnx.structure import check_structure, node_label, node
 from tilewright.frontend.onnx.tensors import TensorDefectError, type_name
 from tilewright.frontend.onnx.types import check_types, type_text
 from tilewright.frontend.onnx.upgrade_nodes import upgrade_node
+from tilewright.frontend.onnx.upgrade_scan import BATCHED_VERSION, SCAN_VERSION, upgrade_scan
 from tilewright.graph.ir import Array, Node, Subgraph
 
 _FIRST_VERSIONS = {"If": 1, "Loop": 1, "Scan": 9}
@@ -35,6 +36,10 @@ class ConversionContext:
     opsets: Mapping[str, int]
     folders: tuple[str, ...]
     types: Mapping[str, str]
+
+    def with_version(self, version: int) -> "ConversionContext":
+        """The same for nodes of another version of the standard operator set."""
+        return replace(self, opsets={**self.opsets, "": version})
 
 
 def convert_nodes(
@@ -58,8 +63,10 @@ def convert_nodes(
             for part_name, part in expand_node(name, node, constants, taken):
                 is_standard = not standard_domain(part.domain)
                 proto = upgrade_node(part, context.opsets[""], constants, taken) if is_standard else part
-                result = convert_node(proto, part_name, dict(context.opsets))
-                converted.append(replace(result, subgraphs=_convert_subgraphs(result, proto, context, problems)))
+                scan = upgrade_scan(part) if is_standard and context.opsets[""] == BATCHED_VERSION else None
+                around, proto = (context, proto) if scan is None else (context.with_version(SCAN_VERSION), scan)
+                result = convert_node(proto, part_name, dict(around.opsets))
+                converted.append(replace(result, subgraphs=_convert_subgraphs(result, proto, around, problems)))
         except TensorDefectError as error:
             problems.append(error.problem)
     return tuple(converted)
