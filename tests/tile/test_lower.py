@@ -95,6 +95,17 @@ def test_row_panels_and_prefetches_compute_the_same(rows: int, near: int) -> Non
     assert steps.count("prefetch") == {1: 1, 6: 4, 7: 2}[rows]
     check_same_results(task_of(program).func, lowered.func, program, np.random.default_rng(7))
 
+@pytest.mark.parametrize(("rows", "hints"), [(2, 0), (7, 1)])
+def test_constants_are_prefetched_where_a_register_tile_has_loads_to_spare(rows: int, hints: int) -> None:
+    sizes = ((rows, 32, 2), (28, 32, 48), (28, 64, 48))
+    tiled, program = a_product(sizes)
+    lowered = lower_program(tiled, task_of(program).func)
+    assert [step.primitive for step in lowered.trace].count("prefetch") == hints
+    at_run_time = replace(tiled.problem.operands[1], constant=False)
+    problem = replace(tiled.problem, operands=(tiled.problem.operands[0], at_run_time))
+    lowered = lower_program(replace(tiled, problem=problem), task_of(program).func)
+    assert "prefetch" not in [step.primitive for step in lowered.trace]
+
 
 @pytest.mark.parametrize("ahead", [(), (1,)])
 @pytest.mark.parametrize(("rows", "columns"), [(2, 64), (2, 70), (3, 48), (3, 81), (3, 5)])

@@ -17,6 +17,10 @@ PREFETCH_BYTES = 3072
 """Distance of software prefetches: about the bytes in flight at a time, and not a whole page, since lines that are
 whole pages apart share a set of L1."""
 
+MIN_PREFETCH_ROWS = 4
+"""Rows of a register tile from which on constants that L2 holds are prefetched: a hint per line takes the slot of a
+load, of which tiles of few rows have none to spare."""
+
 PASS_BYTES = 256
 """Contiguous bytes that a copy reads before it goes on to the next row; narrow panels are interleaved to reach it."""
 
@@ -63,8 +67,9 @@ def panel_width(program: TileProgram, operand: int, axis: int) -> int:
 
 
 def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
-    """Software prefetches of packed copies in a reduction loop around register tiles, for the operands that the sketch
-    names.
+    """Software prefetches of packed copies in a reduction loop around register tiles: of the operands that the sketch
+    names, and of constants, which within a model come from beyond L2, however small: the other kernels' constants have
+    been read since the last call.
 
     Only tiles with several rows per loaded element prefetch: with a single row the loads that follow are issued as
     early as the hints, which only take their place.
@@ -73,7 +78,8 @@ def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
     for k, axis in program.sketch.packed:
         operand = program.problem.operands[k]
         rows = prod(register[a] for a in program.problem.spatial if not operand.uses(a))
-        if k in program.sketch.prefetched_operands and rows > 1:
+        is_large = k in program.sketch.prefetched_operands
+        if (is_large and rows > 1) or (operand.constant and rows >= MIN_PREFETCH_ROWS):
             step = register[axis] * operand.element_bytes
             for r in program.problem.reduce:
                 step *= register[r] if operand.uses(r) else 1
