@@ -5,6 +5,7 @@ from itertools import product as pairs
 from math import prod
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.tile.problems import SKETCH, matrix_product, tiles
@@ -225,6 +226,19 @@ def test_streams_count_reads_only() -> None:
         == extract_features(read, SKETCH, columns, 64, COST).streams[0]
         == 8 + 1
     )
+
+
+@given(st.integers(2, 9), st.integers(1, 3), st.integers(2, 7))
+def test_windows_with_strides_keep_what_later_steps_reuse(columns: int, stride: int, taps: int) -> None:
+    product = matrix_product(columns, 16, taps)
+    picture = Operand("x", 4, False, (99,), ((stride, 0, 1),), False)
+    window = replace(product, operands=(picture, product.operands[1]))
+    batch = CandidateBatch.of(ShapeFamily.of(window), SKETCH, np.array([[[columns, 16, taps]] * 3]))
+    waiting = extract_features(window, SKETCH, batch, 64, COST).waiting_vectors[0]
+    steps = [{stride * x + tap for x in range(columns)} for tap in range(taps)]
+    live = [len(set().union(*steps[: t + 1]) & set().union(*steps[t + 1 :])) for t in range(taps - 1)]
+    reused = sum(map(len, steps)) - len(set().union(*steps))
+    assert waiting + reused / (taps - 1) == pytest.approx(max(live))
 
 
 def test_features_do_not_depend_on_the_batch() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 
@@ -36,6 +37,7 @@ class Features:
         register_tiles: register tiles, each over one K-block.
         accumulators: vectors that are accumulated at the same time.
         registers: vectors that are live at the same time.
+        waiting_vectors: further vectors that unrolled windows with strides keep for more than a step.
         steps: steps of one register tile over one K-block.
         vector_loads: loads of whole vectors per step.
         broadcast_loads: loads of elements that are broadcast, per step.
@@ -60,6 +62,7 @@ class Features:
     register_tiles: Numbers
     accumulators: Numbers
     registers: Numbers
+    waiting_vectors: Numbers
     steps: Numbers
     vector_loads: Numbers
     broadcast_loads: Numbers
@@ -86,6 +89,7 @@ class _StepCounts:
     Attributes:
         operand_registers: most vectors of one operand that are live at the same time.
         window_registers: vectors of unrolled windows that stay live for reuse.
+        waiting_vectors: those that stay live for longer, beyond `window_registers`.
     """
 
     def __init__(self, problem: Problem, sketch: Sketch, batch: CandidateBatch, line: int, window: Numbers) -> None:
@@ -97,7 +101,7 @@ class _StepCounts:
         self.split_loads = self.vector_stores = self.gather_loads = self.scatter_stores = zeros
         self.tile_invariant_broadcasts = self.step_invariant_broadcasts = self.reused_vectors = zeros
         self.row_loads = self.transposed_vectors = zeros
-        self.operand_registers = self.window_registers = zeros
+        self.operand_registers = self.window_registers = self.waiting_vectors = zeros
 
     def add(self, position: int, operand: OperandView, stride: int) -> None:
         """Counts one of the problem's operands, by its position and its stride along the lanes (`lane_strides`)."""
@@ -113,8 +117,9 @@ class _StepCounts:
             self._add_columns(position, elements * shifts)
             return
         if window_axes := _window_axes(self._problem, self._sketch, operand, self._box):
-            reused = _window_registers(self._problem, self._sketch, operand, self._box, window_axes)
+            reused, waiting = _window_registers(self._problem, self._sketch, operand, self._box, window_axes)
             self.window_registers = self.window_registers + reused
+            self.waiting_vectors = self.waiting_vectors + waiting - reused
             self.reused_vectors = self.reused_vectors + reused * shifts
         if stride == 0:
             self._add_broadcast(operand, elements)
@@ -201,6 +206,7 @@ def extract_features(
         register_tiles=register_tiles,
         accumulators=accumulators,
         registers=accumulators + np.minimum(counts.operand_registers, accumulators) + counts.window_registers + 1,
+        waiting_vectors=counts.waiting_vectors,
         steps=steps,
         vector_loads=counts.vector_loads,
         broadcast_loads=counts.broadcast_loads,
@@ -282,10 +288,12 @@ def _window_axes(problem: Problem, sketch: Sketch, operand: OperandView, box: Se
 
 def _window_registers(
     problem: Problem, sketch: Sketch, operand: OperandView, box: Sequence[Numbers], window_axes: Sequence[int]
-) -> Numbers:
-    """Registers for what one step of an unrolled window has loaded and a later step reuses."""
+) -> tuple[Numbers, Numbers]:
+    """Registers for what steps of an unrolled window have loaded and later ones reuse: on average what one step
+    reuses, and at most what waits at the same time. A window of stride 2 meets an element again two steps later."""
     one: Numbers = np.ones_like(box[0])
     registers: Numbers = np.zeros_like(one)
+    waiting: Numbers = np.zeros_like(one)
     one_step = [one if problem.axes[a].is_reduction else x for a, x in enumerate(box)]
     loaded = touched_elements(operand, one_step)
     for k in window_axes:
@@ -293,7 +301,24 @@ def _window_registers(
         window[k] = box[k]
         reused = box[k] * loaded - touched_elements(operand, window)
         registers = np.maximum(registers, reused / np.maximum(box[k] - 1.0, 1.0))
-    return registers / sketch.lanes if operand.uses(sketch.lane) else registers
+        distance = _reuse_distance(problem, operand, k)
+        reusing_steps = np.maximum(box[k] - distance, 1.0)
+        waiting = np.maximum(waiting, reused / reusing_steps * np.minimum(reusing_steps, distance))
+    per_vector = sketch.lanes if operand.uses(sketch.lane) else 1.0
+    return registers / per_vector, np.maximum(waiting, registers) / per_vector
+
+
+def _reuse_distance(problem: Problem, operand: OperandView, window_axis: int) -> float:
+    """Steps along a window's axis until an element is met again by another point: the window's stride over its
+    dilation."""
+    distances = [
+        abs(row[a]) // gcd(row[a], row[window_axis])
+        for row in operand.index
+        if row[window_axis]
+        for a in problem.spatial
+        if row[a]
+    ]
+    return float(max(distances, default=1))
 
 
 def _lane_shifts(operand: OperandView, lane: int, box: Sequence[Numbers]) -> Numbers:

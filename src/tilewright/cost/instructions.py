@@ -178,7 +178,7 @@ def _step_terms(
     instructions = features.vector_operations + features.vector_loads + features.broadcast_loads + 2
     issue = instructions / cost.issue_width
     longest = np.maximum(np.maximum(pipes, ports), np.maximum(latency, issue))
-    spills = _spill_cycles(problem, sketch, batch, features, machine)
+    spills = _spill_cycles(problem, sketch, batch, features, machine) + _waiting_cycles(features, machine)
     masks = _masked_cycles(problem, sketch, batch, features, machine)
     per_load = cost.load_cycles / machine.load_ports
     return CoreTerms(
@@ -325,6 +325,13 @@ def _spill_cycles(
     spills = np.minimum(unallocated * cost.spill_cycles, features.accumulators / machine.store_ports)
     respilled = np.minimum(unallocated, features.accumulators) * cost.respill_cycles
     return np.maximum(spills, respilled) * _additions_per_step(problem, sketch, batch)
+
+
+def _waiting_cycles(features: Features, machine: Machine) -> Numbers:
+    """Cycles of a step for vectors of a window with strides that wait for their reuse without a register."""
+    registers = features.registers
+    unallocated = registers + features.waiting_vectors - np.maximum(registers, machine.vector_registers)
+    return np.maximum(unallocated, 0.0) * RELOAD_FACTOR * machine.cost.load_cycles
 
 
 def _masked_cycles(
