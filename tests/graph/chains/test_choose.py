@@ -67,6 +67,17 @@ def test_two_products_are_fused_where_that_is_estimated_to_be_faster(time: float
     assert [is_fused(u) for u in result.units if isinstance(u, Kernel)] == ([True] if is_chosen else [False, False])
 
 
+@pytest.mark.parametrize(("min_gain", "reason"), [(0.05, "the intermediates stay in fast memory"),
+                                                  (0.1, "it gains less than 10.0%")])  # fmt: skip
+def test_an_inexact_estimate_must_gain_more(min_gain: float, reason: str) -> None:
+    def estimate(kernel: Kernel, constants: frozenset[str]) -> KernelEstimate:
+        return KernelEstimate(182.0, min_gain=min_gain) if is_fused(kernel) else KernelEstimate(100.0)
+
+    parts = partition_of(two_products())
+    _, (evaluation,) = choose_chains(parts, MACHINE, estimate, tuple)
+    assert evaluation.reason == reason
+
+
 def test_without_an_estimate_of_the_kernels_nothing_is_fused() -> None:
     parts = partition_of(two_products())
     result, (evaluation,), _ = chosen(parts, lambda kernel: 1.0 if is_fused(kernel) else None)

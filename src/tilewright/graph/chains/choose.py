@@ -36,10 +36,12 @@ class KernelEstimate:
     Attributes:
         nanoseconds: on all cores; None where there is no estimate.
         reason: why there is none; empty where there is one.
+        min_gain: the least share of the time of other kernels that it is estimated to save where it replaces them.
     """
 
     nanoseconds: float | None
     reason: str = ""
+    min_gain: float = MIN_GAIN
 
 
 EstimateKernel = Callable[[Kernel, frozenset[str]], KernelEstimate]
@@ -223,7 +225,8 @@ class _Rating:
         before, beside, reason = self._time_before(chain)
         after = None if estimate.nanoseconds is None else estimate.nanoseconds + beside
         refusal = with_node_names(estimate.reason, fused)
-        return _Rated(chain, intensities, fused, before, after, refusal or reason or _objection(before, after))
+        objection = refusal or reason or _objection(before, after, estimate.min_gain)
+        return _Rated(chain, intensities, fused, before, after, objection)
 
     def _in_user_words(self, reason: str, chain: KernelChain) -> str:
         """Why an equal chain was refused, with the names of this one's nodes."""
@@ -281,13 +284,13 @@ class _Rating:
         )  # fmt: skip
 
 
-def _objection(before: float | None, after: float | None) -> str:
+def _objection(before: float | None, after: float | None, min_gain: float) -> str:
     """What keeps a chain from being chosen, apart from better ones; empty where nothing does."""
     if before is None or after is None:
         return "there is no estimate"
     if after >= before:
         return "it is not faster"
-    return f"it gains less than {MIN_GAIN:.1%}" if after > (1 - MIN_GAIN) * before else ""
+    return f"it gains less than {min_gain:.1%}" if after > (1 - min_gain) * before else ""
 
 
 @dataclass(frozen=True, slots=True)
