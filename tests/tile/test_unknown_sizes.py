@@ -16,9 +16,11 @@ from tilewright.cost.candidate_batch import remainder_tiles
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Symbol, Var
+from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, For, Func, IterKind, LoopKind, blocks, walk
 from tilewright.loops.parser import parse
+from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.lower import lower_program
 from tilewright.tile.problem import Problem, extract_problem
@@ -130,6 +132,38 @@ def test_symbolic_row_counts_compute_the_same(rows: int) -> None:
     sums = [b for b in blocks(lowered.func.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
     assert len(sums) == (1 + len(remainder_tile_heights(rows)) if rows > 1 else 1)
     check_all_sizes(task.func, lowered.func, rows)
+
+
+@pytest.mark.parametrize(("tiles", "columns", "order"), [
+    (((3, 32, 1), (6, 32, 48), (12, 64, 48)), 128, (1, 0)), (((3, 32, 1), (12, 64, 16), (12, 64, 48)), C, (0, 1)),
+    (((1, 32, 1), (6, 32, 16), (24, 32, 48)), 64, (1, 0)), (((8, 32, 1), (8, 32, 16), (32, 32, 48)), 64, (0, 1)),
+])  # fmt: skip
+def test_symbolic_axes_have_tiles_at_all_levels(
+    tiles: tuple[tuple[int, ...], ...], columns: Var | int, order: tuple[int, int]
+) -> None:
+    """The last L1 and L2 tile have as many register tiles as are left, without a test inside of register tiles."""
+    kernel_problem, program = problem(R, columns)
+    sketch = replace(SKETCH, order=order, packed=() if columns is C else SKETCH.packed)
+    task = task_of(program)
+    lowered = lower_program(TileProgram(kernel_problem, sketch, tiles), task.func)
+    verify(lowered.func)
+    check_all_sizes(task.func, lowered.func, tiles[0][0])
+    loops = lower_kernel(lowered.func, task.target).func
+    verify(loops)
+    check_all_sizes(task.func, loops, tiles[0][0])
+    sums = [b for b in blocks(loops.body) if any(i.kind is IterKind.REDUCE for i in b.iters)]
+    row_tests = [c for b in sums for c in conjuncts(b.predicate) if R in free_vars(c) and C not in free_vars(c)]
+    assert not row_tests
+
+
+def test_a_tile_beyond_the_axis_costs_what_one_of_its_size_does() -> None:
+    kernel_problem, _ = problem(Symbol("R", 8, 8), 64)
+    larger = np.array([[[4, 32, 1], [4, 32, 48], [64, 32, 48]], [[4, 32, 1], [4, 32, 48], [8, 32, 48]]])
+    assert is_legal(kernel_problem, SKETCH, larger).all()
+    beyond, whole = mean_time(kernel_problem, SKETCH, larger, MACHINE)
+    assert beyond == whole
+    static, _ = problem(8, 64)
+    assert is_legal(static, SKETCH, larger).tolist() == [False, True]
 
 
 def lanes_of_sums(func: Func) -> list[int]:

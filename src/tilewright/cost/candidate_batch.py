@@ -42,6 +42,11 @@ class CandidateBatch:
     @staticmethod
     def _build(sizes: Numbers, covered: Numbers, family: ShapeFamily) -> "CandidateBatch":
         """The batch of sizes [level, axis, candidate] and covered extents [axis, candidate]."""
+        symbolic = [k for k, a in enumerate(family.problem.axes) if not (a.is_static or a.is_reduction)]
+        if symbolic:
+            # one tile of a level may be larger than all of the axis
+            sizes = sizes.copy()
+            sizes[:, symbolic] = np.minimum(sizes[:, symbolic], covered[symbolic])
         return CandidateBatch(np.concatenate((sizes, covered[None])), family)
 
     @staticmethod

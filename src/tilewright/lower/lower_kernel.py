@@ -13,6 +13,7 @@ from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.lower_vthreads import lower_vthreads
 from tilewright.lower.skip_masked_tiles import skip_masked_tiles
 from tilewright.lower.specialize import specialize_loops
+from tilewright.lower.trim_loops import trim_loops
 from tilewright.machine import Target
 
 
@@ -35,7 +36,7 @@ def lower_kernel(func: Func, target: Target) -> LoweredKernel:
     Raises:
         TargetError: a loop is bound to a GPU axis.
     """
-    func = lower_vthreads(initialize_empty_reductions(skip_masked_tiles(func)), target)
+    func = lower_vthreads(initialize_empty_reductions(skip_masked_tiles(trim_loops(func))), target)
     # before legalisation: a vectorized loop has one mask, the vectors that it is split into differ in theirs
     dead_lanes = dead_lane_buffers(func)
     return LoweredKernel(specialize_loops(legalize_vectors(func, target), target), dead_lanes)

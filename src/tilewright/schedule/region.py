@@ -13,6 +13,7 @@ from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, free_vars, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, walk
+from tilewright.schedule.guarded_ends import guarded_ends_of
 from tilewright.schedule.rewrite_tree import bounds_of, new_loop_vars
 
 LoopRange = tuple[Var, Expr]
@@ -26,12 +27,14 @@ class Span:
     Attributes:
         start, size: in one iteration of the loop.
         first, end: over all iterations of it and of its enclosing loops; None where that is not known.
+        is_guarded: whether `end` follows from the predicates of the accesses, as their loops run further.
     """
 
     start: Expr
     size: Expr
     first: Expr | None
     end: Expr | None
+    is_guarded: bool = False
 
     @property
     def is_single(self) -> bool:
@@ -51,6 +54,7 @@ def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writ
         ScheduleError: nothing accesses it, or start or size of the box depend on data.
     """
     boxes: dict[tuple[tuple[Expr, tuple[Expr, Expr]], ...], None] = {}
+    guarded_ends: list[tuple[Expr | None, ...]] = []
     for b, inner in walk(loops[-1].body):
         if not isinstance(b, Block):
             continue
@@ -58,12 +62,26 @@ def region(func: Func, buffer: Buffer, loops: Sequence[For], place: str, *, writ
         bounds = bounds_of((*loops, *inner))  # simplifies parts of a split index (x // 4, x % 4) to loop variables
         for a in accesses(b):
             if a.buffer == buffer and (a.is_write or not writes_only):
-                indices = (substitute(i, bindings, bounds) for i in a.indices)
+                indices = tuple(substitute(i, bindings, bounds) for i in a.indices)
                 boxes[tuple((i, _index_range(i, inner, loops, place)) for i in indices)] = None
+                guarded_ends.append(guarded_ends_of(indices, b.predicate, _loop_ranges((*loops, *inner))))
     if not boxes:
         verb = "writes" if writes_only else "reads"
         raise ScheduleError(f"nothing inside the loop {verb} {buffer.name!r}", where=place)
-    return [_union(list(parts), buffer, loops, func, place) for parts in zip(*boxes, strict=True)]
+    spans = [_union(list(parts), buffer, loops, func, place) for parts in zip(*boxes, strict=True)]
+    ends = zip(*guarded_ends, strict=True)
+    return [_within_guards(*x) for x in zip(spans, ends, buffer.shape, strict=True)]
+
+
+def _within_guards(span: Span, ends: Sequence[Expr | None], extent: Expr) -> Span:
+    """The span up to where predicates end all accesses, if that is less than a dimension of this extent, and the loops
+    run beyond it."""
+    end = ends[0]
+    if end is None or any(x is not end for x in ends) or end is extent:
+        return span
+    if span.end is None or can_prove_le(span.end, extent) or not can_prove_le(end, extent):
+        return span
+    return replace(span, end=end, is_guarded=True)
 
 
 def span_of(index: Expr, inner: Sequence[For], loops: Sequence[For], func: Func, place: str) -> Span:

@@ -15,7 +15,8 @@ and a program stands for these loops, outermost first:
 
 Sizes are in elements. A size is a multiple of the one below it, and the tiles of a level fill those of the next level,
 so only register tiles have tails: lanes beyond the extent are masked, and rows beyond the last whole register tile get
-loops of their own with a smaller tile (the remainder). The last K-block may be shorter than the others.
+loops of their own with a smaller tile (the remainder). The last K-block may be shorter than the others. Along an axis
+of symbolic size the last L1 and L2 tile have as many register tiles as are left.
 """
 
 from dataclasses import dataclass
@@ -147,8 +148,8 @@ def min_panel_width(sketch: Sketch, element_bytes: int) -> int:
 def is_nested(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     """Whether every size is a multiple of the one below, and the tiles of a level fill those of the next.
 
-    Axes of symbolic size have no tiles between register tiles and the extent. The last K-block may be shorter than the
-    others, by whole register tiles.
+    The last K-block, and the last L1 and L2 tile of an axis of symbolic size, may be smaller than the others, by whole
+    register tiles.
     """
     outer = sizes.copy()
     if sketch.k_block_axis is not None:
@@ -161,8 +162,8 @@ def is_nested(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:
     l2 = sizes[..., L2, :]
     covered = whole_tiles(problem, sketch, sizes) * sizes[..., REGISTER, :]
     fills = (l2 <= covered) & (covered % np.maximum(l2, 1) == 0)
-    may_have_tiles = np.array([a.is_static or a.is_reduction for a in problem.axes])
-    return divides & (fills & (may_have_tiles | (l2 == sizes[..., REGISTER, :]))).all(axis=-1)
+    may_be_partial = np.array([not (a.is_static or a.is_reduction) for a in problem.axes])
+    return divides & (fills | may_be_partial).all(axis=-1)
 
 
 def has_whole_vectors(problem: Problem, sketch: Sketch, sizes: Sizes) -> Mask:

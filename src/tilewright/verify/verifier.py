@@ -45,6 +45,7 @@ from tilewright.verify import (
 )
 from tilewright.verify.diagnostics import Diagnostic
 from tilewright.verify.merge_copies import merge_copies
+from tilewright.verify.trimmed_loops import with_whole_loops
 
 
 def verify(func: Func, *, registers: bool = True) -> None:
@@ -59,7 +60,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
     _check(func, (lambda: well_formed.find_structure_errors(func), lambda: well_formed.find_type_errors(func)))
-    func = merge_copies(func)
+    func = merge_copies(with_whole_loops(func))
     contexts = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
 
     @cache

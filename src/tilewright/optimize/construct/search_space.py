@@ -6,7 +6,7 @@ smaller. The sizes of an axis and their neighbours are in `tile_lattice.py`.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from math import isqrt
+from math import isqrt, prod
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,9 @@ MAX_TILE_ROWS = 16
 
 SYMBOLIC_TILE_ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14)
 """Rows of a register tile along an axis of symbolic size."""
+
+SYMBOLIC_TILE_COUNTS = (1, 2, 4, 8, 16, 32)
+"""Register tiles of an L1 or L2 tile along an axis of symbolic size."""
 
 MIN_STATIC_TILE_ROWS = 4
 """Extent of an axis of literal size that makes tiling of a symbolic axis needless."""
@@ -82,7 +85,7 @@ class SearchSpace:
     @staticmethod
     def of(problem: Problem, sketch: Sketch, machine: Machine) -> "SearchSpace":
         """The search space of a sketch."""
-        lattices = tuple(_axis_lattice(problem, sketch, k) for k in range(len(problem.axes)))
+        lattices = tuple(_axis_lattice(problem, sketch, k, machine) for k in range(len(problem.axes)))
         columns = {column_axis(problem, sketch, o) for o in range(len(problem.operands))}
         return SearchSpace(problem, sketch, machine, lattices, tuple(k for k in columns if k is not None))
 
@@ -191,7 +194,7 @@ def max_k_block(problem: Problem, k: int, min_size: int) -> int | None:
     return max([d for d in sizes if d * terms <= max_length * extent], default=sizes[0])
 
 
-def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
+def _axis_lattice(problem: Problem, sketch: Sketch, k: int, machine: Machine) -> AxisLattice:
     axis = problem.axes[k]
     if axis.is_reduction and k == sketch.lane:
         max_vectors = -(-axis.extent // sketch.lanes)
@@ -219,9 +222,9 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
     if k == sketch.lane:
         vectors = -(-axis.extent // sketch.lanes)
         counts = balanced_sizes(vectors, MAX_VECTORS) if axis.is_static else (1, 2, 4)
-        return AxisLattice(
-            axis.extent, sketch.lanes, tuple(sketch.lanes * c for c in counts), has_cache_tiles=axis.is_static
-        )
+        widths = tuple(sketch.lanes * c for c in counts)
+        # of several tiles in a level the last one would be masked as well, and the others of its level with it
+        return AxisLattice(axis.extent, sketch.lanes, widths, tile_counts=() if axis.is_static else (1,))
     if problem.axes[sketch.lane].is_reduction and any(problem.operands[o].uses(k) for o, _ in sketch.packed):
         return AxisLattice(axis.extent, 1, (axis.extent,))
     rows = balanced_sizes(axis.extent, MAX_TILE_ROWS) if axis.is_static else _symbolic_tile_rows(problem, sketch, k)
@@ -229,4 +232,17 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int) -> AxisLattice:
         # columns that are transposed in registers fill vectors
         widths = [w for w in (MIN_COLUMNS, 2 * MIN_COLUMNS, 4 * MIN_COLUMNS) if w <= min(sketch.lanes, axis.extent)]
         rows = tuple(sorted({*rows, *widths}))
-    return AxisLattice(axis.extent, 1, rows, has_cache_tiles=axis.is_static)
+    return AxisLattice(axis.extent, 1, rows, tile_counts=_tile_counts(problem, k, machine))
+
+
+def _tile_counts(problem: Problem, k: int, machine: Machine) -> tuple[int, ...]:
+    """Register tiles of an L1 or L2 tile along an axis of symbolic size; empty for one of literal size.
+
+    Several where the operands that do not depend on it leave L2 from one register tile to the next. Where they stay,
+    larger tiles gain nothing, and the choice among so many programs that the model takes for equal is no better.
+    """
+    if problem.axes[k].is_static:
+        return ()
+    shared = sum(prod(o.shape) * o.element_bytes for o in problem.operands if not o.uses(k))
+    l2 = machine.levels[1].share * machine.cost.usable_cache_fraction
+    return SYMBOLIC_TILE_COUNTS if problem.reduce and shared > l2 else (1,)

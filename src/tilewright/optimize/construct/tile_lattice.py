@@ -4,6 +4,7 @@ At every level the size is a multiple of the level below. As tilings are numbere
 of numbers, and a step of all walks is a table look-up.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
@@ -65,8 +66,8 @@ class AxisLattice:
         multiple: tile sizes are multiples of it: the lanes of a vector, or 1. A reduction along lanes has no L1 tiles
             of its own, and its last vector may exceed the extent.
         register_sizes: sizes of register tiles, ascending.
-        has_cache_tiles: whether there are tiles between register tiles and the whole axis; not where the extent is
-            symbolic.
+        tile_counts: register tiles of an L1 or L2 tile, each a multiple of the one before; empty for all numbers that
+            divide that of the axis.
         is_l2_whole: whether the L2 tile is always the whole axis, as for reductions.
         is_l1_whole: whether the L1 tile is, too.
         min_l1: the smallest L1 tile of a reduction axis, unless it is the whole axis.
@@ -80,11 +81,11 @@ class AxisLattice:
     extent: int
     multiple: int
     register_sizes: tuple[int, ...]
-    has_cache_tiles: bool = True
     is_l2_whole: bool = False
     is_l1_whole: bool = False
     min_l1: int = 1
     max_l1: int | None = None
+    tile_counts: tuple[int, ...] = ()
     tilings: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
     ids: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
     successor_table: Indices = field(default_factory=lambda: np.full((0, NUM_EDGES), UNKNOWN, np.int64))
@@ -115,11 +116,8 @@ class AxisLattice:
             if l1 % register:
                 register = max(o for o in self.register_sizes if l1 % o == 0)
             return self.id_of((register, l1, self.extent))
-        if not self.has_cache_tiles:
-            return self.id_of((register, register, register))
-        count = -(-self.extent // register) if self.multiple > 1 else self.extent // register
-        outer = _smallest_at_least(divisors(count), -(-l2 // register))
-        inner = _smallest_at_least(divisors(outer), -(-l1 // register))
+        outer = _smallest_at_least(self._counts(register), -(-l2 // register))
+        inner = _smallest_at_least([d for d in self._counts(register) if outer % d == 0], -(-l1 // register))
         return self.id_of((register, register * inner, register * outer))
 
     def successors(self, current: Indices) -> Indices:
@@ -150,7 +148,7 @@ class AxisLattice:
             if size is None or (self.is_l2_whole and self.multiple == 1 and l1 % size):
                 return NO_EDGE
             return self.closest(size, l1, l2)
-        if not self.has_cache_tiles or (self.is_l2_whole and (level == L2 or self.is_l1_whole)):
+        if self.is_l2_whole and (level == L2 or self.is_l1_whole):
             return NO_EDGE
         if self.is_l2_whole:
             max_size = self.extent if self.max_l1 is None else self.max_l1
@@ -158,12 +156,19 @@ class AxisLattice:
             options = [d for d in options if d >= self.min_l1 or d == self.extent]
             size = _adjacent(options, l1, is_growing)
             return NO_EDGE if size is None else self.id_of((register, size, l2))
-        count = -(-self.extent // register) if self.multiple > 1 else self.extent // register
+        counts = self._counts(register)
         if level == L2:
-            size = _adjacent([d for d in divisors(count) if d * register % l1 == 0], l2 // register, is_growing)
+            size = _adjacent([d for d in counts if d * register % l1 == 0], l2 // register, is_growing)
             return NO_EDGE if size is None else self.id_of((register, l1, size * register))
-        size = _adjacent(divisors(count), l1 // register, is_growing)
+        size = _adjacent(counts, l1 // register, is_growing)
         return NO_EDGE if size is None else self.closest(register, size * register, max(l2, size * register))
+
+
+    def _counts(self, register: int) -> tuple[int, ...]:
+        """The numbers of register tiles of this size that an L1 or L2 tile may have, ascending."""
+        return self.tile_counts or divisors(
+            -(-self.extent // register) if self.multiple > 1 else self.extent // register
+        )
 
 
 def _adjacent(options: "tuple[int, ...] | list[int]", current: int, larger: bool) -> int | None:
@@ -172,7 +177,7 @@ def _adjacent(options: "tuple[int, ...] | list[int]", current: int, larger: bool
     return None if not candidates else candidates[0] if larger else candidates[-1]
 
 
-def _smallest_at_least(options: tuple[int, ...], lower: int) -> int:
+def _smallest_at_least(options: Sequence[int], lower: int) -> int:
     return next((o for o in options if o >= lower), options[-1])
 
 

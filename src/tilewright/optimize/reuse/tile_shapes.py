@@ -81,14 +81,14 @@ class TileShapes:
     def grid_options(self, axis: int) -> tuple[int, ...]:
         """Numbers of tasks along an axis that some register tile allows."""
         counts = {self.whole_tiles(axis, r) for r in self.register_options[axis]}
-        if not self.space.lattices[axis].has_cache_tiles:
+        if not self.problem.axes[axis].is_static:
             return tuple(sorted(counts))
         return tuple(sorted({d for n in counts for d in divisors(n)}))
 
     def is_compatible(self, axis: int, register: int, tasks: int) -> bool:
         """Whether register tiles fill so many tasks along an axis."""
         tiles = self.whole_tiles(axis, register)
-        return tiles % tasks == 0 if self.space.lattices[axis].has_cache_tiles else tiles == tasks
+        return tiles % tasks == 0 if self.problem.axes[axis].is_static else tiles == tasks
 
     def grids(self, blocks: FeatureRange) -> dict[int, Grid]:
         """For every number of tasks in a range the grid whose blocks read the fewest cache lines; for none in the range

@@ -1,0 +1,103 @@
+"""Loops that end with the last whole tile: what they become, that they compute the same, and which are left alone."""
+
+import numpy as np
+import pytest
+
+from tilewright.loops.interpreter import interpret
+from tilewright.loops.ir import Block, For, Func, walk
+from tilewright.loops.parser import parse
+from tilewright.lower.trim_loops import trim_loops
+from tilewright.verify.trimmed_loops import with_whole_loops
+from tilewright.verify.verifier import verify
+
+TILES = """
+func tiles(X: float32[N], Y: float32[N // 3 * 3]; N: 3..90):
+    for o in parallel((N // 3 + 3) // 4):
+        for t in serial(4):
+            for r in unrolled(3):
+                for k in serial(2):
+                    block Y(a: N // 3 * 3 = o * 12 + t * 3 + r, reduce v: 2 = k) where o * 12 + t * 3 + r < N // 3 * 3:
+                        init Y[a] = 0.0
+                        Y[a] = Y[a] + X[a]
+"""
+
+LEVELS = (
+    TILES.replace("(N // 3 + 3) // 4", "(N + 15) // 18")
+    .replace("        for t in serial(4):", "        for p in serial(2):\n         for t in serial(3):")
+    .replace("o * 12 + t * 3", "o * 18 + p * 9 + t * 3")
+)
+
+ELEMENTWISE = """
+func tiles(X: float32[N], Y: float32[N]; N: 1..90):
+    for o in parallel((N + 11) // 12):
+        for t in serial(12):
+            block Y(a: N = o * 12 + t) where o * 12 + t < N:
+                Y[a] = X[a] + 1.0
+"""
+
+
+def loops_of(func: Func) -> dict[str, str]:
+    return {s.var.name: str(s.extent) for s, _ in walk(func.body) if isinstance(s, For)}
+
+
+def predicates(func: Func) -> list[str]:
+    return [str(s.predicate) for s, _ in walk(func.body) if isinstance(s, Block)]
+
+
+def test_a_loop_ends_with_the_last_whole_tile() -> None:
+    trimmed = trim_loops(parse(TILES))
+    assert loops_of(trimmed)["t"] == "min(N // 3 - o * 4, 4)"
+    assert predicates(trimmed) == ["True"]
+    verify(trimmed)
+
+
+def test_levels_end_from_the_outside_to_the_inside() -> None:
+    trimmed = trim_loops(parse(LEVELS))
+    assert loops_of(trimmed)["p"] == "min((N + 6) // 9 - o * 2, 2)"
+    assert loops_of(trimmed)["t"] == "min(N // 3 - o * 6 - p * 3, 3)"
+    assert predicates(trimmed) == ["True"]
+    verify(trimmed)
+
+
+@pytest.mark.parametrize("source", [TILES, LEVELS])
+def test_trimmed_loops_compute_the_same(source: str) -> None:
+    func = parse(source)
+    for size in (3, 5, 11, 12, 13, 17, 18, 19, 36, 37, 90):
+        x, results = np.arange(size, dtype=np.float32), list[np.ndarray]()
+        for f in (func, trim_loops(func)):
+            y = np.full(size // 3 * 3, np.nan, np.float32)
+            interpret(f, {"X": x, "Y": y}, {func.symbols[0]: size})
+            results.append(y)
+        np.testing.assert_array_equal(results[0], x[: len(results[0])] * 2)
+        np.testing.assert_array_equal(results[1], results[0])
+
+
+@pytest.mark.parametrize("source", [
+    TILES.replace("< N // 3 * 3", "< N"),  # a tile may be partial itself
+    TILES.replace("t in serial(4)", "t in unrolled(4)"),
+    TILES.replace("; N: 3..90", "").replace("N // 3", "29").replace("[N]", "[88]"),
+    ELEMENTWISE,
+])  # fmt: skip
+def test_other_loops_are_left_alone(source: str) -> None:
+    func = parse(source)
+    assert trim_loops(func) is func
+
+
+def test_a_block_without_the_predicate_keeps_the_loop() -> None:
+    func = parse(
+        TILES.replace("3 * 3];", "3 * 3], Z: float32[400];")
+        + """
+            for c in serial(3):
+                block Z(d: 400 = o * 12 + t * 3 + c):
+                    Z[d] = 1.0
+"""
+    )
+    assert loops_of(func)["t"] == loops_of(trim_loops(func))["t"] == "4"
+
+
+def test_the_verifier_sees_whole_loops() -> None:
+    whole = with_whole_loops(trim_loops(parse(TILES)))
+    assert loops_of(whole)["t"] == "4"
+    assert predicates(whole) == ["t < N // 3 - o * 4"]
+    func = parse(TILES)
+    assert with_whole_loops(func) is func
