@@ -12,7 +12,7 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import const
 from tilewright.loops.interpreter import interpret
-from tilewright.loops.ir import For, Func, If, walk
+from tilewright.loops.ir import For, Func, If, blocks, walk
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.lower.legalize_vectors import legalize_vectors
@@ -56,6 +56,22 @@ func tiles(X: float32[30, 70], Y: float32[30, 70]):
 _FEW_ROWS = PADDED.replace("(56)", "(6)").replace("56,", "6,").replace("56 =", "6 =").replace("58", "8")
 SMALL_PADDED = _FEW_ROWS.replace("< 57", "< 7").replace("64", "3")
 
+SUMS = """
+func sums(X: float32[12, N], W: float32[12], Y: float32[N]; N: 1..100):
+    alloc S: float32[32] in register
+    for jo in parallel((N + 31) // 32):
+        for j in vectorized(32):
+            block start(a: N = jo * 32 + j) where jo * 32 + j < N:
+                S[a - jo * 32] = 0.0
+        for k in serial(12):
+            for j1 in vectorized(32):
+                block S(a1: N = jo * 32 + j1, reduce r: 12 = k) where jo * 32 + j1 < N:
+                    S[a1 - jo * 32] = S[a1 - jo * 32] + X[r, a1] * W[r]
+        for j2 in vectorized(32):
+            block Y(a2: N = jo * 32 + j2) where jo * 32 + j2 < N:
+                Y[a2] = S[a2 - jo * 32]
+"""
+
 PROGRAMS = {
     "axpy": (SMALL, ()),
     "gemm": (tile(6, 32), ()),
@@ -67,6 +83,7 @@ PROGRAMS = {
     "border": (BORDER, (1, 15, 46)),
     "rows": (ROWS, (1, 4, 59)),
     "parallel": (PARALLEL, ()),
+    "sums": (SUMS, (1, 31, 32, 33, 96, 100)),
 }
 
 TARGETS = ("x86-64", "x86-64-v3", "x86-64-v4", "aarch64")
@@ -97,7 +114,7 @@ def test_copies_compute_what_the_loops_compute(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["padded", "window", "symbolic window", "border", "rows", "parallel"])
+@pytest.mark.parametrize("name", ["padded", "window", "symbolic window", "border", "rows", "parallel", "sums"])
 def test_copies_are_verified_and_printed(name: str, target: str) -> None:
     lowered = lower_kernel(parse(PROGRAMS[name][0]), Target.parse(target)).func
     verify(lowered)
@@ -125,6 +142,14 @@ def test_last_iterations_of_parallel_loops_are_branches() -> None:
     lowered = lower_kernel(parse(PARALLEL), Target.parse("x86-64-v3")).func
     assert branches(lowered)[0] == "jo < 4"
     assert [s.var.name for s, _ in walk(lowered.body) if isinstance(s, For)][:2] == ["io", "jo"]
+
+
+def test_whole_tiles_of_sums_have_no_masks_whatever_their_number() -> None:
+    lowered = lower_kernel(parse(SUMS), Target.parse("x86-64-v4")).func
+    assert branches(lowered) == ["jo < (N + 31) // 32 - 1"]
+    (branch,) = [s for s, _ in walk(lowered.body) if isinstance(s, If)]
+    assert [str(b.predicate) == "True" for b in blocks(branch.then)] == [True] * 3
+    assert [str(b.predicate) == "True" for b in blocks(branch.otherwise)] == [False] * 3
 
 
 def test_last_iterations_of_serial_loops_follow_them() -> None:

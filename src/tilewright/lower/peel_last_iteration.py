@@ -9,19 +9,28 @@ from collections.abc import Callable, Iterable, Set
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.nodes import TRUE, Expr, Var
-from tilewright.loops.ir import Block, For, LoopKind
+from tilewright.loops.ir import Block, For, IterKind, LoopKind, walk
 from tilewright.lower.loop_facts import LoopFacts
 from tilewright.lower.nested_blocks import NestedBlock
 
 
 def may_peel(loop: For) -> bool:
-    """Whether the last iteration of a loop may be peeled: of one around a vectorized loop always, otherwise where its
-    extent is a constant, so that the masks of the peeled iteration are, too."""
+    """Whether the last iteration of a loop may be peeled: of one around a vectorized loop or around a reduction always,
+    otherwise where its extent is a constant, so that the masks of the peeled iteration are, too."""
     if loop.kind is LoopKind.VECTORIZED:
         return False
     inner = loop.body
     is_around_vector = isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED and isinstance(inner.body, Block)
-    return is_around_vector or constant_value(polynomial(loop.extent)) is not None
+    return is_around_vector or constant_value(polynomial(loop.extent)) is not None or _reduces(loop)
+
+
+def _reduces(loop: For) -> bool:
+    """Whether a serial loop inside reduces: under masks, accumulators and what is multiplied exceed the registers."""
+    return any(
+        any(i.kind is IterKind.REDUCE for i in s.iters) and any(x.kind is LoopKind.SERIAL for x in loops)
+        for s, loops in walk(loop.body)
+        if isinstance(s, Block)
+    )
 
 
 def conditions_before_last_iteration(

@@ -163,14 +163,15 @@ class _Specialization:
         if not loops:
             return self.statement(body, facts)
         loop, *others = loops
-        size = constant_value(polynomial(loop.extent))
-        conditions = () if size is None else self._conditions_before_last_iteration(loop, body, facts)
-        if size is None or not conditions:
+        is_constant = constant_value(polynomial(loop.extent)) is not None
+        conditions = self._conditions_before_last_iteration(loop, body, facts)
+        if not conditions:
             return self._last_iterations(others, body, facts)
+        last = facts.inside(loop, is_constant=True) if is_constant else facts
         return If(
-            loop.var < size - 1,
+            loop.var < loop.extent - 1,
             self._last_iterations(others, body, facts.after_branch(conditions, True)),
-            self._last_iterations(others, body, facts.inside(loop, is_constant=True).after_branch(conditions, None)),
+            self._last_iterations(others, body, last.after_branch(conditions, None)),
         )
 
     def _block(self, block: Block, facts: LoopFacts) -> Block:

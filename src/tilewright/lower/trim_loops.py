@@ -59,20 +59,20 @@ def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var]) -> For:
     if not isinstance(loop.extent, Const) or loop.extent.value < 2:
         return loop
     inner = [x for x, _ in walk(loop.body) if isinstance(x, For)]
-    ends = [_ends(b, loop, inner, bounds) for b in blocks(loop.body)]
+    ends = [_end_by_condition(b, loop, inner, bounds) for b in blocks(loop.body)]
     end = next((e for e, _ in ends[0].values() if free_vars(e) & symbols), None) if ends else None
     if end is None or not all(any(e is end for e, _ in x.values()) for x in ends):
         return loop
     extent = minimum(loop.extent, end if can_prove_non_negative(end, bounds) else maximum(end, 0))
-    decided = {c for x in ends for c, (e, is_decided) in x.items() if is_decided and e is end}
+    settled = {c for x in ends for c, (e, is_decided) in x.items() if is_decided and e is end}
 
     def without_decided(b: Block) -> Block:
-        return replace(b, predicate=conjunction(*(c for c in conjuncts(b.predicate) if c not in decided)))
+        return replace(b, predicate=conjunction(*(c for c in conjuncts(b.predicate) if c not in settled)))
 
     return replace(loop, extent=extent, body=map_blocks(loop.body, without_decided))
 
 
-def _ends(block: Block, loop: For, inner: Sequence[For], bounds: Bounds) -> dict[Expr, tuple[Expr, bool]]:
+def _end_by_condition(block: Block, loop: For, inner: Sequence[For], bounds: Bounds) -> dict[Expr, tuple[Expr, bool]]:
     """By condition of a block the number of iterations of a loop in which it may hold, the first ones, and whether it
     then holds in all iterations of the loops inside; conditions that decide for no serial loop are left out.
 
@@ -89,10 +89,10 @@ def _ends(block: Block, loop: For, inner: Sequence[For], bounds: Bounds) -> dict
         if isinstance(c, Binary) and c.op == "lt" and c.a.dtype == int64:
             slack = polynomial(c.b - c.a)
             serial = (x.var for x in loops if x.kind is LoopKind.SERIAL)
-            decided = [v for v in serial if _is_decided(slack, v, inside[v])]
-            end = _end(slack, loop.var, [x.var for x in inner], bounds) if decided else None
+            splitters = [v for v in serial if _is_decided(slack, v, inside[v])]
+            end = _end(slack, loop.var, [x.var for x in inner], bounds) if splitters else None
             if end is not None:
-                ends[c] = end, loop.var in decided
+                ends[c] = end, loop.var in splitters
     return ends
 
 

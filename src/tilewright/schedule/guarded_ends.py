@@ -43,11 +43,11 @@ def _end(index: Expr, low: Expr, limit: Expr, loops: dict[Var, Expr]) -> Expr | 
     if variable is None or of_index.get((variable,), 0) <= 0 or of_index[variable,] % of_low[variable,]:
         return None
     factor = of_index[variable,] // of_low[variable,]
-    rest = _largest(add(of_index, of_low, -factor), loops)
+    rest = _max_of_sum(add(of_index, of_low, -factor), loops)
     return None if factor <= 0 or rest is None else (limit - 1) * factor + rest + 1
 
 
-def _largest(p: Polynomial, loops: dict[Var, Expr]) -> Expr | int | None:
+def _max_of_sum(p: Polynomial, loops: dict[Var, Expr]) -> Expr | int | None:
     """The largest value of a sum of loop variables, each with a coefficient of at least 0, and of what does not depend
     on loops; None for others."""
     total: Expr | int = 0

@@ -35,6 +35,9 @@ QUANTILES = (0.05, 0.45, 0.95)
 GRID_STEPS = 12
 """Logarithmic steps of the grid over a range."""
 
+ALIASED_QUANTILES = (0.7, 0.9)
+"""Positions in the ranges of several symbols at which powers of two are in the grid."""
+
 SMALLEST_SIZES = 8
 """Values at the low end of a single symbol's range that are all in the grid: as many as rows of a register tile, below
 which tiles of other heights serve."""
@@ -144,7 +147,8 @@ def grid_shapes(symbols: Sequence[Var], ranges: Ranges | None = None) -> tuple[M
     """Distinct sizes of symbols over their ranges, denser than `sample_shapes`.
 
     A single symbol has its smallest values, where every row counts, and logarithmic steps up to its largest. Several
-    take logarithmic steps together, and then one of them at an end of its range while the others are in the middle.
+    take logarithmic steps together, then one of them at an end of its range while the others are in the middle, and
+    powers of two, where rows alias in caches.
     """
     assumed = ranges or {}
     spans = {v: sampled_range(v, assumed) for v in symbols}
@@ -156,6 +160,7 @@ def grid_shapes(symbols: Sequence[Var], ranges: Ranges | None = None) -> tuple[M
     else:
         middle = {v: _quantile_size(spans[v], 0.5) for v in symbols}
         points += [middle | {v: n} for v in symbols for n in spans[v]]
+        points += [{v: _power_of_two(spans[v], q) for v in symbols} for q in ALIASED_QUANTILES]
     clamped = (_clamp_volume(p, assumed) for p in points)
     distinct = {tuple(p.values()): p for p in clamped}
     return tuple(distinct[key] for key in sorted(distinct))
@@ -180,6 +185,12 @@ def _round_down(n: int) -> int:
     """The largest power of two, or three times a power of two, that is at most `n`."""
     shift = max(0, n.bit_length() - 2)
     return n >> shift << shift
+
+
+def _power_of_two(span: tuple[int, int], quantile: float) -> int:
+    """The power of two, where the range has one, that is at most the size at a quantile."""
+    low, high = span
+    return max(low, min(high, 1 << _quantile_size(span, quantile).bit_length() - 1))
 
 
 def _quantile_size(span: tuple[int, int], quantile: float) -> int:

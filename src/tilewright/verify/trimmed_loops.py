@@ -15,31 +15,31 @@ from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, map_children
 
 def with_whole_loops(func: Func) -> Func:
     """The function whose loops are as long in all iterations of those around them, with predicates instead."""
-    body = _whole(func.body, frozenset())
+    body = _with_whole_loops(func.body, frozenset())
     return func if body is func.body else func.with_body(body)
 
 
-def _whole(s: Stmt, outer: frozenset[Var]) -> Stmt:
+def _with_whole_loops(s: Stmt, outer: frozenset[Var]) -> Stmt:
     match s:
         case Block():
             return s
         case Seq() | If():
-            return map_children(s, lambda c: _whole(c, outer))
+            return map_children(s, lambda c: _with_whole_loops(c, outer))
         case For():
-            body = _whole(s.body, outer | {s.var})
+            body = _with_whole_loops(s.body, outer | {s.var})
             match s.extent:
                 case Binary("min", end, Const() as size) if free_vars(end) & outer:
-                    return replace(s, extent=size, body=_guarded(body, s.var < end))
+                    return replace(s, extent=size, body=_under_condition(body, s.var < end))
                 case _:
                     return s if body is s.body else replace(s, body=body)
 
 
-def _guarded(s: Stmt, condition: Expr) -> Stmt:
+def _under_condition(s: Stmt, condition: Expr) -> Stmt:
     """A statement in which blocks are executed under a condition."""
     match s:
         case Block():
             return replace(s, predicate=conjunction(s.predicate, condition))
         case Seq() | If():
-            return map_children(s, lambda c: _guarded(c, condition))
+            return map_children(s, lambda c: _under_condition(c, condition))
         case For():
-            return replace(s, body=_guarded(s.body, condition))
+            return replace(s, body=_under_condition(s.body, condition))

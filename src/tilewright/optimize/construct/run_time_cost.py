@@ -34,7 +34,8 @@ class RunTimeCost:
 
     Attributes:
         program: the program.
-        coefficients: nanoseconds of a call, then per count of `tile_counts`.
+        coefficients: nanoseconds of a call, then per count of `tile_counts`, at last those that a tile takes longer
+            where rows alias (`aliased_rows.py`).
         cores: threads that share its tasks.
         fork_join: nanoseconds of fork and join.
     """
@@ -44,16 +45,18 @@ class RunTimeCost:
     cores: int
     fork_join: float
 
-    def values(self, extents: npt.NDArray[np.int64]) -> Numbers:
-        """Nanoseconds at extents [axis, shape]."""
-        serial = _design(self.program, extents) @ np.array(self.coefficients)
+    def values(self, extents: npt.NDArray[np.int64], aliased: Numbers | None = None) -> Numbers:
+        """Nanoseconds at extents [axis, shape]; `aliased` is 1 at shapes where rows alias, else 0."""
+        serial = _design(self.program, extents, aliased) @ np.array(self.coefficients)
         tasks = np.asarray(task_count(self.program, list(extents)), np.float64)
         parallel = serial / tasks * np.ceil(tasks / self.cores) + self.fork_join
         return np.minimum(serial, parallel) if self.cores > 1 else serial
 
-    def expression(self, extents: Sequence[Expr], scale: float) -> Expr:
-        """The time in units of 1 / `scale` nanoseconds over the kernel's symbols."""
-        terms = zip((const(1), *tile_counts(self.program, extents)), self.coefficients, strict=True)
+    def expression(self, extents: Sequence[Expr], scale: float, aliased: Expr | None = None) -> Expr:
+        """The time in units of 1 / `scale` nanoseconds over the kernel's symbols; `aliased` is 1 or 0."""
+        counts = tile_counts(self.program, extents)
+        slower = _whole_tiles(counts) * (const(0) if aliased is None else aliased)
+        terms = zip((const(1), *counts, slower), self.coefficients, strict=True)
         serial = reduce(lambda a, b: a + b, [count * round(c * scale) for count, c in terms])
         if self.cores == 1:
             return serial
@@ -63,7 +66,11 @@ class RunTimeCost:
 
 
 def run_time_cost(
-    program: TileProgram, problems: Sequence[Problem], model: TimeModel, weights: Numbers | None = None
+    program: TileProgram,
+    problems: Sequence[Problem],
+    model: TimeModel,
+    weights: Numbers | None = None,
+    aliased: Numbers | None = None,
 ) -> RunTimeCost:
     """The linear form that is closest to a model, relative to its times.
 
@@ -72,13 +79,14 @@ def run_time_cost(
         problems: its problem at the shapes to fit at.
         model: predicts times.
         weights: of the relative errors at these shapes; by default all are alike.
+        aliased: 1 at those of the shapes where rows alias, else 0; by default at none.
     """
     at_shapes, machine = replace(problems[0], samples=tuple(problems)), model.machine
     times = model.on_one_core().sample_times(at_shapes, program.sketch, program.array[None])[:, 0]
     times = times + machine.cost.call_ns
     weights = np.ones(len(times)) if weights is None else weights
-    design = _design(program, np.array([p.extents for p in problems]).T) * (weights / times)[:, None]
-    kept = np.arange(design.shape[1])
+    design = _design(program, np.array([p.extents for p in problems]).T, aliased) * (weights / times)[:, None]
+    kept = np.flatnonzero(design.any(axis=0))
     while True:
         fitted = np.linalg.lstsq(design[:, kept], weights, rcond=None)[0]
         if (fitted >= 0).all():
@@ -90,16 +98,17 @@ def run_time_cost(
     return RunTimeCost(program, tuple(map(float, coefficients)), machine.cores, machine.sync_us * 1e3)
 
 
-def select_cheapest(costs: Sequence[RunTimeCost], extents: Sequence[Expr]) -> Expr:
+def select_cheapest(costs: Sequence[RunTimeCost], extents: Sequence[Expr], aliased: Expr | None = None) -> Expr:
     """The index of the cheapest program, an int64 expression.
 
     Args:
         costs: of the programs.
         extents: the axes' extents over the kernel's symbols.
+        aliased: 1 where rows alias, else 0; None where they never do.
     """
     scale = (1 << COEFFICIENT_BITS) / max(c for x in costs for c in x.coefficients)
     # the position in the lowest digit: the minimum names the program
-    ranked = [x.expression(extents, scale) * len(costs) + k for k, x in enumerate(costs)]
+    ranked = [x.expression(extents, scale, aliased) * len(costs) + k for k, x in enumerate(costs)]
     return reduce(minimum, ranked) % len(costs)
 
 
@@ -144,7 +153,14 @@ def task_count(program: TileProgram, extents: Sequence[Any]) -> Any:
     return reduce(lambda a, b: a * b, [(extents[k] + (tiles[k] - 1)) // tiles[k] for k in spatial])
 
 
-def _design(program: TileProgram, extents: npt.NDArray[np.int64]) -> Numbers:
-    """1 and the counts of a program at extents [axis, shape], as [shape, count]."""
+def _whole_tiles(counts: Sequence[Any]) -> Any:
+    """Of the counts of a program that of whole register tiles."""
+    return counts[min(1, len(counts) - 1)]
+
+
+def _design(program: TileProgram, extents: npt.NDArray[np.int64], aliased: Numbers | None) -> Numbers:
+    """1, the counts of a program at extents [axis, shape], and that of its whole tiles where rows alias, as [shape,
+    count]."""
     counts = tile_counts(program, list(extents.astype(np.float64)))
-    return np.stack([np.broadcast_to(np.asarray(c, np.float64), extents.shape[1:]) for c in (1.0, *counts)], axis=1)
+    terms = (1.0, *counts, _whole_tiles(counts) * (0.0 if aliased is None else aliased))
+    return np.stack([np.broadcast_to(np.asarray(c, np.float64), extents.shape[1:]) for c in terms], axis=1)

@@ -20,12 +20,14 @@ import numpy.typing as npt
 from tilewright.cost.footprint import Numbers
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import blocks
+from tilewright.optimize.construct.aliased_rows import rows_alias
 from tilewright.optimize.construct.run_time_cost import RunTimeCost, run_time_cost, select_cheapest
 from tilewright.optimize.construct.time_model import TimeModel
 from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
 from tilewright.tile.problem import Problem, problems_at
 from tilewright.tile.program import REGISTER, Sizes, Sketch, TileProgram
+from tilewright.tile.shape_samples import value_of
 
 DEFAULT_MAX_VARIANTS = 8
 """Programs of a kernel at most, where nothing else is said."""
@@ -127,7 +129,9 @@ def choose_variants(
     handicaps = {k: 1.0 if k == own_layout else 1 + MIN_LAYOUT_GAIN for k in groups}
     promises = {k: _geomean(groups[k].times[x].min(axis=0) / best) * handicaps[k] for k, x in chosen.items()}
     compared = dict.fromkeys([own_layout, *sorted(groups, key=lambda k: promises[k])[:MAX_COMPARED_LAYOUTS]])
-    sets = {k: _ServingSet.of(groups[k], chosen[k], single.problem, problems, model) for k in compared}
+    alias = rows_alias(task.func)
+    aliased = np.array([0.0 if alias is None else float(value_of(alias, x)) for x in shapes])
+    sets = {k: _ServingSet.of(groups[k], chosen[k], single.problem, problems, aliased, model) for k in compared}
     layout = min(sets, key=lambda k: _geomean(sets[k].times / best) * handicaps[k])
     programs, costs, choices = sets[layout].programs, sets[layout].costs, sets[layout].choices
     regrets = sets[layout].times / best
@@ -138,12 +142,12 @@ def choose_variants(
     extents = axis_extents(task)
     return ProgramVariants(
         tuple(programs[k] for k in used),
-        select_cheapest([costs[k] for k in used], extents),
+        select_cheapest([costs[k] for k in used], extents, alias),
         shapes,
         tuple(used.index(k) for k in choices.tolist()),
         tuple(map(float, regrets)),
         tuple(map(float, single_regrets)),
-        tuple(costs[k].expression(extents, PICOSECONDS) for k in used),
+        tuple(costs[k].expression(extents, PICOSECONDS, alias) for k in used),
     )
 
 
@@ -182,14 +186,19 @@ class _ServingSet:
 
     @staticmethod
     def of(
-        candidates: _Candidates, chosen: Sequence[int], problem: Problem, problems: Sequence[Problem], model: TimeModel
+        candidates: _Candidates,
+        chosen: Sequence[int],
+        problem: Problem,
+        problems: Sequence[Problem],
+        aliased: Numbers,
+        model: TimeModel,
     ) -> "_ServingSet":
-        """The chosen ones of some candidates, which were compared at `problems`."""
+        """The chosen ones of some candidates, which were compared at `problems`; `aliased` is 1 where rows alias."""
         programs = tuple(TileProgram.of(problem, *candidates.programs[k]) for k in chosen)
         on_shapes = candidates.times[list(chosen)]
         weights = (on_shapes.min(axis=0) / on_shapes) ** COMPETITION_POWER
-        costs = tuple(run_time_cost(p, problems, model, x) for p, x in zip(programs, weights, strict=True))
-        choices = np.argmin([c.values(np.array([p.extents for p in problems]).T) for c in costs], axis=0)
+        costs = tuple(run_time_cost(p, problems, model, x, aliased) for p, x in zip(programs, weights, strict=True))
+        choices = np.argmin([c.values(np.array([p.extents for p in problems]).T, aliased) for c in costs], axis=0)
         times = on_shapes[choices, np.arange(len(problems))]
         return _ServingSet(programs, costs, choices, times)
 
