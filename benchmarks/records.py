@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.operators.cases import all_cases
 from tilewright.codegen.generator_version import generator_version
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.gc_policy import raised_gc_threshold
+from tilewright.gc_policy import raised_gc_threshold
 from tilewright.measure.records.jsonl import import_lines, lines_of
 from tilewright.measure.records.record import Record, machine_key
 from tilewright.measure.records.store import open_store

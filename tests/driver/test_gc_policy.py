@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tilewright.driver.gc_policy import GC_THRESHOLD, raised_gc_threshold
+from tilewright.gc_policy import GC_THRESHOLD, raised_gc_threshold
 
 
 @pytest.fixture(autouse=True)

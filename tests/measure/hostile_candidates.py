@@ -8,7 +8,7 @@ import argparse
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
@@ -128,7 +128,7 @@ def with_loops(task: Task, changed: tuple[str, str], cases: Sequence[Sizes]) -> 
 
 
 class Prepared(Builder):
-    """A builder that gives prepared code for all candidates but the incumbent, which comes last."""
+    """A builder that gives prepared code for all candidates but the incumbent."""
 
     def __init__(self, options: MeasureOptions, prepared: Sequence[BuiltCandidate | Failure]) -> None:
         super().__init__(options)
@@ -137,9 +137,16 @@ class Prepared(Builder):
     def build(
         self, task: Task, candidates: Sequence[Candidate], cases: Sequence[Sizes]
     ) -> list[BuiltCandidate | Failure]:
-        """The prepared code, and that of the incumbent."""
-        assert len(candidates) == len(self.prepared) + 1
-        return [*self.prepared, build_candidate(task, candidates[-1], cases)]
+        """The code of the incumbent."""
+        (incumbent,) = candidates
+        return [build_candidate(task, incumbent, cases)]
+
+    def build_each(
+        self, task: Task, candidates: Sequence[Candidate], cases: Sequence[Sizes], ahead: int | None = None
+    ) -> Generator[tuple[int, BuiltCandidate | Failure]]:
+        """The prepared code."""
+        assert len(candidates) == len(self.prepared)
+        yield from enumerate(self.prepared)
 
 
 def prepared(kind: FailureKind, count: int) -> list[BuiltCandidate]:

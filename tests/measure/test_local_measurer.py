@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +23,9 @@ from tilewright.errors import MeasureError
 from tilewright.machine import Target
 from tilewright.measure import local_measurer, run, task_cases, worker, worker_process
 from tilewright.measure.build import BuiltCandidate, build_candidate, decode_built, encode_built
-from tilewright.measure.interleaved_blocks import BlockTimes, RunPlan
+from tilewright.measure.incumbent import prepare_incumbent, prepare_isolated
+from tilewright.measure.interleaved_blocks import BlockTimes, RunPlan, TimedBlock
+from tilewright.measure.isolation import IsolatedError, Limits
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions
 from tilewright.measure.system_load import SystemLoad
 from tilewright.measure.task_cases import case_data, case_sizes
@@ -194,7 +197,7 @@ def test_operands_that_do_not_fit_are_named(measurer: LocalMeasurer) -> None:
     built = build_candidate(task, Candidate(()), cases)
     huge = replace(built.kernel.parameters[-1], name="w", shapes=((1 << 30, 8),))
     large = replace(built, kernel=replace(built.kernel, parameters=(*built.kernel.parameters, huge)))
-    result = measurer._runner.run(large, None, measurer._cases.of(task), 1)
+    result = measurer._runner.run(large, None, measurer._runner.cases.of(task), 1, QUICK)
     assert failure_of(result).kind is FailureKind.OUT_OF_MEMORY
 
 
@@ -230,7 +233,7 @@ def test_workers_end_with_the_measurer() -> None:
         other.measure(honest_task(), [Candidate(())])
         started = set(psutil.Process().children(recursive=True)) - before
         assert len(started) == 2
-        folder = Path(other._cases._folder.name)
+        folder = Path(other._runner.cases._folder.name)
         assert folder.exists()
     assert not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in started)
     assert not folder.exists()
@@ -256,33 +259,112 @@ def test_a_worker_whose_parent_is_killed_ends() -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_slow_candidate_is_given_up_after_its_first_calls() -> None:
+def test_a_slow_candidate_is_given_up_after_its_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And before it, where its checked call took far longer than the incumbent does."""
     task = task_named("matmul")
     cases = case_sizes(task)
     data = [case_data(task, s) for s in cases]
     fast, slow = build_candidate(task, ruled(task), cases), build_candidate(task, Candidate(()), cases)
-    options = run.RunOptions(1, RunPlan(1, 0.001, 0.0, 0.0005), 1.05)
-    timing = run.check_and_time(slow, fast, data, options)
-    assert (timing["blocks"], timing["undisturbed"]) == (0, 0)
+    options = run.RunOptions(1, RunPlan(3, 0.001, 0.0, 0.0005), 1.05)
+    incumbent = prepare_incumbent(fast, data, 1)
+    timing = run.check_and_time(slow, incumbent, data, options)
+    assert timing["blocks"] == 1
     assert timing["nanoseconds"] > 1.05 * timing["incumbent"]
-    assert run.check_and_time(slow, fast, data, replace(options, max_ratio=1e9))["blocks"] >= 1
+    assert run.check_and_time(slow, incumbent, data, replace(options, max_ratio=1e9))["blocks"] >= 3
+    monkeypatch.setattr(run, "MIN_FIRST_CALL_SECONDS", 0.0)
+    given_up = run.check_and_time(slow, replace(incumbent, seconds=1e-9), data, options)
+    assert (given_up["blocks"], given_up["undisturbed"], given_up["incumbent"]) == (0, 0, pytest.approx(1.0))
 
 
-def test_first_calls_that_wait_for_threads_do_not_give_a_small_kernel_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first calls take a hundred times as long as the others; a long kernel is told by its checked call."""
-    calls: list[float] = []
+def rounds_of(candidate: Sequence[Sequence[float]], incumbent: Sequence[Sequence[float]]) -> list[TimedBlock]:
+    """Blocks of calls with these seconds, in turns."""
+    return [
+        TimedBlock(name, tuple(calls), 1e-4, 1e-4)
+        for pair in zip(candidate, incumbent, strict=True)
+        for name, calls in zip((run.CANDIDATE, run.INCUMBENT), pair, strict=True)
+    ]
 
-    def times(call: object, count: int) -> list[float]:
-        calls.extend([1e-3 if len(calls) + k < 20 else 1e-5 for k in range(count)])
-        return calls[-count:]
 
-    monkeypatch.setattr(run, "time_calls", times)
-    candidate = run._BoundCandidate(None, {}, lambda: None, None)  # pyright: ignore[reportArgumentType]
-    assert run._first_seconds(candidate) == 1e-3
-    assert run._seconds_if_far_slower(candidate, 1e-3, 1e-5, 1.5) == 1e-3
-    calls.extend([1e-3] * 20)
-    assert run._seconds_if_far_slower(candidate, 1e-3, 1e-5, 1.5) is None
-    assert run._seconds_if_far_slower(candidate, 1.0, 1e-2, 1.5) == 1.0
+TURNS = run.RunOptions(1, RunPlan(3), 1.1)
+
+
+def test_the_more_blocks_the_smaller_a_difference_decides() -> None:
+    assert run.is_decided(rounds_of([[1.2]], [[1.0]]), TURNS)
+    assert not run.is_decided(rounds_of([[1.05]], [[1.0]]), TURNS)
+    assert run.is_decided(rounds_of([[1.05]] * 2, [[1.0]] * 2), TURNS)
+    assert not run.is_decided(rounds_of([[1.001]] * 2, [[1.0]] * 2), TURNS)
+    assert run.is_decided(rounds_of([[1.001]] * 3, [[1.0]] * 3), TURNS)
+    assert not run.is_decided(rounds_of([[0.9]] * 8, [[1.0]] * 8), TURNS)
+
+
+def test_disturbed_calls_do_not_give_a_candidate_up() -> None:
+    """Where its threads start late, or another process takes its processor; one call at its speed is enough."""
+    assert not run.is_decided(rounds_of([[40.0, 30.0, 0.98]], [[1.0, 1.0, 1.0]]), TURNS)
+    assert not run.is_decided(rounds_of([[1.1], [1.05]], [[9.0], [1.03]]), TURNS)
+    assert run.is_decided(rounds_of([[1.1], [1.05]], [[1.0, 1.0, 9.0], [1.01]]), TURNS)
+
+
+def test_builders_work_ahead_of_the_runner_on_processors_that_it_leaves() -> None:
+    """While the caller works on an answer, at most so many workers have something to do."""
+    with WorkerPool(3) as pool:
+        requests: list[dict[str, Any]] = [{"do": "limit", "bytes": 1 << 32}] * 7
+        for ahead in (None, 2, 1, 0):
+            seen: list[int] = []
+            for number, answer in pool.answers(requests, 30.0, ahead):
+                assert ahead is None or len(pool._busy) <= ahead
+                assert answer == {"value": None}
+                seen.append(number)
+            assert sorted(seen) == list(range(7))
+        answers = pool.answers(requests, 30.0, 1)
+        next(answers)
+        answers.close()
+        assert not pool._busy
+        assert pool.ask_all(requests, 30.0) == [{"value": None}] * 7
+
+
+def test_an_answer_that_came_in_time_counts_where_it_is_read_later() -> None:
+    with WorkerPool(2) as pool:
+        answers = pool.answers([{"do": "limit", "bytes": 1 << 32}] * 2, 1.0)
+        first = next(answers)
+        time.sleep(1.2)
+        assert [first[1], next(answers)[1]] == [{"value": None}] * 2
+
+
+def test_what_is_built_is_kept_for_longer_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder, task = Builder(QUICK), honest_task()
+    cases = case_sizes(task)
+    (built,) = builder.build(task, [Candidate(())], cases)
+    refusal = [(0, {"failure": ["crash", ""]})]
+    monkeypatch.setattr(builder._pool, "answers", lambda requests, *_: iter(refusal * len(requests)))
+    assert builder.build(task, [Candidate(())], cases) == [built]
+    (other,) = builder.build(task, [Candidate((Step("parallel", ("i0",)),))], cases)
+    assert failure_of(other).kind is FailureKind.CRASH
+    builder.close()
+
+
+@pytest.mark.parametrize("name", ["matmul", "matmul_of_symbolic_rows"])
+def test_an_incumbent_is_prepared_in_a_process_of_its_own(name: str) -> None:
+    """To the same constants and results as in this one. One thread: others of this process would not be forked."""
+    task = task_named(name)
+    cases = case_sizes(task)
+    data = [case_data(task, s) for s in cases]
+    built = build_candidate(task, ruled(task), cases)
+    here, isolated = prepare_incumbent(built, data, 1), prepare_isolated(built, data, 1, Limits(20.0, 1 << 30))
+    assert built.prepack is not None
+    assert isolated.constants.keys() == here.constants.keys() == {*here.linked.constants}
+    for one, other in ((here.constants, isolated.constants), (here.results, isolated.results)):
+        for key, array in one.items():
+            np.testing.assert_array_equal(other[key], array)
+    assert isolated.seconds > 0
+
+
+def test_an_incumbent_that_crashes_while_it_is_prepared_is_named() -> None:
+    task = honest_task()
+    cases = case_sizes(task)
+    built = build_candidate(task, Candidate(()), cases)
+    crashing = with_statement(built, "call void @abort()", task.target)
+    with pytest.raises(IsolatedError, match="SIGABRT"):
+        prepare_isolated(crashing, [case_data(task, s) for s in cases], 1, Limits(20.0, 1 << 30))
 
 
 @pytest.mark.parametrize(
@@ -357,13 +439,13 @@ def test_built_candidates_travel_as_json() -> None:
 def test_what_a_candidate_writes_is_no_answer(measurer: LocalMeasurer) -> None:
     """It has no descriptor but standard error and that of its own answer, which it makes unreadable."""
     task = honest_task()
-    cases = measurer._cases.of(task)
+    cases = measurer._runner.cases.of(task)
     built = build_candidate(task, Candidate(()), case_sizes(task))
     writes = "\n  ".join(f"%r{fd} = call i64 @write(i32 {fd}, ptr @text, i64 8)" for fd in (0, 1, *range(3, 64)))
     text = '@text = constant [8 x i8] c"{}\\0A{}\\0Aab"\ndeclare i64 @write(i32, ptr, i64)'
-    result = measurer._runner.run(with_statement(built, writes, task.target, text), None, cases, 1)
+    result = measurer._runner.run(with_statement(built, writes, task.target, text), None, cases, 1, QUICK)
     assert failure_of(result) == Failure(FailureKind.CRASH, "it gave no readable answer")
-    assert isinstance(measurer._runner.run(built, None, cases, 1), Timing)
+    assert isinstance(measurer._runner.run(built, None, cases, 1, QUICK), Timing)
 
 
 def test_default_memory_is_half_of_the_machine() -> None:

@@ -25,9 +25,9 @@ from tilewright.cli.common import (
     with_progress,
 )
 from tilewright.cli.exit_codes import VERIFICATION_FAILED
-from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_build.record_source import RecordSource, record_source
 from tilewright.errors import OptionError, StoreError, pluralize
+from tilewright.gc_policy import raised_gc_threshold
 
 if TYPE_CHECKING:
     from tilewright.measure.records.columns import TaskRow

@@ -13,10 +13,10 @@ from tilewright.driver.artifact.make_step_tree import make_step_tree
 from tilewright.driver.artifact.segments import PlannedSegment
 from tilewright.driver.build import Build
 from tilewright.driver.considered_chain import ConsideredChain
-from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_build.build_kernel import kernel_code, kernel_symbol
 from tilewright.driver.kernel_build.kernel_builds import ConstructionCounts
 from tilewright.driver.kernel_build.kernels import BoundUnit, CompiledKernel, distinct_kernels
+from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.alternatives import Evaluation
 from tilewright.graph.ir import Graph
 from tilewright.graph.layouts.plan import Plan

@@ -17,7 +17,6 @@ from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_name
 from tilewright.driver.build import Build, make_build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.considered_chain import ConsideredChain
-from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_build.build_resources import IN_PROCESS, BuildResources, build_resources
 from tilewright.driver.kernel_build.kernel_builds import KernelBuilds
 from tilewright.driver.kernel_build.kernels import BoundUnit, KernelSource, compile_kernels
@@ -25,6 +24,7 @@ from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.errors import OptionError
 from tilewright.frontend.onnx import ShapeOption, load_onnx
+from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.alternatives import Evaluation, choose
 from tilewright.graph.canonicalize.attention import canonicalize_attention
 from tilewright.graph.chains.choose import ChainEvaluation, choose_chains

@@ -4,7 +4,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tilewright.measure.run import write_case
+from tilewright.measure.case_operands import write_case
 from tilewright.measure.task_cases import case_data, case_sizes
 from tilewright.optimize.task import Task
 

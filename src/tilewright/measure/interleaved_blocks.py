@@ -88,9 +88,10 @@ def run_in_turns(
     run_block: RunBlock,
     plan: RunPlan,
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    is_decided: Callable[[Sequence[TimedBlock]], bool] = lambda blocks: False,
 ) -> list[TimedBlock]:
     """Blocks of all names in turns, every other round backwards, until enough of each count, for at most
-    `MAX_ROUND_FACTOR` times the planned rounds."""
+    `MAX_ROUND_FACTOR` times the planned rounds, or until those of all rounds so far decide."""
     blocks: list[TimedBlock] = []
     _pause(plan)
     before = median(run_block(CANARY, plan.canary_seconds))
@@ -108,7 +109,7 @@ def run_in_turns(
         # a faster canary makes earlier blocks count no more; what is shown does not go back
         shown = max(shown, min(done, plan.rounds))
         tell(f"quiet rounds: {k + 1} run, at most {limit}", shown, plan.rounds)
-        if done >= plan.rounds:
+        if done >= plan.rounds or is_decided(blocks):
             break
     return blocks
 

@@ -1,8 +1,10 @@
 """The measurer of this machine: worker processes build candidates, which run one by one in processes of their own."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections import OrderedDict
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +26,21 @@ ANSWER_SECONDS = 20.0
 QUICK_PLAN = RunPlan(rounds=3, seconds=0.005, pause=0.0, canary_seconds=0.001)
 """Blocks of a candidate among hundreds."""
 
+CHECK_PLAN = RunPlan(rounds=1, seconds=0.0, pause=0.0, canary_seconds=0.0)
+"""Blocks of an incumbent that runs by itself, whose time does not matter."""
+
+
+MAX_KEPT = 64
+"""Built candidates that a builder keeps: incumbents, and those that are timed again in longer blocks."""
+
+_BuildKey = tuple[str, Candidate, tuple[tuple[tuple[str, int], ...], ...]]
+"""Hash of a task, a program, and the sizes of its cases."""
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
 
 def default_memory_bytes() -> int:
     """Half of this machine's memory."""
@@ -39,7 +56,8 @@ class MeasureOptions:
         run_seconds: longest time of a check with its timing.
         memory_bytes: memory that a build or a run may need.
         plan: blocks of calls.
-        max_ratio: a candidate whose first calls take so many times the incumbent's is not timed further.
+        max_ratio: a candidate that takes so many times the incumbent's time in its first block is not timed further;
+            what it may take more shrinks with the square of the number of blocks (`run.is_decided`).
         builders: processes that build at a time; None for one per processor.
     """
 
@@ -47,7 +65,7 @@ class MeasureOptions:
     run_seconds: float = 20.0
     memory_bytes: int = field(default_factory=default_memory_bytes)
     plan: RunPlan = QUICK_PLAN
-    max_ratio: float = 1.5
+    max_ratio: float = 1.1
     builders: int | None = None
 
 
@@ -60,27 +78,56 @@ class Builder:
 
     def __init__(self, options: MeasureOptions) -> None:
         self._options = options
-        self._pool = WorkerPool(options.builders or len(os.sched_getaffinity(0)), options.memory_bytes)
+        self._pool = WorkerPool(options.builders or processors(), options.memory_bytes)
+        self._kept: OrderedDict[_BuildKey, BuiltCandidate] = OrderedDict()
         self.in_process = False
 
     def build(
         self, task: Task, candidates: Sequence[Candidate], cases: Sequence[Sizes]
     ) -> list[BuiltCandidate | Failure]:
         """Object code or a failure per candidate, in their order."""
+        built = dict(self.build_each(task, candidates, cases))
+        return [built[k] for k in range(len(candidates))]
+
+    def build_each(
+        self, task: Task, candidates: Sequence[Candidate], cases: Sequence[Sizes], ahead: int | None = None
+    ) -> Generator[tuple[int, BuiltCandidate | Failure]]:
+        """Object code or a failure of candidates with their positions, as they come.
+
+        Args:
+            task: the kernel, in canonical form.
+            candidates: its programs.
+            cases: sizes for which they will run.
+            ahead: how many may be built at a time while the caller works on one; None for all.
+        """
+        keys = [(task.hash, c, tuple(tuple(sorted(sizes.items())) for sizes in cases)) for c in candidates]
+        known = {k: self._kept[key] for k, key in enumerate(keys) if key in self._kept}
+        yield from known.items()
+        missing = [k for k in range(len(candidates)) if k not in known]
         described = task_json.encode(task)
         requests = [
-            {"do": "build", "task": described, "candidate": encode_candidate(c), "cases": list(cases)}
-            for c in candidates
+            {"do": "build", "task": described, "candidate": encode_candidate(candidates[k]), "cases": list(cases)}
+            for k in missing
         ]
-        return [_decode_reply(a) for a in self._answers(requests)]
+        for n, answer in self._answers(requests, ahead):
+            built = _decode_reply(answer)
+            if isinstance(built, BuiltCandidate):
+                self._kept[keys[missing[n]]] = built
+                while len(self._kept) > MAX_KEPT:
+                    self._kept.popitem(last=False)
+            yield missing[n], built
 
-    def _answers(self, requests: Sequence[dict[str, Any]]) -> list[Reply]:
+    def _answers(self, requests: Sequence[dict[str, Any]], ahead: int | None) -> Iterator[tuple[int, Reply]]:
+        left = dict(enumerate(requests))
         if not self.in_process:
             try:
-                return self._pool.ask_all(requests, self._options.build_seconds)
+                for n, answer in self._pool.answers(requests, self._options.build_seconds, ahead):
+                    del left[n]
+                    yield n, answer
             except MeasureError:
                 self.in_process = True
-        return [answer_build(r) for r in requests]
+        for n, request in left.items():
+            yield n, answer_build(request)
 
     def close(self) -> None:
         """Ends the workers."""
@@ -109,10 +156,16 @@ def decode_failure(answer: Reply) -> Failure:
 
 
 class Runner:
-    """Checks and times built candidates, one at a time, each in a process of its own."""
+    """Checks and times built candidates, one at a time, each in a process of its own.
 
-    def __init__(self, options: MeasureOptions) -> None:
-        self._options, self._pool = options, WorkerPool(1)
+    Attributes:
+        cases: operands of tasks.
+        sound: programs that were timed, so that what happens beside them is not their doing.
+    """
+
+    def __init__(self) -> None:
+        self._pool, self.cases = WorkerPool(1), CaseFiles()
+        self.sound: set[BuiltCandidate] = set()
 
     def run(
         self,
@@ -120,6 +173,7 @@ class Runner:
         incumbent: BuiltCandidate | None,
         cases: Sequence[dict[str, Any]],
         threads: int,
+        options: MeasureOptions,
     ) -> Timing | Failure:
         """Times a candidate.
 
@@ -128,11 +182,11 @@ class Runner:
             incumbent: what it takes turns with.
             cases: what `CaseFiles` gave, the last one of what is timed.
             threads: threads per call.
+            options: limits and blocks.
 
         Raises:
             MeasureError: no process can be started.
         """
-        options = self._options
         request = {
             "do": "run",
             "candidate": encode_built(candidate),
@@ -142,11 +196,15 @@ class Runner:
             "limits": [options.run_seconds, options.memory_bytes],
         }
         (answer,) = self._pool.ask_all([request], options.run_seconds + ANSWER_SECONDS)
-        return decode_result(answer)
+        result = decode_result(answer)
+        if isinstance(result, Timing):
+            self.sound.add(candidate)
+        return result
 
     def close(self) -> None:
-        """Ends the worker."""
+        """Ends the worker and removes operands."""
         self._pool.close()
+        self.cases.close()
 
 
 class LocalMeasurer:
@@ -162,9 +220,7 @@ class LocalMeasurer:
         self, options: MeasureOptions | None = None, builder: Builder | None = None, runner: Runner | None = None
     ) -> None:
         self.options = options or MeasureOptions()
-        self._builder, self._runner = builder or Builder(self.options), runner or Runner(self.options)
-        self._cases = CaseFiles()
-        self._sound: set[BuiltCandidate] = set()
+        self._builder, self._runner = builder or Builder(self.options), runner or Runner()
 
     def measure(
         self, task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None
@@ -176,31 +232,36 @@ class LocalMeasurer:
                 no process can be started.
         """
         _check_task(task)
-        wanted = [*candidates, *(() if incumbent is None else (incumbent,))]
-        built = self._builder.build(task, wanted, case_sizes(task))
-        best = None if incumbent is None else self._sound_incumbent(task, built.pop())
-        results = (b if isinstance(b, Failure) else self._run(task, b, best) for b in built)
-        return [Measurement(c, r) for c, r in zip(candidates, results, strict=True)]
+        cases = case_sizes(task)
+        best = None if incumbent is None else self._sound_incumbent(task, incumbent, cases)
+        # what is timed has the processors that its threads need; the others build meanwhile
+        spare = processors() - thread_count(task.threads)
+        results: dict[int, Timing | Failure] = {}
+        with closing(self._builder.build_each(task, candidates, cases, spare if spare > 0 else None)) as each:
+            for k, built in each if spare > 0 else list(each):
+                results[k] = built if isinstance(built, Failure) else self._run(task, built, best, self.options)
+        return [Measurement(c, results[k]) for k, c in enumerate(candidates)]
 
-    def _sound_incumbent(self, task: Task, built: BuiltCandidate | Failure) -> BuiltCandidate:
+    def _sound_incumbent(self, task: Task, incumbent: Candidate, cases: Sequence[Sizes]) -> BuiltCandidate:
         """An incumbent that was run by itself, so that what happens beside it is the candidate's doing."""
+        (built,) = self._builder.build(task, [incumbent], cases)
         if isinstance(built, Failure):
             raise incumbent_error(task, built)
-        if built not in self._sound:
-            result = self._run(task, built, None)
+        if built not in self._runner.sound:
+            result = self._run(task, built, None, replace(self.options, plan=CHECK_PLAN))
             if isinstance(result, Failure):
                 raise incumbent_error(task, result)
-            self._sound.add(built)
         return built
 
-    def _run(self, task: Task, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Timing | Failure:
-        return self._runner.run(built, incumbent, self._cases.of(task), thread_count(task.threads))
+    def _run(
+        self, task: Task, built: BuiltCandidate, incumbent: BuiltCandidate | None, options: MeasureOptions
+    ) -> Timing | Failure:
+        return self._runner.run(built, incumbent, self._runner.cases.of(task), thread_count(task.threads), options)
 
     def close(self) -> None:
         """Ends all processes and removes operands."""
         self._builder.close()
         self._runner.close()
-        self._cases.close()
 
     def __enter__(self) -> "LocalMeasurer":
         return self

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.measure.build import Sizes, shape_at
+from tilewright.measure.case_operands import CaseData, OutputSample
 from tilewright.measure.operand_data import random_array, reordering_tolerance
 from tilewright.measure.point_oracle import PointOracle
-from tilewright.measure.run import CaseData, OutputSample
 from tilewright.optimize.task import Task
 from tilewright.tile.shape_samples import ShapeSamples
 

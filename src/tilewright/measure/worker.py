@@ -9,22 +9,27 @@ every request is answered by {"value": ...} or {"failure": [kind, message]}:
      "limits": [10.0, 4294967296]}
 
 `limit` bounds the memory of builds, which run in the worker itself: its caches make the next one faster, and if it dies
-a new one is started. A run is forked, so that the worker outlives it. What is built is read without trust; the code
-that is run is restricted in time and memory alone.
+a new one is started. A run is forked, so that the worker outlives it; operands and incumbents are kept for the next
+one. What is built is read without trust; the code that is run is restricted in time and memory alone.
 """
 
+import gc
 import json
 import os
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from tilewright.errors import ScheduleError, TaskError, TilewrightError, TraceError, VerifyError
+from tilewright.gc_policy import GC_THRESHOLD
 from tilewright.measure.build import build_candidate, decode_built, decode_candidate, encode_built
+from tilewright.measure.case_operands import CaseData
+from tilewright.measure.incumbent import PreparedIncumbent
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.isolation import IsolatedError, Limits, call_isolated, limit_memory
-from tilewright.measure.run import RunOptions, WrongAnswerError, check_and_time, read_case
+from tilewright.measure.run import RunOptions, WrongAnswerError, check_and_time
+from tilewright.measure.run_setup import RunSetup
 from tilewright.optimize import task_json
 from tilewright.optimize.measurer import FailureKind
 from tilewright.version import __version__
@@ -49,26 +54,37 @@ def answer_build(request: Mapping[str, Any]) -> Reply:
     return {"value": encode_built(built)}
 
 
+_run_setup = RunSetup()
+"""What the runs of this process have in common."""
+
+
 def answer_run(request: Mapping[str, Any]) -> Reply:
-    """Checks and times a built candidate in a process of its own."""
+    """Checks and times a built candidate in a process of its own, which is forked with the operands in memory."""
     threads, plan, max_ratio = request["options"]
-    options = RunOptions(threads, RunPlan(*plan), max_ratio)
-
-    def run() -> Reply:
-        cases = [read_case(c) for c in request["cases"]]
-        incumbent = request["incumbent"]
-        try:
-            candidate = decode_built(request["candidate"])
-            return {"value": check_and_time(candidate, incumbent and decode_built(incumbent), cases, options)}
-        except WrongAnswerError as error:
-            return failed(FailureKind.WRONG_ANSWER, str(error))
-        except TilewrightError as error:
-            return failed(FailureKind.BUILD_ERROR, str(error))
-
+    options, limits = RunOptions(threads, RunPlan(*plan), max_ratio), Limits(*request["limits"])
     try:
-        return call_isolated(run, Limits(*request["limits"]))
+        cases = _run_setup.cases(request["cases"])
+        described = request["incumbent"]
+        incumbent = described and _run_setup.incumbent(described, threads, limits)
+        return call_isolated(lambda: _run_candidate(request["candidate"], incumbent, cases, options), limits)
     except IsolatedError as error:
         return failed(error.kind, error.message)
+    except TilewrightError as error:
+        return failed(FailureKind.BUILD_ERROR, str(error))
+    except MemoryError as error:
+        return failed(FailureKind.OUT_OF_MEMORY, str(error) or "its operands take too much memory")
+
+
+def _run_candidate(
+    candidate: Mapping[str, Any], incumbent: PreparedIncumbent | None, cases: Sequence[CaseData], options: RunOptions
+) -> Reply:
+    """The answer of a candidate's own process."""
+    try:
+        return {"value": check_and_time(decode_built(candidate), incumbent, cases, options)}
+    except WrongAnswerError as error:
+        return failed(FailureKind.WRONG_ANSWER, str(error))
+    except TilewrightError as error:
+        return failed(FailureKind.BUILD_ERROR, str(error))
 
 
 def answer_limit(request: Mapping[str, Any]) -> Reply:
@@ -108,6 +124,7 @@ def main(answers: Answers = ANSWERS) -> None:
         answers: what it can do.
     """
     # what is measured may print: standard output becomes standard error, and only answers go to the parent
+    gc.set_threshold(GC_THRESHOLD)
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -120,8 +121,8 @@ class WorkerProcess:
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno(), selectors.EVENT_READ)
             while b"\n" not in self._received:
-                left = end - time.monotonic()
-                if left <= 0 or not selector.select(left):
+                # what came in time counts, also where it is read later
+                if not selector.select(max(0.0, end - time.monotonic())):
                     return None
                 part = os.read(self.fileno(), 1 << 20)
                 if not part:
@@ -171,23 +172,41 @@ class WorkerPool:
         Raises:
             MeasureError: no worker can be started.
         """
-        answers: dict[int, Reply] = {}
-        waiting = list(enumerate(requests))[::-1]
+        answers = dict(self.answers(requests, seconds))
+        return [answers[k] for k in range(len(requests))]
+
+    def answers(
+        self, requests: Sequence[Mapping[str, Any]], seconds: float, ahead: int | None = None
+    ) -> Iterator[tuple[int, Reply]]:
+        """The answers to requests with their positions, as they come; each may take so many seconds.
+
+        Args:
+            requests: what is asked.
+            seconds: time of each.
+            ahead: at most so many workers are given something to do while the caller works on an answer; None for all.
+
+        Raises:
+            MeasureError: no worker can be started.
+        """
+        waiting, done = list(enumerate(requests))[::-1], deque[tuple[int, Reply]]()
+        ahead = self._count if ahead is None else ahead
         try:
-            while waiting or self._busy:
-                while waiting and len(self._busy) < self._count:
+            while waiting or self._busy or done:
+                while waiting and len(self._busy) < min(self._count, ahead if done else self._count):
                     self._assign(*waiting.pop(), seconds)
-                for worker in self._ready():
+                is_full = len(self._busy) > ahead
+                for worker in self._ready(wait=is_full or not done) if self._busy else ():
                     number, end = self._busy.pop(worker)
-                    answers[number] = worker.receive(end, seconds)
+                    done.append((number, worker.receive(end, seconds)))
                     if worker.is_alive:
                         self._idle.append(worker)
+                if done and len(self._busy) <= ahead:
+                    yield done.popleft()
         finally:
             # left over only where an error or an interrupt ended the loop
             for worker in self._busy:
                 worker.close()
             self._busy.clear()
-        return [answers[k] for k in range(len(requests))]
 
     def _assign(self, number: int, request: Mapping[str, Any], seconds: float) -> None:
         # one that died meanwhile must not look like a failure of this request
@@ -197,13 +216,14 @@ class WorkerPool:
         worker.send(request)
         self._busy[worker] = number, time.monotonic() + seconds
 
-    def _ready(self) -> Iterator[WorkerProcess]:
-        """The workers that answered, died, or ran out of time; waits until there is one."""
+    def _ready(self, wait: bool) -> Iterator[WorkerProcess]:
+        """The workers that answered, died, or ran out of time; waits until there is one if that is asked for."""
         with selectors.DefaultSelector() as selector:
             for worker in self._busy:
                 selector.register(worker.fileno(), selectors.EVENT_READ, worker)
             end = min(end for _, end in self._busy.values())
-            answered = [key.data for key, _ in selector.select(max(0.0, end - time.monotonic()))]
+            left = max(0.0, end - time.monotonic()) if wait else 0.0
+            answered = [key.data for key, _ in selector.select(left)]
         now = time.monotonic()
         late = [w for w, (_, end) in self._busy.items() if end <= now]
         return iter(dict.fromkeys([*answered, *late]))

@@ -11,7 +11,6 @@ constructed. Tasks that it has estimated it has constructed, so it builds them f
 tasks without trust; what it answers is code, which its parent trusts. An answer has null for a task that failed.
 """
 
-import gc
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
@@ -19,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.driver.build import UNFUSED, with_variants
-from tilewright.driver.gc_policy import GC_THRESHOLD
 from tilewright.driver.kernel_build.build_kernel import build_kernel, build_recorded, decode_program, encode_built
 from tilewright.errors import TilewrightError
 from tilewright.machine.model import Machine, parse_machine
@@ -92,6 +90,5 @@ def _build_answer(task: Task, program: Any, setup: _Setup) -> Any:
 if __name__ == "__main__":
     # an interrupt is for the parent, which ends its workers
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    gc.set_threshold(GC_THRESHOLD)
     worker = _Worker()
     main({"set up": worker.set_up, "estimate": worker.answer, "build": worker.answer})

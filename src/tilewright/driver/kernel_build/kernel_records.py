@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from tilewright.codegen.generator_version import generator_version
 from tilewright.cost.trees.tree_model import tree_times
-from tilewright.driver.gc_policy import raised_gc_threshold
 from tilewright.driver.kernel_build.build_kernel import BuiltKernel, RecordedProgram
 from tilewright.driver.kernel_build.code_cache import is_private
 from tilewright.driver.kernel_build.record_source import VARIABLE, RecordSource
 from tilewright.errors import RecordError, RecordWarning, ScheduleError, StoreError, TilewrightError, pluralize
+from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.fusion import FusionPattern
 from tilewright.machine.model import Machine
 from tilewright.measure.records.file_system import is_read_only

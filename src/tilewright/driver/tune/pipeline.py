@@ -300,13 +300,13 @@ def _make_session(
 
 def _make_workers(stack: ExitStack, tuning: TuneOptions) -> MeasureWorkers:
     """The machines of a cluster; or measurers of short, longer and long blocks on this machine, which share their
-    builders."""
+    builders and their runner."""
     if tuning.workers == "ray":
         transport = stack.enter_context(closing(RayTransport(tuning.address, _warn_of_machine)))
         return ClusterWorkers(transport, transport.runners)
-    builder = Builder(MeasureOptions())
+    builder, runner = Builder(MeasureOptions()), Runner()
     options = {effort: MeasureOptions(plan=plan) for effort, plan in EFFORT_PLANS.items()}
-    return LocalWorkers({e: stack.enter_context(LocalMeasurer(o, builder, Runner(o))) for e, o in options.items()})
+    return LocalWorkers({e: stack.enter_context(LocalMeasurer(o, builder, runner)) for e, o in options.items()})
 
 
 def _warn_of_machine(line: str) -> None:

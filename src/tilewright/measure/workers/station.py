@@ -12,7 +12,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from tilewright.codegen.generator_version import generator_version
@@ -20,7 +20,6 @@ from tilewright.errors import MeasureError, TilewrightError
 from tilewright.machine import Target
 from tilewright.machine.shipped import describe_host
 from tilewright.measure.build import decode_built
-from tilewright.measure.case_files import CaseFiles
 from tilewright.measure.local_measurer import MeasureOptions, Runner
 from tilewright.measure.worker import failed
 from tilewright.measure.worker_process import WorkerPool
@@ -51,8 +50,7 @@ class LocalStation:
 
     def __init__(self, options: MeasureOptions | None = None) -> None:
         self._options = options or MeasureOptions()
-        self._runners: dict[Effort, Runner] = {}
-        self._cases = CaseFiles()
+        self._runner = Runner()
         self._lock = threading.Lock()
         self._idle_builders: list[WorkerPool] = []
 
@@ -70,11 +68,9 @@ class LocalStation:
 
     def close(self) -> None:
         """Ends its processes and removes its files."""
-        for runner in self._runners.values():
-            runner.close()
+        self._runner.close()
         for pool in self._idle_builders:
             pool.close()
-        self._cases.close()
 
     @staticmethod
     def _answer(work: Callable[[], Mapping[str, Any]]) -> str:
@@ -103,17 +99,10 @@ class LocalStation:
         task, incumbent = task_json.decode(request["task"]), request["incumbent"]
         if not task.target.runs_here:
             raise MeasureError(f"this machine can't run code for {task.target}", where="station")
-        runner = self._runner(Effort(request["effort"]))
+        options = replace(self._options, plan=EFFORT_PLANS[Effort(request["effort"])])
         other = None if incumbent is None else decode_built(incumbent)
         candidate, threads = decode_built(request["candidate"]), int(request["threads"])
-        result = runner.run(candidate, other, self._cases.of(task), threads)
+        result = self._runner.run(candidate, other, self._runner.cases.of(task), threads, options)
         if isinstance(result, Failure):
             return failed(result.kind, result.message)
         return {"value": asdict(result)}
-
-    def _runner(self, effort: Effort) -> Runner:
-        if effort not in self._runners:
-            options = self._options
-            limits = (options.build_seconds, options.run_seconds, options.memory_bytes)
-            self._runners[effort] = Runner(MeasureOptions(*limits, EFFORT_PLANS[effort], options.max_ratio))
-        return self._runners[effort]
