@@ -1,9 +1,13 @@
 """Speed of stores of records: import of lines, and look-ups in a store of many records.
 
-python -m benchmarks.records [--records 1000000] [--tasks 500] [--folder DIR]
+    python -m benchmarks.records [--records 1000000] [--tasks 500] [--folder DIR] [--seconds S]
+
+With a folder the store is kept there, and a run that ends itself after so many seconds, or is stopped, goes on where it
+was. Status 3: records are left.
 """
 
 import argparse
+import io
 import random
 import sys
 import tempfile
@@ -29,37 +33,46 @@ from tilewright.schedule.step import Trace
 CASE = "gemm_m512_k512_n512"
 MACHINES = ("zen5, 2 cores, 0123456789abcdef", "haswell, 4 cores, 0123456789abcdef")
 
+LINES_AT_ONCE = 10_000
+"""Records that are imported from one text."""
 
-def main() -> None:
+
+def main() -> int:
     """Prints records imported per second and milliseconds of look-ups."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--tasks", type=int, default=500)
-    parser.add_argument("--folder", type=Path, default=None, help="for the files, which are removed")
+    parser.add_argument("--folder", type=Path, default=None, help="for the store, which stays there")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="import nothing more after so long")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        measure(options.records, options.tasks, Path(folder))
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        return measure(options.records, options.tasks, folder / "records.db", time.monotonic() + options.seconds)
 
 
-def measure(count: int, tasks: int, folder: Path) -> None:
-    """Imports so many records of so many kernels, and looks kernels up."""
+def measure(count: int, tasks: int, path: Path, deadline: float) -> int:
+    """Imports so many records of so many kernels, as far as they are missing, and looks kernels up."""
     case = next(c for c in all_cases() if c.name == CASE)
     compilation = make_compilation(case.model())
     (kernel,) = compilation.kernels
     machine = machine_key(compilation.build.machine_for(compilation.target))
     kernels = [_with_columns(kernel.task, 16 * k) for k in range(1, tasks + 1)]
-    lines, path = folder / "records.jsonl", folder / "records.db"
-    with lines.open("w") as file:
-        file.writelines(lines_of(_records(kernels, kernel.programs[0].trace, machine, count)))
-    print(f"{count:,} records of {tasks} kernels, {len(kernel.programs[0].trace)} steps each", flush=True)
-    print(f"{lines.stat().st_size / 1e6:,.0f} MB as lines", flush=True)
+    trace = kernel.programs[0].trace
+    seconds = cpu = added = 0.0
     # as `tilewright records import` does it
-    with lines.open("rb") as file, open_store(path, "write") as store, raised_gc_threshold():
-        start = time.perf_counter()
-        result = import_lines(file, store, str(lines), lambda reason: sys.exit(reason))
-        seconds = time.perf_counter() - start
-    print(f"{result.added / seconds:,.0f} records imported per second ({seconds:.0f} s)")
-    print(f"{path.stat().st_size / 1e6:,.0f} MB as store", flush=True)
+    with open_store(path, "write") as store, raised_gc_threshold():
+        while (known := store.count()) < count and time.monotonic() < deadline:
+            records = _records(kernels, trace, machine, range(known, min(count, known + LINES_AT_ONCE)))
+            file = io.BytesIO("".join(lines_of(records)).encode())
+            start, cpu_start = time.perf_counter(), time.process_time()
+            added += import_lines(file, store, "lines", lambda reason: sys.exit(reason)).added
+            seconds, cpu = seconds + time.perf_counter() - start, cpu + time.process_time() - cpu_start
+            print(f"{known + LINES_AT_ONCE:,} records", file=sys.stderr)
+    if seconds:
+        speed, speed_alone = added / seconds, added / cpu
+        print(f"{speed:,.0f} records of {len(trace)} steps imported per second, {speed_alone:,.0f} per CPU second")
+    print(f"{known:,} records of {tasks} kernels, {path.stat().st_size / 1e6:,.0f} MB as store", flush=True)
     unknown = _with_columns(kernel.task, 8)
     with open_store(path) as store:
         look_ups: dict[str, Any] = {
@@ -74,6 +87,7 @@ def measure(count: int, tasks: int, folder: Path) -> None:
             times = sorted(_duration(look_up, t) for t in order)
             most = times[len(times) * 95 // 100]
             print(f"{name}: median {1e3 * median(times):.2f} ms, 95 % below {1e3 * most:.2f} ms")
+    return 3 if known < count else 0
 
 
 def _duration(look_up: Any, task: Task) -> float:
@@ -89,10 +103,10 @@ def _with_columns(task: Task, columns: int) -> Task:
     return task_json.decode(data | {"func": func})
 
 
-def _records(tasks: list[Task], trace: Trace, machine: str, count: int) -> Iterator[Record]:
-    rng = random.Random(0)
+def _records(tasks: list[Task], trace: Trace, machine: str, numbers: range) -> Iterator[Record]:
+    rng = random.Random(numbers.start)
     machines = (machine, *MACHINES)
-    for k in range(count):
+    for k in numbers:
         nanoseconds = rng.uniform(1e3, 1e9)
         timing = Timing(nanoseconds, rng.random(), 0.9 * nanoseconds, 10, 10, 0.0, False, rng.uniform(1e3, 1e9))
         task, traces = tasks[k % len(tasks)], (_with_factor(trace, rng),)
@@ -109,4 +123,4 @@ def _with_factor(trace: Trace, rng: random.Random) -> Trace:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
