@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -21,14 +21,11 @@ from tests.optimize.tasks import task_of
 
 from tilewright.errors import MeasureError
 from tilewright.machine import Target
-from tilewright.measure import local_measurer, run, task_cases, worker, worker_process
+from tilewright.measure import local_measurer, task_cases, worker, worker_process
 from tilewright.measure.build import BuiltCandidate, build_candidate, decode_built, encode_built
-from tilewright.measure.incumbent import prepare_incumbent, prepare_isolated
-from tilewright.measure.interleaved_blocks import BlockTimes, RunPlan, TimedBlock
-from tilewright.measure.isolation import IsolatedError, Limits
+from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions
-from tilewright.measure.system_load import SystemLoad
-from tilewright.measure.task_cases import case_data, case_sizes
+from tilewright.measure.task_cases import case_sizes
 from tilewright.measure.worker_process import WorkerPool
 from tilewright.optimize import task_json
 from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Timing
@@ -259,51 +256,6 @@ def test_a_worker_whose_parent_is_killed_ends() -> None:
     assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_slow_candidate_is_given_up_after_its_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And before it, where its checked call took far longer than the incumbent does."""
-    task = task_named("matmul")
-    cases = case_sizes(task)
-    data = [case_data(task, s) for s in cases]
-    fast, slow = build_candidate(task, ruled(task), cases), build_candidate(task, Candidate(()), cases)
-    options = run.RunOptions(1, RunPlan(3, 0.001, 0.0, 0.0005), 1.05)
-    incumbent = prepare_incumbent(fast, data, 1)
-    timing = run.check_and_time(slow, incumbent, data, options)
-    assert timing["blocks"] == 1
-    assert timing["nanoseconds"] > 1.05 * timing["incumbent"]
-    assert run.check_and_time(slow, incumbent, data, replace(options, max_ratio=1e9))["blocks"] >= 3
-    monkeypatch.setattr(run, "MIN_FIRST_CALL_SECONDS", 0.0)
-    given_up = run.check_and_time(slow, replace(incumbent, seconds=1e-9), data, options)
-    assert (given_up["blocks"], given_up["undisturbed"], given_up["incumbent"]) == (0, 0, pytest.approx(1.0))
-
-
-def rounds_of(candidate: Sequence[Sequence[float]], incumbent: Sequence[Sequence[float]]) -> list[TimedBlock]:
-    """Blocks of calls with these seconds, in turns."""
-    return [
-        TimedBlock(name, tuple(calls), 1e-4, 1e-4)
-        for pair in zip(candidate, incumbent, strict=True)
-        for name, calls in zip((run.CANDIDATE, run.INCUMBENT), pair, strict=True)
-    ]
-
-
-TURNS = run.RunOptions(1, RunPlan(3), 1.1)
-
-
-def test_the_more_blocks_the_smaller_a_difference_decides() -> None:
-    assert run.is_decided(rounds_of([[1.2]], [[1.0]]), TURNS)
-    assert not run.is_decided(rounds_of([[1.05]], [[1.0]]), TURNS)
-    assert run.is_decided(rounds_of([[1.05]] * 2, [[1.0]] * 2), TURNS)
-    assert not run.is_decided(rounds_of([[1.001]] * 2, [[1.0]] * 2), TURNS)
-    assert run.is_decided(rounds_of([[1.001]] * 3, [[1.0]] * 3), TURNS)
-    assert not run.is_decided(rounds_of([[0.9]] * 8, [[1.0]] * 8), TURNS)
-
-
-def test_disturbed_calls_do_not_give_a_candidate_up() -> None:
-    """Where its threads start late, or another process takes its processor; one call at its speed is enough."""
-    assert not run.is_decided(rounds_of([[40.0, 30.0, 0.98]], [[1.0, 1.0, 1.0]]), TURNS)
-    assert not run.is_decided(rounds_of([[1.1], [1.05]], [[9.0], [1.03]]), TURNS)
-    assert run.is_decided(rounds_of([[1.1], [1.05]], [[1.0, 1.0, 9.0], [1.01]]), TURNS)
-
-
 def test_builders_work_ahead_of_the_runner_on_processors_that_it_leaves() -> None:
     """While the caller works on an answer, at most so many workers have something to do."""
     with WorkerPool(3) as pool:
@@ -340,49 +292,6 @@ def test_what_is_built_is_kept_for_longer_blocks(monkeypatch: pytest.MonkeyPatch
     (other,) = builder.build(task, [Candidate((Step("parallel", ("i0",)),))], cases)
     assert failure_of(other).kind is FailureKind.CRASH
     builder.close()
-
-
-@pytest.mark.parametrize("name", ["matmul", "matmul_of_symbolic_rows"])
-def test_an_incumbent_is_prepared_in_a_process_of_its_own(name: str) -> None:
-    """To the same constants and results as in this one. One thread: others of this process would not be forked."""
-    task = task_named(name)
-    cases = case_sizes(task)
-    data = [case_data(task, s) for s in cases]
-    built = build_candidate(task, ruled(task), cases)
-    here, isolated = prepare_incumbent(built, data, 1), prepare_isolated(built, data, 1, Limits(20.0, 1 << 30))
-    assert built.prepack is not None
-    assert isolated.constants.keys() == here.constants.keys() == {*here.linked.constants}
-    for one, other in ((here.constants, isolated.constants), (here.results, isolated.results)):
-        for key, array in one.items():
-            np.testing.assert_array_equal(other[key], array)
-    assert isolated.seconds > 0
-
-
-def test_an_incumbent_that_crashes_while_it_is_prepared_is_named() -> None:
-    task = honest_task()
-    cases = case_sizes(task)
-    built = build_candidate(task, Candidate(()), cases)
-    crashing = with_statement(built, "call void @abort()", task.target)
-    with pytest.raises(IsolatedError, match="SIGABRT"):
-        prepare_isolated(crashing, [case_data(task, s) for s in cases], 1, Limits(20.0, 1 << 30))
-
-
-@pytest.mark.parametrize(
-    ("others", "threads", "undisturbed", "expected"),
-    [(0.0, 2, 1, False), (0.0, 2, 0, True), (0.4, 1, 1, False), (0.4, 2, 1, True), (0.8, 1, 1, True)],
-)
-def test_a_busy_machine_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, others: float, threads: int, undisturbed: int, expected: bool
-) -> None:
-    """By blocks beside slow canaries, and by what other processes take of the processors that threads need."""
-    monkeypatch.setattr(SystemLoad, "others_since", lambda _: others)
-    monkeypatch.setattr(run.os, "cpu_count", lambda: 2)
-    times = BlockTimes(1e-6, 0.1, 9e-7, 7, undisturbed, 3)
-    long_ago = replace(SystemLoad.now(), elapsed=SystemLoad.now().elapsed - 1.0)
-    timing = Timing(**run._timing(times, long_ago, threads, 2e-6))
-    assert not Timing(**run._timing(replace(times, undisturbed=1), SystemLoad.now(), threads, 2e-6)).is_disturbed
-    assert timing.is_disturbed is expected
-    assert (timing.nanoseconds, timing.incumbent) == pytest.approx((1e3, 2e3))
 
 
 def test_tasks_must_be_canonical_and_for_this_machine(measurer: LocalMeasurer) -> None:

@@ -26,6 +26,9 @@ FIRST_CALL_FACTOR, MIN_FIRST_CALL_SECONDS = 6.0, 0.02
 """A candidate is given up whose checked call, with cold caches and threads that are started for it, takes more than so
 many times as long as the incumbent, and more than so many seconds."""
 
+LEAST_GAIN = 0.01
+"""Part of the incumbent's time by which a program has to be faster to be of interest."""
+
 MAX_OTHER_LOAD = 0.2
 """Share of the processors that others may take of those that a candidate's threads need."""
 
@@ -110,11 +113,12 @@ def is_decided(blocks: Sequence[TimedBlock], options: RunOptions) -> bool:
     It does not where its fastest call is slower than the incumbent's median by more than a part of it, which is
     `max_ratio - 1` after the first round and shrinks with the square of the number of rounds. A disturbance makes calls
     longer: that of the candidate's does not count, and that of the incumbent's lets it have another round. After the
-    planned rounds it is enough that its median is not below the incumbent's: more rounds are for those that may win.
+    planned rounds it is enough that its median is not below the incumbent's by `LEAST_GAIN`: more rounds are for those
+    that may win.
     """
     own, other = ([b for b in blocks if b.name == n] for n in (CANDIDATE, INCUMBENT))
     time = median(median(b.calls) for b in other)
-    if len(own) >= options.plan.rounds and median(median(b.calls) for b in own) >= time:
+    if len(own) >= options.plan.rounds and median(median(b.calls) for b in own) >= (1.0 - LEAST_GAIN) * time:
         return True
     return min(min(b.calls) for b in own) > (1.0 + (options.max_ratio - 1.0) / len(own) ** 2) * time
 
