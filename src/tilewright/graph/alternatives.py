@@ -17,6 +17,7 @@ from tilewright.graph.ir import Array
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.partition import partition
 from tilewright.graph.program import Program, Step, step_outputs
+from tilewright.machine.map_in_threads import map_in_threads
 
 MAX_TIME_RATIO = 0.95
 """An alternative that rounds differently must take less than this share of the time: estimates err, and the original
@@ -185,8 +186,9 @@ def apply_alternatives(program: Program, alternatives: Sequence[Alternative]) ->
     steps = program.steps
     for a in alternatives:
         steps = _replace_steps(steps, a)
-    constants = dict(program.constants)
-    constants |= {b.name: compute() for a in alternatives for b, compute in a.constants.items()}
+    new = [(b.name, compute) for a in alternatives for b, compute in a.constants.items()]
+    arrays = map_in_threads(lambda constant: constant[1](), new)
+    constants = dict(program.constants) | {name: data for (name, _), data in zip(new, arrays, strict=True)}
     read = {b.name for s in steps for b in s.inputs} | {b.name for _, b in program.outputs}
     live = read | {b.name for s in steps for b in step_outputs(s)} | {b.name for b in program.inputs}
     return replace(

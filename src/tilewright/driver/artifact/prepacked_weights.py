@@ -1,9 +1,7 @@
 """The weights of a native entry: constants that kernels read, as they are or prepacked."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -15,13 +13,9 @@ from tilewright.expr.nodes import Buffer
 from tilewright.graph.buffer_location import BufferLocation, ConstantLocation
 from tilewright.graph.program import Program
 from tilewright.lower.prepack_constants import evaluate_prepacked
-from tilewright.machine.threads import available_cores
+from tilewright.machine.map_in_threads import map_in_threads
 
 Array = np.ndarray[Any, Any]
-
-MAX_PREPACKING_THREADS = 4
-"""Threads that prepack constants; each needs memory for one of them, and together they soon have all of its bandwidth.
-"""
 
 
 @dataclass(slots=True)
@@ -48,9 +42,7 @@ def prepack_weights(
         program: of the kernels.
         weights: receives the constants.
     """
-    # numpy works without the interpreter's lock most of the time
-    with ThreadPoolExecutor(min(available_cores(), MAX_PREPACKING_THREADS)) as executor:
-        prepacked = list(executor.map(_prepack, kernels, repeat(program)))
+    prepacked = map_in_threads(lambda kernel: _prepack(kernel, program), kernels)
     return {
         id(u): {n: weights.add(hint, array) for n, (hint, array) in arrays.items()}
         for u, arrays in zip(kernels, prepacked, strict=True)

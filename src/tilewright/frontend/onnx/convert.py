@@ -1,8 +1,6 @@
 """Conversion of NodeProtos to graph nodes, and of constants to arrays."""
 
 from collections.abc import Iterator, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 
 import numpy as np
 import onnx
@@ -15,10 +13,7 @@ from tilewright.frontend.onnx.node_protos import captured_names
 from tilewright.frontend.onnx.opsets import standard_domain
 from tilewright.frontend.onnx.tensors import TensorDefectError, has_native_type, sparse_to_array, to_array
 from tilewright.graph.ir import Array, Attribute, Node, TensorType
-from tilewright.machine.threads import available_cores
-
-MAX_READING_THREADS = 4
-"""Threads that read initializers from files; more of them soon wait for the memory's bandwidth."""
+from tilewright.machine.map_in_threads import map_in_threads
 
 
 def convert_node(node: onnx.NodeProto, name: str, opsets: dict[str, int]) -> Node:
@@ -150,9 +145,7 @@ def initializer_values(
 
     A defective initializer is left out and its problem appended to `problems`.
     """
-    # threads read files, whose bytes the system copies without the interpreter's lock
-    with ThreadPoolExecutor(min(available_cores(), MAX_READING_THREADS)) as executor:
-        values = list(executor.map(_initializer_value, graph.initializer, repeat(folders)))
+    values = map_in_threads(lambda tensor: _initializer_value(tensor, folders), graph.initializer)
     for tensor, value in zip(graph.initializer, values, strict=True):
         if isinstance(value, Defect):
             problems.append(value)
