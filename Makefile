@@ -49,8 +49,8 @@ fuzz-schedules: $(VENV)/stamp-test ## 20,000 random schedules of random computat
 fuzz-construct: $(VENV)/stamp-test ## 2,000 random operators through gensor and roller, down to native code
 	$(PYTHON) -m tests.fuzz_construct --count 2000 --jobs 2 $(FUZZ_ARGS)
 
-fuzz-models: $(VENV)/stamp-test ## 1,000 random models against ONNX Runtime
-	$(PYTHON) -m tests.fuzz_models --count 1000 --jobs 2 $(FUZZ_ARGS)
+fuzz-models: $(VENV)/stamp-test ## 2,000 random models against ONNX Runtime; FUZZ_ARGS=--resume goes on where a run was stopped
+	$(PYTHON) -m tests.fuzz_models --count 2000 --jobs 2 $(FUZZ_ARGS)
 
 fuzz-trees: $(VENV)/stamp-test ## 750 random tile trees over kernels of several computations, down to native code, some without a stack; a stop says how to go on (FUZZ_ARGS)
 	$(PYTHON) -m tests.fuzz_trees --count 500 $(FUZZ_ARGS)
