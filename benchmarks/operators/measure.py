@@ -159,10 +159,12 @@ def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) ->
 def _time_block(run: RunOnce) -> list[float]:
     """Seconds of the calls of a block without the first, unless it is the only one."""
     times: list[float] = []
-    while not times or sum(times) < BLOCK_SECONDS:
+    total = 0.0
+    while not times or total < BLOCK_SECONDS:
         start = time.perf_counter()
         run()
         times.append(time.perf_counter() - start)
+        total += times[-1]
     return times[1:] or times
 
 

@@ -50,3 +50,21 @@ def test_one_slow_measurement_does_not_count(monkeypatch: pytest.MonkeyPatch) ->
         clock.now += next(calls) * times
 
     assert timing.time_median(run, seconds=0.5) == pytest.approx(1.0)
+
+
+class Seconds(float):
+    """Seconds that count how often they are added up."""
+
+    additions = 0
+
+    def __radd__(self, other: float) -> float:
+        Seconds.additions += 1
+        return other + float(self)
+
+
+def test_the_work_of_a_block_is_in_proportion_to_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small kernel takes 0.4 us, so a block has ten thousands of calls."""
+    monkeypatch.setattr(timing, "_time_call", lambda _: Seconds(1e-6))
+    times = timing.time_block(lambda: None, 0.02)
+    assert len(times) == pytest.approx(20_000, abs=1)
+    assert Seconds.additions == len(times)

@@ -58,8 +58,10 @@ def time_block(call: Callable[[], object], seconds: float) -> list[float]:
     if first >= seconds:
         return [first]
     times: list[float] = []
-    while not times or sum(times) < seconds:
+    total = 0.0
+    while not times or total < seconds:
         times.append(_time_call(call))
+        total += times[-1]
     return times
 
 
