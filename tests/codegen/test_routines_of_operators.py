@@ -10,6 +10,7 @@ from tilewright.codegen.llvm_types import I64
 from tilewright.errors import InternalError
 from tilewright.ops.routines.bits import copy_elements
 from tilewright.ops.routines.deform_conv import corner_table
+from tilewright.ops.routines.fourier import chirp_transforms, fourier_transforms
 from tilewright.ops.routines.linear_attention import linear_attention_steps
 from tilewright.ops.routines.matrix import determinants
 from tilewright.ops.routines.random import choose_by_weight, random_words
@@ -81,6 +82,28 @@ def test_determinants():
         np.testing.assert_allclose(y[[0, 1, 4]], np.linalg.det(x[[0, 1, 4]]), rtol=1e-9, atol=1e-9)
         assert np.isnan(y[2])
         assert y[3] == 0
+
+
+def circle(angles, dtype):
+    return [f(angles).astype(dtype) for f in (np.cos, np.sin)]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [20, 21, 64, 90])
+def test_fourier_transforms(size, dtype):
+    signals, block, flags = 5, 3, [2, int(RNG.integers(2)), 0]
+    reads = [RNG.normal(size=signals * size * 2).astype(dtype), np.ones(1, dtype)]
+    reads += [np.array([1, size, 1, 1, size, size, 1, 1, size])]
+    turns = circle(2 * np.pi / size * np.arange(size), dtype)
+    writes = [(signals * size * 2, dtype)] + [(size * block, dtype)] * 4
+    y, *_ = check_both_ways(fourier_transforms, [*reads, *turns], writes, [signals, size, block, *flags])
+    length = 128 if size < 65 else 240
+    turns = circle(2 * np.pi / length * np.arange(length), dtype)
+    chirp = circle(np.pi / size * (np.arange(size) ** 2 % (2 * size)), dtype)
+    writes = [writes[0]] + [(length * block, dtype)] * 4 + [(length, dtype)] * 2
+    scalars = [signals, size, length, block, *flags]
+    z, *_ = check_both_ways(chirp_transforms, [*reads, *turns, *chirp], writes, scalars)
+    np.testing.assert_allclose(y, z, rtol=0, atol=1e-4 if dtype is np.float32 else 1e-12)
 
 
 def test_random_numbers():

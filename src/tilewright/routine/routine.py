@@ -12,6 +12,9 @@ A routine works on flat buffers and integers. What it may contain:
 
 It returns 0, or the number of a failure: k for `failures[k - 1]`. Every index is checked; a wrong one is an internal
 error, never an access. Negative indices are wrong ones. Loops must end for all data: nothing interrupts them.
+
+Innermost loops are vectorized where their bodies are assignments only, their indices linear in the loop's variable, and
+no iteration reads a name that an earlier one assigned to: choices are written as conditional expressions then.
 """
 
 import ast
