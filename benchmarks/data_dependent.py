@@ -43,7 +43,8 @@ def cases() -> Iterator[tuple[str, list[Array], list[Array], int]]:
     for shape, axis in (((1, 512), 1), ((64, 4096), 1), ((256, 256), 0), ((4, 1000, 80), 1)):
         yield "CumSum", [normal(*shape)], [np.array(axis)], 1
     for count, size in ((1, 64), (64, 64), (1, 512), (1, 1000), (64, 512), (1, 1009), (1, 4096), (64, 4096)):
-        yield "DFT", [normal(count, size, 1)], [], 1
+        # small, as the absolute error of ONNX Runtime for 1,000 points is 1e-4 of the results
+        yield "DFT", [normal(count, size, 1) / 100], [], 1
     yield "STFT", [normal(1, 16000, 1)], [np.array(160), np.hanning(400).astype(np.float32)], 1
     for count, size in ((64, 4), (1, 32), (1, 128)):
         yield "Det", [normal(count, size, size)], [], 1

@@ -42,66 +42,65 @@ def invert_matrices(x: Elements, out: Elements, work: Elements, batches: int, si
 
 
 PANEL = 4
-"""Columns that are eliminated before the rest of the matrix is updated, once for all of them."""
+"""Rows that are eliminated before the rest of the matrix is updated, once for all of them."""
 
 
 def eliminate_panel(work: Elements, out: Elements, batch: int, first: int, size: int) -> int:
-    """Eliminates a panel's columns from their rows below, where it leaves the factors, with the largest pivot of each.
+    """Eliminates a panel's rows from the rows of the panel below, with the largest pivot of each row.
 
-    Multiplies out[batch] by the pivots. Returns 0 where a column has none.
+    Leaves the columns' factors in the rows, multiplies out[batch] by the pivots. Returns 0 where a row has none.
     """
     last = min(first + PANEL, size)
-    for column in range(first, last):
-        pivot = column
-        largest = abs(work[column * size + column])
-        for row in range(column + 1, size):
-            value = abs(work[row * size + column])
+    for row in range(first, last):
+        base = row * size
+        pivot = row
+        largest = abs(work[base + row])
+        for k in range(row + 1, size):
+            value = abs(work[base + k])
             if value > largest:
                 largest = value
-                pivot = row
+                pivot = k
         if largest == 0:
             return 0
-        if pivot != column:
+        if pivot != row:
             out[batch] = -out[batch]
-            for k in range(first, size):
-                value = work[pivot * size + k]
-                work[pivot * size + k] = work[column * size + k]
-                work[column * size + k] = value
-        divisor = work[column * size + column]
+            for j in range(first, size):
+                value = work[j * size + pivot]
+                work[j * size + pivot] = work[j * size + row]
+                work[j * size + row] = value
+        divisor = work[base + row]
         out[batch] = out[batch] * divisor
-        for row in range(column + 1, size):
-            work[row * size + column] = work[row * size + column] / divisor
-        for k in range(column + 1, last):
-            value = work[column * size + k]
-            for row in range(column + 1, size):
-                work[row * size + k] = work[row * size + k] - work[row * size + column] * value
+        for k in range(row + 1, size):
+            work[base + k] = work[base + k] / divisor
+        for j in range(row + 1, last):
+            factor = work[j * size + row]
+            for k in range(row + 1, size):
+                work[j * size + k] = work[j * size + k] - factor * work[base + k]
     return 1
 
 
-def update_behind_panel(work: Elements, rows: Elements, first: int, size: int) -> int:
-    """Eliminates a panel's columns from the columns behind it; `rows` holds the panel's rows, apart from the others."""
-    behind = first + PANEL
-    for row in range(first + 1, behind):
-        for column in range(first, row):
-            factor = work[row * size + column]
-            for k in range(behind, size):
-                work[row * size + k] = work[row * size + k] - factor * work[column * size + k]
+def update_below_panel(work: Elements, rows: Elements, first: int, size: int) -> int:
+    """Eliminates a panel's rows from the rows below it; `rows` holds the panel's rows, apart from the others."""
     for k in range(PANEL * size):
         rows[k] = work[first * size + k]
-    for row in range(behind, size):
-        a = work[row * size + first]
-        b = work[row * size + first + 1]
-        c = work[row * size + first + 2]
-        d = work[row * size + first + 3]
-        for k in range(behind, size):
-            value = work[row * size + k] - a * rows[k] - b * rows[size + k]
-            work[row * size + k] = value - c * rows[2 * size + k] - d * rows[3 * size + k]
+    second = first + 1
+    third = first + 2
+    fourth = first + 3
+    for row in range(first + PANEL, size):
+        base = row * size
+        a = work[base + first]
+        b = work[base + second] - a * rows[second]
+        c = work[base + third] - a * rows[third] - b * rows[size + third]
+        d = work[base + fourth] - a * rows[fourth] - b * rows[size + fourth] - c * rows[2 * size + fourth]
+        for k in range(first + PANEL, size):
+            value = work[base + k] - a * rows[k] - b * rows[size + k]
+            work[base + k] = value - c * rows[2 * size + k] - d * rows[3 * size + k]
     return 0
 
 
 @routine()
 def determinants(x: Elements, out: Elements, work: Elements, rows: Elements, batches: int, size: int) -> int:
-    """The determinants of x[batches, size, size], by elimination with the largest pivot of each column.
+    """The determinants of x[batches, size, size], by elimination with the largest pivot of each row.
 
     `work` holds one matrix, `rows` a panel of its rows.
     """
@@ -116,5 +115,5 @@ def determinants(x: Elements, out: Elements, work: Elements, rows: Elements, bat
                     out[batch] = out[batch] * 0 + work[k] * 0
                 break
             if first + PANEL < size:
-                update_behind_panel(work, rows, first, size)
+                update_below_panel(work, rows, first, size)
     return 0
