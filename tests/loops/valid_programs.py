@@ -101,4 +101,23 @@ func s(A: float32[N], B: float32[N]; N: 1..500):
                 block B(v: N = p * 64 + q * 16 + r) where p * 4 + q < (N + 15) // 16 and p * 64 + q * 16 + r < N:
                     B[v] = A[v]
 """,
-}  # fmt: skip
+    "tail of a loop of one partial tile": """\
+func f(A: float32[R, 17], B: float32[R, 17]; R: 1..300):
+    for o in parallel(R // 128):
+        for t in serial(1):
+            for a in serial(9):
+                for b in serial(13):
+                    for c in vectorized(32):
+                        block B(v: R = o * 128 + a * 13 + b, w: 17 = t * 32 + c) where t * 32 + c < 17:
+                            B[v, w] = A[v, w]
+            for b_2 in serial(11):
+                for c_2 in vectorized(32):
+                    block B_2(v_2: R = o * 128 + 117 + b_2, w_2: 17 = t * 32 + c_2) where t * 32 + c_2 < 17:
+                        B[v_2, w_2] = A[v_2, w_2]
+    for r in parallel(R % 128):
+        for t_3 in serial(1):
+            for c_3 in vectorized(32):
+                block B_3(v_3: R = R // 128 * 128 + r, w_3: 17 = t_3 * 32 + c_3) where t_3 * 32 + c_3 < 17:
+                    B[v_3, w_3] = A[v_3, w_3]
+""",
+}

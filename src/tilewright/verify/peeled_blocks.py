@@ -182,15 +182,21 @@ def _merge(a: BlockContext, b: BlockContext, include_spatial: bool) -> BlockCont
     loops = list(a.loops[:shared])
     iters: list[BlockIter] = []
     conditions = list(a_map.outer_conditions)
+    # the extent of a partial tile in a loop of one tile is a number only without the loop's variable
+    single: dict[Var, Expr] = {x.var: const(0) for x in loops if _is_one(x.extent)}
     for position, (i, iter_range) in enumerate(box):
-        binding = iter_range.offset
-        if not (isinstance(iter_range.extent, Const) and iter_range.extent.value == 1):
-            loops.append(For(Var(f"@{len(loops)}"), iter_range.extent, LoopKind.SERIAL, a.block))
+        binding, extent = substitute(iter_range.offset, single), substitute(iter_range.extent, single)
+        if not _is_one(extent):
+            loops.append(For(Var(f"@{len(loops)}"), extent, LoopKind.SERIAL, a.block))
             binding = binding + loops[-1].var
         iters.append(replace(i, binding=binding))
         if position in limits:
             conditions.append(binding < limits[position])
     return BlockContext.of(replace(a.block, iters=tuple(iters), predicate=conjunction(*conditions)), tuple(loops))
+
+
+def _is_one(extent: Expr) -> bool:
+    return isinstance(extent, Const) and extent.value == 1
 
 
 def _respects_limits(
