@@ -27,7 +27,7 @@ caches. Weights are read from memory: the rest of the network passes through eve
 
 MIN_CONVOLUTION_GAIN = 0.1
 """What a chain of convolutions is estimated to gain, at least, where it is fused. On two cores of a Xeon (AVX-512),
-eight chains of ResNet-50 and MobileNetV2 take 1.12 to 1.40 times their estimates. The one that is estimated to gain 9 %
+seven chains of ResNet-50 and MobileNetV2 take 1.12 to 1.40 times their estimates. The one that is estimated to gain 9 %
 (1x1, then 3x3 with stride 2, 256 to 128 channels of 56 x 56) makes ResNet-50 slower by 1 to 2 %, those that are
 estimated to gain 11 to 37 % make MobileNetV2 1.11 times as fast."""
 
