@@ -5,6 +5,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import tilewright
+from tilewright.errors import FallbackWarning
 from tilewright.ops.fourier import largest_prime_factor
 
 RNG = np.random.default_rng()
@@ -53,6 +54,28 @@ def check_transforms(signals, lengths, attributes):
 def test_lengths(parts, attributes, dtype):
     signals = [RNG.normal(size=(RNG.choice([1, 3, 35]), n, parts)).astype(dtype) for n in LENGTHS]
     check_transforms(signals, LENGTHS, attributes)
+
+
+@pytest.mark.parametrize("length", [8, 37])
+def test_no_signals(length):
+    model = model_of_transforms([np.zeros((0, length, 1), np.float32)], [length], {})
+    assert tilewright.compile(model).run({"x0": np.zeros((0, length, 1), np.float32)})["y0"].shape == (0, length, 2)
+    value = model.graph.input[0].type.tensor_type.shape.dim[0]
+    value.dim_param = "batch"
+    batches = tilewright.compile(model, shapes={"batch": "0..9"})
+    for batch in (0, 3):
+        x = RNG.normal(size=(batch, length, 1)).astype(np.float32)
+        np.testing.assert_allclose(batches.run({"x0": x})["y0"], spectra(x, length, {}), atol=1e-4)
+
+
+def test_long_transforms_of_dynamic_length_are_left_to_the_evaluator():
+    model = model_of_transforms([np.zeros((2, 5000, 1), np.float32)], [5000], {})
+    del model.graph.initializer[:], model.graph.node[0].input[1:]
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "n"
+    with pytest.warns(FallbackWarning, match="DFT"):
+        compiled = tilewright.compile(model, shapes={"n": "1..5000"})
+    x = RNG.normal(size=(2, 4999, 1)).astype(np.float32)
+    np.testing.assert_allclose(compiled.run({"x0": x})["y0"], spectra(x, 4999, {}), atol=1e-2)
 
 
 def test_real_results_of_half_spectra():

@@ -12,7 +12,7 @@ from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_one_element
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.definition import Definition, OpValue, operator
-from tilewright.ops.fourier import MAX_TRANSFORM_LENGTH, FourierTask, fourier
+from tilewright.ops.fourier import MAX_SYMBOLIC_LENGTH, MAX_TRANSFORM_LENGTH, FourierTask, fourier
 from tilewright.ops.routine_call import call_routine, data_sizes, shape_tensor, upper_bound
 from tilewright.ops.routines.shapes import split_at_axis
 from tilewright.routine.stages import DataSize
@@ -87,7 +87,7 @@ def _along(d: Definition, x: OpValue, axis: int, transform: _Transform) -> OpVal
     if isinstance(size, Const) and size.value < 1:
         raise d.unsupported(f"a transform of length {size}")
     highest = interval(size)[1]
-    if highest is None or highest > MAX_TRANSFORM_LENGTH:
+    if highest is None or highest > (MAX_TRANSFORM_LENGTH if isinstance(size, Const) else MAX_SYMBOLIC_LENGTH):
         raise d.unsupported(f"a transform of length {size}")
     d.require(size >= 1, f"a transform of length {size}")
     size = maximum(size, 1)

@@ -13,7 +13,9 @@ from tilewright.ops.routine_call import call_routine, shape_tensor
 from tilewright.ops.routines.fourier import chirp_transforms, fourier_transforms
 
 MAX_TRANSFORM_LENGTH = 1 << 20
-"""The longest transform."""
+"""The longest transform of literal length."""
+MAX_SYMBOLIC_LENGTH = 4096
+"""The longest transform of symbolic length: one with a large prime factor takes time that grows with its square."""
 _BLOCK_ELEMENTS = 1 << 13
 """Elements of the signals that are transformed at once: what stays in the caches near the core."""
 _LARGEST_DIRECT_FACTOR = 31
@@ -67,7 +69,9 @@ def fourier(d: Definition, x: OpValue, window: OpValue | None, task: FourierTask
 
 def _block(signals: Expr, size: Expr, dtype: DType) -> Expr:
     """How many signals are transformed at once."""
-    return minimum(signals, minimum(maximum(const(_BLOCK_ELEMENTS) // size, 1), 64 // dtype.bytes))
+    most = minimum(maximum(const(_BLOCK_ELEMENTS) // size, 1), 64 // dtype.bytes)
+    # the transform of the chirp takes the room of a signal, even where there is none
+    return maximum(minimum(signals, most), 1)
 
 
 def _convolution_length(size: int) -> int | None:
