@@ -2,7 +2,10 @@
 
 import gc
 import math
+import sys
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -144,3 +147,21 @@ def test_unary_of_predicates_is_bool() -> None:
     assert isinstance(unary("not", X < Y), Expr)
     assert unary("not", unary("not", X < Y)) is (X < Y)
     assert Const(3, int64).dtype == int64
+
+
+def test_threads_that_build_a_node_at_once_get_the_same_one():
+    """Most of the 400 nodes are built by several of the threads, which switch as often as possible."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            start = Barrier(8)
+
+            def build(_: int) -> list[Expr]:
+                start.wait()
+                return [Symbol("of_threads", 1, 9) * 1_000_003 + (k + 7_777_777) for k in range(400)]
+
+            built = list(pool.map(build, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert all(len({id(n) for n in nodes}) == 1 for nodes in zip(*built, strict=True))

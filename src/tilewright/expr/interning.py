@@ -1,11 +1,24 @@
 """Hash-consing: a metaclass whose classes have at most one instance per value."""
 
+import os
 import weakref
+from threading import Lock
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 _intern_table: "weakref.WeakValueDictionary[tuple[Any, ...], Any]" = weakref.WeakValueDictionary()
+_insertion_lock = Lock()
+"""Held while a node is inserted: `WeakValueDictionary.setdefault` looks and adds in two steps."""
+
+
+def _renew_lock() -> None:
+    global _insertion_lock
+    _insertion_lock = Lock()
+
+
+# in a forked child no other thread is left that could release it
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 class Interned(type):
@@ -25,8 +38,8 @@ class Interned(type):
         node = _intern_table.get(key)
         if node is None:
             node = type.__call__(cls, *args)
-            # setdefault picks one winner where two threads build the same node.
-            node = _intern_table.setdefault(key, node)
+            with _insertion_lock:
+                node = _intern_table.setdefault(key, node)
         return node
 
 
