@@ -17,7 +17,7 @@ class CaseFiles:
         self._cases: dict[str, list[dict[str, Any]]] = {}
 
     def of(self, task: Task) -> list[dict[str, Any]]:
-        """What `run.read_case` needs for each case of sizes of a task, the last one of what is timed."""
+        """What `case_operands.read_case` needs for each case of sizes of a task, the last one of what is timed."""
         if task.hash not in self._cases:
             folder, sizes = Path(self._folder.name) / task.hash, case_sizes(task)
             self._cases[task.hash] = [write_case(folder / str(k), case_data(task, s)) for k, s in enumerate(sizes)]

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from tilewright.measure.interleaved_blocks import CANARY, BlockTimes, RunPlan, T
 from tilewright.measure.linked_candidate import Array, BoundCandidate, CheckedCall, LinkedCandidate
 from tilewright.measure.operand_data import relative_errors
 from tilewright.measure.system_load import SystemLoad
-from tilewright.measure.timing import time_block
+from tilewright.measure.timing import time_block, time_calls
 
 CANDIDATE, INCUMBENT = "candidate", "incumbent"
 
@@ -23,8 +22,12 @@ CANARY_SIZE = 160
 """Rows and columns of the canary's matrices, float32: about 0.1 ms on one core."""
 
 FIRST_CALL_FACTOR, MIN_FIRST_CALL_SECONDS = 6.0, 0.02
-"""A candidate is given up whose checked call, with cold caches and threads that are started for it, takes more than so
-many times as long as the incumbent, and more than so many seconds."""
+"""A candidate is given up whose checked call, with cold caches and threads that are started for it, and the call after
+it both take more than so many times `max_ratio` times as long as the incumbent, and more than so many seconds."""
+
+MIN_UNDISTURBED = 2
+"""Blocks that count without which a timing of several blocks is not reliable: a single one has no spread, which would
+make a lucky one win."""
 
 LEAST_GAIN = 0.01
 """Part of the incumbent's time by which a program has to be faster to be of interest."""
@@ -87,9 +90,12 @@ def check_and_time(
     if incumbent is not None:
         bound[INCUMBENT] = incumbent.bind(len(cases) - 1, operands)
         _compare_in_full(first.results, incumbent.results, cases[-1])
-        if first.seconds > max(MIN_FIRST_CALL_SECONDS, FIRST_CALL_FACTOR * options.max_ratio * incumbent.seconds):
-            times = BlockTimes(first.seconds, 0.0, first.seconds, 1, 0, 0)
-            return _timing(times, start, options.threads, incumbent.seconds)
+        limit = max(MIN_FIRST_CALL_SECONDS, FIRST_CALL_FACTOR * options.max_ratio * incumbent.seconds)
+        if first.seconds > limit:
+            again = time_calls(bound[CANDIDATE].call, 1)
+            if min(again) > limit:
+                seconds = min(first.seconds, *again)
+                return _timing(BlockTimes(seconds, 0.0, seconds, 2, 0, 0), start, options.threads, incumbent.seconds)
     return _time_in_turns(bound, start, options)
 
 
@@ -110,17 +116,20 @@ def _time_in_turns(bound: Mapping[str, BoundCandidate], start: SystemLoad, optio
 def is_decided(blocks: Sequence[TimedBlock], options: RunOptions) -> bool:
     """Whether blocks of complete rounds show that the candidate does not win, so that it needs no further ones.
 
-    It does not where its fastest call is slower than the incumbent's median by more than a part of it, which is
-    `max_ratio - 1` after the first round and shrinks with the square of the number of rounds. A disturbance makes calls
-    longer: that of the candidate's does not count, and that of the incumbent's lets it have another round. After the
+    It does not where the fastest call of all of its blocks is slower than the incumbent's median by more than a part of
+    it, which is `max_ratio - 1` after one block that counts and shrinks with the square of their number. After the
     planned rounds it is enough that its median is not below the incumbent's by `LEAST_GAIN`: more rounds are for those
-    that may win.
+    that may win. Medians are those that are reported (`times_of`), so that what ends early is no win; without blocks of
+    both that count nothing is decided.
     """
-    own, other = ([b for b in blocks if b.name == n] for n in (CANDIDATE, INCUMBENT))
-    time = median(median(b.calls) for b in other)
-    if len(own) >= options.plan.rounds and median(median(b.calls) for b in own) >= (1.0 - LEAST_GAIN) * time:
+    own, other = (times_of(n, blocks) for n in (CANDIDATE, INCUMBENT))
+    if not (own.undisturbed and other.undisturbed):
+        return False
+    if own.blocks >= options.plan.rounds and own.median >= (1.0 - LEAST_GAIN) * other.median:
         return True
-    return min(min(b.calls) for b in own) > (1.0 + (options.max_ratio - 1.0) / len(own) ** 2) * time
+    # a disturbance makes calls longer, so a fast one is a fact beside a slow canary, too
+    fastest = min(min(b.calls) for b in blocks if b.name == CANDIDATE)
+    return fastest > (1.0 + (options.max_ratio - 1.0) / own.undisturbed**2) * other.median
 
 
 def _timing(times: BlockTimes, start: SystemLoad, threads: int, incumbent: float | None) -> dict[str, Any]:
@@ -131,7 +140,7 @@ def _timing(times: BlockTimes, start: SystemLoad, threads: int, incumbent: float
     return {
         "nanoseconds": times.median * 1e9, "spread": times.spread, "fastest": times.fastest * 1e9,
         "blocks": times.blocks, "undisturbed": times.undisturbed, "others": others,
-        "is_disturbed": is_contended or times.undisturbed < min(1, times.blocks),
+        "is_disturbed": is_contended or times.undisturbed < min(MIN_UNDISTURBED, times.blocks),
         "incumbent": None if incumbent is None else incumbent * 1e9,
     }  # fmt: skip
 

@@ -123,8 +123,8 @@ def main(answers: Answers = ANSWERS) -> None:
     Args:
         answers: what it can do.
     """
-    # what is measured may print: standard output becomes standard error, and only answers go to the parent
     gc.set_threshold(GC_THRESHOLD)
+    # what is measured may print: standard output becomes standard error, and only answers go to the parent
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     try:

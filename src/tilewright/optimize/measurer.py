@@ -66,8 +66,8 @@ class Timing:
         undisturbed: number of blocks that count, because a canary beside them ran at its speed.
         others: share of the machine's processors that other processes took meanwhile, 0 to 1; 0 where it was too short
             to tell.
-        is_disturbed: whether the machine was too busy for reliable times: no block counts (so all of them do), or other
-            processes took processors that the candidate's threads need.
+        is_disturbed: whether the machine was too busy for reliable times: of several blocks fewer than two count (all
+            of them do where none would), or other processes took processors that the candidate's threads need.
         incumbent: the incumbent's `nanoseconds` from blocks in turns with these; None without an incumbent.
     """
 
@@ -79,6 +79,11 @@ class Timing:
     others: float
     is_disturbed: bool
     incumbent: float | None = None
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether blocks of its calls were timed, and the machine was not too busy for that."""
+        return self.blocks > 0 and not self.is_disturbed
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,15 +272,15 @@ class KernelTuning:
     def _join_history(self, history: Sequence[StoredMeasurement]) -> list[Measurement]:
         """What was measured before of candidates, as one measurement each.
 
-        What was timed while the machine was too busy is left out, so that the search asks for it again; only the
-        constructed programs stay, which are timed in every session anyway.
+        What was timed while the machine was too busy, or by its first calls alone, is left out, so that the search asks
+        for it again; only the constructed programs stay, which are timed in every session anyway.
         """
         points = self.kernel.points
         index = {tuple(sorted(p.sizes.items())): k for k, p in enumerate(points)}
         results: dict[Candidate, list[Timing | Failure | None]] = {}
         for m in history:
             k = index.get(tuple(sorted(m.sizes.items())))
-            is_unreliable = isinstance(m.result, Timing) and m.result.is_disturbed
+            is_unreliable = isinstance(m.result, Timing) and not m.result.is_reliable
             if k is not None and (not is_unreliable or m.candidate in self.kernel.programs):
                 results.setdefault(m.candidate, [None] * len(points))[k] = m.result
         shares = [p.weight for p in points]

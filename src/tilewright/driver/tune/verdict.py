@@ -34,7 +34,7 @@ def seems_to_win(timing: Timing) -> bool:
 
 def wins(timing: Timing) -> bool:
     """Whether a program beats the incumbent outside the noise, by a measurement on a machine that was not too busy."""
-    return not timing.is_disturbed and seems_to_win(timing)
+    return timing.is_reliable and seems_to_win(timing)
 
 
 def loses(timing: Timing) -> bool:
