@@ -14,14 +14,18 @@ from tilewright.measure.build import BuiltCandidate, Sizes, decode_built, encode
 from tilewright.measure.case_files import CaseFiles
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.task_cases import case_sizes
-from tilewright.measure.worker import Reply, answer_build
+from tilewright.measure.worker import INCUMBENT_FAILURE, Reply, answer_build
 from tilewright.measure.worker_process import WorkerPool
 from tilewright.optimize import task_json
 from tilewright.optimize.measurer import Candidate, Failure, FailureKind, Measurement, Timing
 from tilewright.optimize.task import Task
 
 ANSWER_SECONDS = 20.0
-"""Time beyond a run's limit in which its worker, which stops the run, has to answer."""
+"""Time beyond the limits of a run and of its incumbent's preparation in which their worker, which stops both, has to
+read operands and to answer."""
+
+PREPARATION_TRIES = 2
+"""How often an incumbent is prepared that fails: it ran before, and a busy machine may have stopped it."""
 
 QUICK_PLAN = RunPlan(rounds=3, seconds=0.005, pause=0.0, canary_seconds=0.001)
 """Blocks of a candidate among hundreds."""
@@ -149,6 +153,14 @@ def incumbent_error(task: Task, failure: Failure) -> MeasureError:
     return MeasureError(f"it fails: {failure}", where=place, hint="pass a program that was measured")
 
 
+class UnpreparedIncumbentError(Exception):
+    """A candidate did not run, as its incumbent could not be prepared; says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
 def decode_failure(answer: Reply) -> Failure:
     """The failure in an answer."""
     kind, message = answer["failure"]
@@ -186,6 +198,7 @@ class Runner:
 
         Raises:
             MeasureError: no process can be started.
+            UnpreparedIncumbentError: the incumbent fails, repeatedly.
         """
         request = {
             "do": "run",
@@ -195,7 +208,14 @@ class Runner:
             "options": [threads, list(asdict(options.plan).values()), options.max_ratio],
             "limits": [options.run_seconds, options.memory_bytes],
         }
-        (answer,) = self._pool.ask_all([request], options.run_seconds + ANSWER_SECONDS)
+        answer: Reply = {}
+        calls = 1 if incumbent is None else 2
+        for _ in range(PREPARATION_TRIES):
+            (answer,) = self._pool.ask_all([request], calls * options.run_seconds + ANSWER_SECONDS)
+            if INCUMBENT_FAILURE not in answer:
+                break
+        else:
+            raise UnpreparedIncumbentError(decode_failure({"failure": answer[INCUMBENT_FAILURE]}))
         result = decode_result(answer)
         if isinstance(result, Timing):
             self.sound.add(candidate)
@@ -256,7 +276,11 @@ class LocalMeasurer:
     def _run(
         self, task: Task, built: BuiltCandidate, incumbent: BuiltCandidate | None, options: MeasureOptions
     ) -> Timing | Failure:
-        return self._runner.run(built, incumbent, self._runner.cases.of(task), thread_count(task.threads), options)
+        cases, threads = self._runner.cases.of(task), thread_count(task.threads)
+        try:
+            return self._runner.run(built, incumbent, cases, threads, options)
+        except UnpreparedIncumbentError as error:
+            raise incumbent_error(task, error.failure) from error
 
     def close(self) -> None:
         """Ends all processes and removes operands."""

@@ -1,7 +1,8 @@
 """A process that builds or runs candidates on request: `python -m tilewright.measure.worker` (`worker_process.py`).
 
 The protocol is lines of JSON on standard input and output. The first line from the worker is {"ready": version}. Then
-every request is answered by {"value": ...} or {"failure": [kind, message]}:
+every request is answered by {"value": ...} or {"failure": [kind, message]}, or {"incumbent_failure": [kind, message]}
+where the candidate did not run, as its incumbent could not be prepared:
 
     {"do": "limit", "bytes": 4294967296}
     {"do": "build", "task": {...}, "candidate": {...}, "cases": [{"n0": 8}, {"n0": 64}]}
@@ -39,6 +40,12 @@ Reply = dict[str, Any]
 ILLEGAL = (ScheduleError, VerifyError, TraceError, TaskError)
 """Errors of what a candidate asks for; others are faults of code generation."""
 
+RUN_ERRORS = (IsolatedError, TilewrightError, MemoryError)
+"""Errors of runs."""
+
+INCUMBENT_FAILURE = "incumbent_failure"
+"""What an answer has instead of a value or a failure where the incumbent could not be prepared."""
+
 
 def answer_build(request: Mapping[str, Any]) -> Reply:
     """Builds a candidate; the same in every process."""
@@ -62,17 +69,28 @@ def answer_run(request: Mapping[str, Any]) -> Reply:
     """Checks and times a built candidate in a process of its own, which is forked with the operands in memory."""
     threads, plan, max_ratio = request["options"]
     options, limits = RunOptions(threads, RunPlan(*plan), max_ratio), Limits(*request["limits"])
+    described = request["incumbent"]
     try:
         cases = _run_setup.cases(request["cases"])
-        described = request["incumbent"]
-        incumbent = described and _run_setup.incumbent(described, threads, limits)
-        return call_isolated(lambda: _run_candidate(request["candidate"], incumbent, cases, options), limits)
-    except IsolatedError as error:
-        return failed(error.kind, error.message)
-    except TilewrightError as error:
-        return failed(FailureKind.BUILD_ERROR, str(error))
     except MemoryError as error:
+        return _failure_of(error)
+    try:
+        incumbent = described and _run_setup.incumbent(described, threads, limits)
+    except RUN_ERRORS as error:
+        return {INCUMBENT_FAILURE: _failure_of(error)["failure"]}
+    try:
+        return call_isolated(lambda: _run_candidate(request["candidate"], incumbent, cases, options), limits)
+    except RUN_ERRORS as error:
+        return _failure_of(error)
+
+
+def _failure_of(error: Exception) -> Reply:
+    """The answer of one of `RUN_ERRORS`."""
+    if isinstance(error, IsolatedError):
+        return failed(error.kind, error.message)
+    if isinstance(error, MemoryError):
         return failed(FailureKind.OUT_OF_MEMORY, str(error) or "its operands take too much memory")
+    return failed(FailureKind.BUILD_ERROR, str(error))
 
 
 def _run_candidate(

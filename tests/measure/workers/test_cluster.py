@@ -159,3 +159,29 @@ def test_a_broken_incumbent_is_an_error_and_a_broken_candidate_a_failure(
     results = [m.result for m in by_number[1].measurements]
     assert [isinstance(r, Failure) for r in results] == [False, True, False]
     assert answers(workers, request(7, incumbent=3))[0].error is None
+
+
+def test_an_incumbent_that_cannot_be_prepared_condemns_neither_candidates_nor_machines() -> None:
+    """It is an error of that request alone: the next one with this incumbent is measured."""
+
+    class Failing(SimulatedCluster):
+        is_failing = True
+
+        def _add_event(self, at: float, event: Any, busy: Any = None) -> None:
+            if isinstance(event, simulated_cluster.Answered) and self.is_failing:
+                _, verb, text = self._jobs[event.job]
+                if verb is Verb.RUN and json.loads(text)["incumbent"]:
+                    text = json.dumps({"incumbent_failure": ["timeout", "it was not done"]})
+                    event = simulated_cluster.Answered(event.job, text)
+            super()._add_event(at, event, busy)
+
+    cluster = Failing(machines(2))
+    workers = ClusterWorkers(cluster, 2)
+    answer = answers(workers, request(1, 2, 3, incumbent=5))[0]
+    assert "the incumbent of task" in str(answer.error)
+    assert "timeout" in str(answer.error)
+    assert not answer.measurements
+    assert not cluster.given_up
+    cluster.is_failing = False
+    again = answers(workers, request(1, 2, 3, incumbent=5))[0]
+    assert all(isinstance(m.result, Timing) for m in again.measurements)

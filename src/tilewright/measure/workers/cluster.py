@@ -16,7 +16,7 @@ from tilewright.machine import thread_count
 from tilewright.measure.build import encode_candidate
 from tilewright.measure.local_measurer import decode_failure, decode_result, incumbent_error
 from tilewright.measure.task_cases import case_sizes
-from tilewright.measure.worker import failed
+from tilewright.measure.worker import INCUMBENT_FAILURE, failed
 from tilewright.measure.workers.interface import MeasureAnswer, MeasureRequest
 from tilewright.measure.workers.transport import Answered, Joined, Lost, Node, Transport, Verb
 from tilewright.optimize import task_json
@@ -196,7 +196,10 @@ class ClusterWorkers:
             return
         job = machine.jobs.pop(event.job)
         job.batch.seconds += float(reply.get("seconds", 0.0))
-        self._settle(job, reply)
+        if INCUMBENT_FAILURE not in reply:
+            self._settle(job, reply)
+        elif job.batch.number in self._open_batches:
+            self._answer(job.batch, decode_failure({"failure": reply[INCUMBENT_FAILURE]}))
 
     def _lose(self, name: str) -> None:
         """Sends what a lost machine did not answer to others."""

@@ -4,8 +4,9 @@
     build({"task": {...}, "candidate": {...}, "cases": [...]}) -> {"value": {...}, "seconds": 0.3}
     run({"task": {...}, "candidate": {...}, "incumbent": null, "effort": "quick", "threads": 2}) -> {"value": {...}}
 
-A failure of a candidate, or a request that can't be read, is {"failure": [kind, message]}. An error of the machine,
-which can do nothing then, is {"error": message}.
+A failure of a candidate, or a request that can't be read, is {"failure": [kind, message]}; where the incumbent could
+not be prepared, so that the candidate did not run, it is {"incumbent_failure": [kind, message]}. An error of the
+machine, which can do nothing then, is {"error": message}.
 """
 
 import json
@@ -20,8 +21,8 @@ from tilewright.errors import MeasureError, TilewrightError
 from tilewright.machine import Target
 from tilewright.machine.shipped import describe_host
 from tilewright.measure.build import decode_built
-from tilewright.measure.local_measurer import MeasureOptions, Runner
-from tilewright.measure.worker import failed
+from tilewright.measure.local_measurer import MeasureOptions, Runner, UnpreparedIncumbentError
+from tilewright.measure.worker import INCUMBENT_FAILURE, failed
 from tilewright.measure.worker_process import WorkerPool
 from tilewright.measure.workers.interface import EFFORT_PLANS, Effort
 from tilewright.optimize import task_json
@@ -102,7 +103,10 @@ class LocalStation:
         options = replace(self._options, plan=EFFORT_PLANS[Effort(request["effort"])])
         other = None if incumbent is None else decode_built(incumbent)
         candidate, threads = decode_built(request["candidate"]), int(request["threads"])
-        result = self._runner.run(candidate, other, self._runner.cases.of(task), threads, options)
+        try:
+            result = self._runner.run(candidate, other, self._runner.cases.of(task), threads, options)
+        except UnpreparedIncumbentError as error:
+            return {INCUMBENT_FAILURE: failed(error.failure.kind, error.failure.message)["failure"]}
         if isinstance(result, Failure):
             return failed(result.kind, result.message)
         return {"value": asdict(result)}
