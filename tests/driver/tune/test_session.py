@@ -192,6 +192,22 @@ def test_what_was_timed_on_a_busy_machine_is_timed_again() -> None:
     assert {number_of(r.candidate) for r in rows if r.result.is_disturbed} == set(range(0, 16, 2))  # pyright: ignore
 
 
+def test_what_was_timed_by_its_first_calls_alone_is_timed_again() -> None:
+    hasty = SessionBench(programs=16)
+    measure = hasty.measurer.measure
+
+    def given_up(task: Task, candidates: Sequence[Candidate], incumbent: Candidate | None = None) -> Any:
+        results = measure(task, candidates, incumbent)
+        blocks = [5 * (number_of(m.candidate) % 2) for m in results]
+        return [replace(m, result=replace(cast(Timing, m.result), blocks=n, undisturbed=n))
+                for m, n in zip(results, blocks, strict=True)]  # fmt: skip
+
+    hasty.measurer.measure = given_up  # pyright: ignore[reportAttributeAccessIssue]
+    assert hasty.session(Budget(trials=1000)).run().disturbed == 0
+    patient = SessionBench(programs=16, store=hasty.store)
+    assert patient.session(Budget(trials=1000)).run().trials == 8
+
+
 def test_the_time_is_asked_between_the_points_of_a_baseline() -> None:
     kernel = planned("matmul_of_symbolic_rows", sizes=range(1, 41))
     bench = SessionBench(times=lambda number, sizes: 100.0)
