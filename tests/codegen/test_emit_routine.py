@@ -187,12 +187,51 @@ def loses_a_fraction(x: Elements) -> int:
     return total
 
 
+@routine()
+def counts_in_a_bool(x: Elements) -> int:
+    k = len(x) > 1
+    for i in range(len(x)):
+        k = i
+    return k
+
+
 @pytest.mark.parametrize(
-    ("code", "message"), [(calls_what_there_is_not, "np.sum"), (loses_a_fraction, "float32 becomes int64")]
+    ("code", "message"),
+    [
+        (calls_what_there_is_not, "np.sum"),
+        (loses_a_fraction, "float32 becomes int64"),
+        (counts_in_a_bool, "'k' is a bool.*type int64"),
+    ],
 )
 def test_code_outside_of_the_subset_is_refused(code, message):
     with pytest.raises(InternalError, match=message):
         run_native((code, [np.ones(3, np.float32)], [], []))
+
+
+def fill_from(a: Elements, b: Elements, n: int) -> int:
+    first = b[0]
+    for i in range(n):
+        a[i] = first + 7
+    a[n] = b[0]
+    return 0
+
+
+def fill_by_way_of_another(a: Elements, b: Elements, n: int) -> int:
+    fill_from(a, b, n)
+    return 0
+
+
+@routine()
+def fill_from_itself(out: Elements, n: int) -> int:
+    fill_by_way_of_another(out, out, n)
+    return 0
+
+
+def test_buffers_that_are_one_in_a_caller_of_a_caller():
+    native, python = np.zeros(5, np.int64), np.zeros(5, np.int64)
+    assert run_native((fill_from_itself, [], [native], [3])) == 0
+    fill_from_itself.run([python], [3])
+    np.testing.assert_array_equal(native, python)
 
 
 @routine()

@@ -33,6 +33,9 @@ def hoisted(text):
         ("out[y[i]] = x[i]", ["y[i]", "x[i]"], False),
         ("at = at + 2\nout[at] = x[i]", ["x[i]"], False),
         ("out[i // 2] = x[i]", ["x[i]"], False),
+        ("out[i], out[n] = x[n], x[i]", ["out[i]", "out[n]", "x[n]", "x[i]"], True),
+        ("k, at = i, i + 1\nout[i] = x[i]", ["out[i]", "x[i]"], True),
+        ("at = i\nat, out[at] = far, x[i]", [], False),
         ("out[i] = f(x[i])", [], False),
         ("if x[i] > 0:\n    out[i] = x[i]", [], False),
         ("out[i] = x[i]\nreturn 1", [], False),
@@ -121,3 +124,21 @@ def test_vectors():
     for code, scalars in ((add, []), (running_total, [])):
         text = assembly(emit_entry_module({}, [make_segment((code, [x], [out], scalars))], target), target)
         assert ("ymm" in text) == (code is add)
+
+
+@routine()
+def store_behind_a_name(x: Elements, out: Elements, n: int, far: int) -> int:
+    k = 0
+    for i in range(n):
+        k = i
+        k, out[k] = far, x[i]
+    return 0
+
+
+def test_a_name_is_stored_before_the_element_beside_it():
+    x, memory, expected = np.arange(1, 21), np.zeros(40, np.int64), np.zeros(20, np.int64)
+    assert run_native((store_behind_a_name, [x], [memory[:20]], [4, 25])) == OUT_OF_BOUNDS
+    assert not memory.any()
+    assert run_native((store_behind_a_name, [x], [memory[:20]], [4, 7])) == 0
+    store_behind_a_name.run([x, expected], [4, 7])
+    np.testing.assert_array_equal(memory[:20], expected)

@@ -4,16 +4,23 @@ import hashlib
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.codegen.assembly_text import hot_loop
 from tests.codegen.native import TARGETS, check
+from tests.codegen.native_routine import make_segment
 from tests.codegen.programs import PADDED, SMALL, tile
 
 from tilewright.codegen import assembly, compile_object, emit_llvm
+from tilewright.codegen.module import emit_kernel_module, optimize_module
+from tilewright.codegen.segment import KernelCall
+from tilewright.expr.nodes import const
+from tilewright.graph.buffer_location import InputLocation, OutputLocation
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
+from tilewright.routine.routine import Elements, routine
 
 EDGES = """
 func edges(A: float32[M, 9], B: float32[9, N * 2], C: float32[M, N]; M: 1..100, N: 1..100):
@@ -142,3 +149,39 @@ def test_only_multiply_add_is_contracted(target: str) -> None:
     assert "fast" not in text
     assert "nnan" not in text
     assert "vfmadd" not in assembly(text, chosen)
+
+
+SERIAL = """
+func serial_copy(A: float32[64, N], Y: float32[64, N]; N: 1..100000):
+    for i in parallel(64):
+        for j in serial(N):
+            block Y(a: 64 = i, b: N = j):
+                Y[a, b] = A[a, b] + 1.0
+"""
+
+
+@routine()
+def add_one(x: Elements, out: Elements) -> int:
+    for i in range(len(x)):
+        out[i] = x[i] + 1
+    return 0
+
+
+def test_kernels_beside_routines_are_not_vectorized_by_llvm() -> None:
+    target, kernel = Target.parse("x86-64-v3"), parse(SERIAL)
+    segment = make_segment((add_one, [np.zeros(64, np.float32)], [np.zeros(64, np.float32)], []))
+    call = KernelCall("serial_copy", (InputLocation(1), OutputLocation(1)), (const(1000),))
+    segment = replace(segment, calls=(*segment.calls, call), output_shapes=(*segment.output_shapes, (const(64000),)))
+
+    def vectors(text: str) -> dict[str, bool]:
+        """Whether functions that add floats add vectors of them."""
+        functions = optimize_module(text, target).functions
+        return {f.name: " x float>" in str(f) for f in functions if "fadd" in str(f)}
+
+    apart = vectors(emit_kernel_module(kernel, "serial_copy", target))
+    beside = vectors(emit_llvm([kernel], [segment], target))
+    assert not any(apart.values())
+    assert {name: beside.pop(name) for name in apart} == apart
+    # the routine is inlined into the segment's functions
+    assert all(beside.values())
+    assert "llvm.loop" not in emit_llvm([kernel], [], target)

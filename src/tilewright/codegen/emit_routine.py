@@ -69,6 +69,7 @@ class _FunctionBody:
         result: type of its result.
         target: what the code runs on.
         flag: pointer to the i64 that a wrong index sets, in a function that a routine calls; None in a routine itself.
+        may_alias: whether several of the buffers may be the same one.
     """
 
     def __init__(
@@ -79,8 +80,10 @@ class _FunctionBody:
         result: DType,
         target: Target,
         flag: ir.Value | None,
+        may_alias: bool = False,
     ) -> None:
         self.source, self.function, self.target, self.flag = source, function, target, flag
+        self.may_alias = may_alias
         self.entry = function.append_basic_block("entry")
         self.builder = ir.IRBuilder(function.append_basic_block("body"))
         self.arith = Arith(self.builder, target, with_fma=False)
@@ -165,6 +168,10 @@ class _FunctionBody:
             slot = as_opaque_pointer(self._alloca(register_type(value.dtype)))
             self.variables[name] = value.dtype, slot
         dtype, slot = self.variables[name]
+        if dtype is boolean and value.dtype is not boolean:
+            # Python would keep the number, of which only whether it is 0 is left here
+            what = f"{name!r} is a bool, and is assigned a value of type {value.dtype}; use another name"
+            raise InternalError(what, where=f"routine {self.source.__name__}")
         self.builder.store(self.exprs.converted(value, dtype), slot)
 
     def _alloca(self, kind: ir.Type) -> ir.Value:
@@ -304,7 +311,7 @@ class _FunctionBody:
             return None
         if self._slot is None:
             self._slot = as_opaque_pointer(self._alloca(I64))
-        function, result = _helper(self.function.module, callee, arguments, self.target)
+        function, result = _helper(self.function.module, callee, arguments, self.target, self.may_alias)
         operands = [x for a in arguments for x in ((a.pointer, a.length) if isinstance(a, BufferValue) else (a.value,))]
         value = self.builder.call(function, [*operands, self._slot])
         (right,) = self._blocks("right")
@@ -314,9 +321,17 @@ class _FunctionBody:
 
 
 def _helper(
-    module: ir.Module, callee: FunctionType, arguments: Sequence[Argument], target: Target
+    module: ir.Module, callee: FunctionType, arguments: Sequence[Argument], target: Target, may_alias: bool
 ) -> tuple[ir.Function, DType]:
-    """The function of a callee for the types of its arguments, and the type of its result."""
+    """The function of a callee for the types of its arguments, and the type of its result.
+
+    Args:
+        module: gets the function.
+        callee: the Python function.
+        arguments: of the call.
+        target: what the code runs on.
+        may_alias: whether buffers of the caller with different pointers may be the same one.
+    """
     names = list(parse_function(callee).args.args)
     if len(names) != len(arguments):
         what = f"expected {len(names)} arguments, got {len(arguments)}"
@@ -324,7 +339,7 @@ def _helper(
     kinds = [k for a in arguments for k in ((PTR, I64) if isinstance(a, BufferValue) else (register_type(a.dtype),))]
     types = ".".join(f"{'p' if isinstance(a, BufferValue) else ''}{a.dtype}" for a in arguments)
     buffers = [a.pointer for a in arguments if isinstance(a, BufferValue)]
-    is_distinct = len(set(buffers)) == len(buffers)
+    is_distinct = len(buffers) < 2 or (not may_alias and len(set(buffers)) == len(buffers))
     suffix = "" if is_distinct else ".aliased"
     name = f"{ROUTINE_PREFIX}{callee.__module__.rsplit('.', 1)[-1]}.{callee.__name__}.{types}{suffix}"
     existing = module.globals.get(name)
@@ -347,7 +362,8 @@ def _helper(
         else:
             values[parameter.arg] = Typed(a.dtype, function.args[position])
             position += 1
-    _FunctionBody(callee, function, values, result, target, function.args[position]).emit()
+    flag = function.args[position]
+    _FunctionBody(callee, function, values, result, target, flag, may_alias=not is_distinct).emit()
     return function, result
 
 

@@ -129,7 +129,13 @@ def _is_plain_assignment(s: ast.stmt) -> bool:
     """Whether a statement assigns, and calls no function of the module, which may fail in its own way."""
     calls = (n.func for n in ast.walk(s) if isinstance(n, ast.Call))
     is_pure = all(isinstance(f, ast.Name) and f.id in _PURE_FUNCTIONS for f in calls)
-    return isinstance(s, ast.Assign | ast.AugAssign) and is_pure
+    return isinstance(s, ast.Assign | ast.AugAssign) and is_pure and not _may_index_by_own_names(s)
+
+
+def _may_index_by_own_names(s: ast.Assign | ast.AugAssign) -> bool:
+    """Whether a tuple of names and elements is assigned to: names are stored before later indices are read."""
+    targets = [n for n in ast.walk(s) if isinstance(n, ast.Tuple) and isinstance(n.ctx, ast.Store)]
+    return any(len({isinstance(e, ast.Name) for e in t.elts}) > 1 for t in targets)
 
 
 def _carries_numbers(body: Sequence[ast.stmt], assigned: set[str]) -> bool:

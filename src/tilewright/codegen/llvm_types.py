@@ -183,3 +183,17 @@ def scalar_loop(module: ir.Module) -> ir.MDValue:
     node = module.add_metadata([disable, I64(len(module.metadata))])
     node.operands = (node, disable)
     return node
+
+
+def keep_loops_scalar(function: ir.Function) -> None:
+    """Marks all loops of a function, so that LLVM's vectorizer leaves them alone.
+
+    A branch to the block itself or to one before it is taken for a loop's: blocks are appended in their order.
+    """
+    positions = {block: k for k, block in enumerate(function.blocks)}
+    for block in function.blocks:
+        branch = block.terminator
+        if branch is None:
+            continue
+        if any(isinstance(x, ir.Block) and positions[x] <= positions[block] for x in branch.operands):
+            branch.set_metadata("llvm.loop", scalar_loop(function.module))

@@ -20,7 +20,7 @@ from tilewright.codegen.emit_routine import ROUTINE_PREFIX
 from tilewright.codegen.emit_segment import emit_segment
 from tilewright.codegen.emit_step_tree import emit_step_tree
 from tilewright.codegen.emit_variants import emit_variants
-from tilewright.codegen.llvm_types import I64, PTR, VOID, declare
+from tilewright.codegen.llvm_types import I64, PTR, VOID, declare, keep_loops_scalar
 from tilewright.codegen.segment import Segment
 from tilewright.codegen.step_tree import StepTree
 from tilewright.codegen.thread_team import StageLinkage, TeamEmitter
@@ -59,11 +59,16 @@ def emit_llvm(
         functions[kernel.name] = _emit_code(teams, kernel, target, name, stamped)
         if not segments:
             _emit_exported_kernel(teams, functions[kernel.name], kernel)
+    kernel_functions = list(module.functions)
     shared = frozenset(kernel.name for kernel in kernels if has_parallel_loop(kernel))
     for segment in segments:
         emit_segment(teams, segment, functions, shared, target)
     if tree is not None:
         emit_step_tree(module, tree)
+    if any(f.name.startswith(ROUTINE_PREFIX) for f in module.functions):
+        # LLVM vectorizes loops of this module; kernels are to be what they are in modules of their own
+        for function in kernel_functions:
+            keep_loops_scalar(function)
     return str(module)
 
 
@@ -212,7 +217,8 @@ def optimize_module(llvm_ir: str, target: Target) -> llvm.ModuleRef:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    # the schedule has vectorized the loops of kernels; LLVM's vectorizers would undo its choices
+    # the schedule has vectorized the loops of kernels; LLVM's vectorizers would undo its choices. So kernels' modules
+    # have no vectorization, and `emit_llvm` marks the loops of kernels that share a module with routines
     tuning.loop_vectorization = any(f.name.startswith(ROUTINE_PREFIX) for f in module.functions)
     tuning.slp_vectorization = False
     tuning.loop_interleaving = False

@@ -21,11 +21,11 @@ def may_peel(loop: For) -> bool:
         return False
     inner = loop.body
     is_around_vector = isinstance(inner, For) and inner.kind is LoopKind.VECTORIZED and isinstance(inner.body, Block)
-    return is_around_vector or constant_value(polynomial(loop.extent)) is not None or reduces_inside(loop)
+    return is_around_vector or constant_value(polynomial(loop.extent)) is not None or has_reduction_in_serial_loop(loop)
 
 
-def reduces_inside(loop: For) -> bool:
-    """Whether a serial loop inside reduces: under masks, accumulators and what is multiplied exceed the registers."""
+def has_reduction_in_serial_loop(loop: For) -> bool:
+    """Whether a block in a serial loop inside reduces: under masks, accumulators and factors exceed the registers."""
     return any(
         any(i.kind is IterKind.REDUCE for i in s.iters) and any(x.kind is LoopKind.SERIAL for x in loops)
         for s, loops in walk(loop.body)

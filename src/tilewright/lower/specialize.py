@@ -31,7 +31,11 @@ from tilewright.lower.lane_access import LaneAccesses
 from tilewright.lower.loop_facts import LoopFacts
 from tilewright.lower.nested_blocks import ResolvedBlocks
 from tilewright.lower.parallel_nest import parallel_nest
-from tilewright.lower.peel_last_iteration import conditions_before_last_iteration, may_peel, reduces_inside
+from tilewright.lower.peel_last_iteration import (
+    conditions_before_last_iteration,
+    has_reduction_in_serial_loop,
+    may_peel,
+)
 from tilewright.lower.unswitch import Unswitch, choose_edge_unswitch, choose_unswitch, is_worth_unswitching
 from tilewright.machine import Target
 from tilewright.schedule.rewrite_tree import copy_with_fresh_names, map_store, substitute_vars
@@ -164,7 +168,7 @@ class _Specialization:
             return self.statement(body, facts)
         loop, *others = loops
         is_constant = constant_value(polynomial(loop.extent)) is not None
-        is_cut = is_constant or reduces_inside(loop)
+        is_cut = is_constant or has_reduction_in_serial_loop(loop)
         conditions = self._conditions_before_last_iteration(loop, body, facts) if is_cut else ()
         if not conditions:
             return self._last_iterations(others, body, facts)

@@ -72,7 +72,7 @@ def compute_at(func: Func, block: str, loop: str, names: tuple[str, ...] | None 
         parts = zip(indices, box, kept, strict=True)
         return tuple(i if k else i - s.start for i, s, k in parts if k or not s.is_single)
 
-    node = _within_guards(node, box)
+    node = _end_at_guards(node, box)
     spans = dict(zip(spatial_vars(node), box, strict=True))
     moved, loops, bounds = over_region(node, spans, bounds_of((*outer, target)), used_names(func), names, place)
     moved = (None if any(kept) else _without_guards(moved, box, bounds)) or moved
@@ -151,7 +151,7 @@ def _without_guards(block: Block, box: Sequence[Span], bounds: Bounds) -> Block 
     return replace(block, iters=tuple(iters), predicate=conjunction())
 
 
-def _within_guards(block: Block, box: Sequence[Span]) -> Block:
+def _end_at_guards(block: Block, box: Sequence[Span]) -> Block:
     """The block over a domain that ends where the predicates of its consumers do."""
     spans = iter(box)
     iters: list[BlockIter] = []

@@ -42,7 +42,11 @@ def invert_matrices(x: Elements, out: Elements, work: Elements, batches: int, si
 
 
 PANEL = 4
-"""Rows that are eliminated before the rest of the matrix is updated, once for all of them."""
+"""Rows that are eliminated before the rest of the matrix is updated, once for all of them.
+
+It is repeated in `update_below_panel`, where the four rows are written out, and in `range(0, size, 4)` of
+`determinants`: steps of ranges are literals.
+"""
 
 
 def eliminate_panel(work: Elements, out: Elements, batch: int, first: int, size: int) -> int:
