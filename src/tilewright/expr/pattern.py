@@ -10,7 +10,7 @@ from typing import TypeGuard
 
 from tilewright.expr.computation import Computation, Reducer, iteration_space_size
 from tilewright.expr.nodes import Binary, Buffer, Cast, Const, Expr, Load, Select, Var
-from tilewright.expr.traversal import free_vars, loads
+from tilewright.expr.traversal import free_vars, is_one, loads
 
 MAX_WINDOW_POINTS = 64
 """Largest reduction of a window; longer reductions are contractions, which gain from tiles across rows."""
@@ -67,13 +67,13 @@ def reads_elementwise(c: Computation, operand: Buffer) -> bool:
 
 def is_same_element(x: Load, index: Sequence[Expr]) -> bool:
     """Whether a load is at the index, up to dimensions of extent 1."""
-    return all(i is v or _is_one(n) for i, v, n in zip(x.indices, index, x.buffer.shape, strict=True))
+    return all(i is v or is_one(n) for i, v, n in zip(x.indices, index, x.buffer.shape, strict=True))
 
 
 def _is_window(c: Computation) -> bool:
     """Whether a reduction of products is short and reads an operand at every result's own place."""
     points = iteration_space_size(c.reduce_axes)
-    axes = {a.var for a in c.axes if not _is_one(a.extent)}
+    axes = {a.var for a in c.axes if not is_one(a.extent)}
     is_short = isinstance(points, Const) and points.value <= MAX_WINDOW_POINTS
     return is_short and any(axes <= _index_variables(x) for x in loads(c.body))
 
@@ -93,10 +93,6 @@ def _without_casts(e: Expr) -> Expr:
     while isinstance(e, Cast):
         e = e.a
     return e
-
-
-def _is_one(e: Expr) -> bool:
-    return isinstance(e, Const) and e.value == 1
 
 
 def is_masked_score(value: Expr) -> TypeGuard[Select]:

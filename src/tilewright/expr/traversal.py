@@ -45,6 +45,11 @@ def free_vars(e: Expr) -> frozenset[Var]:
     return cached
 
 
+def is_one(e: Expr) -> bool:
+    """Whether an expression is the literal 1."""
+    return isinstance(e, Const) and e.value == 1
+
+
 def has_loads(e: Expr) -> bool:
     """Whether `e` contains a load, so that its value depends on data."""
     cached: bool | None = getattr(e, "data_dependent", None)

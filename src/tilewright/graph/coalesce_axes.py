@@ -13,10 +13,9 @@ from itertools import pairwise
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
-from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
+from tilewright.expr.traversal import free_vars, is_one, loads, post_order, replace_loads
 from tilewright.graph.fusion import fusion_of
 from tilewright.graph.kernel import Kernel
-from tilewright.ops.definition import is_one
 
 AxisPair = tuple[Axis, Axis]
 

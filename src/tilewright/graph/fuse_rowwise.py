@@ -16,7 +16,7 @@ from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.computation import Computation, iteration_space_size
 from tilewright.expr.nodes import Buffer, Const
 from tilewright.expr.pattern import Pattern, pattern_of
-from tilewright.expr.traversal import loads
+from tilewright.expr.traversal import is_one, loads
 from tilewright.graph.fusion import (
     epilogue_of,
     have_private_rows,
@@ -26,7 +26,6 @@ from tilewright.graph.fusion import (
 )
 from tilewright.graph.memory_plan import representative_size
 from tilewright.graph.program import Program, RuntimeStep, Step, step_outputs
-from tilewright.ops.definition import is_one
 
 FusionGroup = tuple[Computation, ...]
 

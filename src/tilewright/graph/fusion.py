@@ -11,8 +11,7 @@ from enum import StrEnum
 from tilewright.expr.computation import Computation, iteration_space_size
 from tilewright.expr.nodes import Buffer, Const, Expr
 from tilewright.expr.pattern import Pattern, pattern_of, reads_elementwise
-from tilewright.expr.traversal import free_vars, loads
-from tilewright.ops.definition import is_one
+from tilewright.expr.traversal import free_vars, is_one, loads
 
 MAX_INTERMEDIATE_BYTES = 1 << 20
 """Bytes of intermediates of one row, which are private to a thread: on its stack, or, where they exceed it, in its

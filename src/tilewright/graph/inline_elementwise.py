@@ -14,9 +14,8 @@ from tilewright.expr.computation import Axis, Computation, iteration_space_size
 from tilewright.expr.dtype import DTYPES
 from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Unary, Var, const
 from tilewright.expr.pattern import Pattern, is_same_element, pattern_of, product_operands
-from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
+from tilewright.expr.traversal import free_vars, is_one, loads, post_order, replace_loads
 from tilewright.graph.program import Program, Step
-from tilewright.ops.definition import is_one
 
 MAX_NODES = 160
 """Expression nodes up to which bodies are inlined."""

@@ -8,9 +8,8 @@ from dataclasses import replace
 
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Load, const
-from tilewright.expr.traversal import replace_loads
+from tilewright.expr.traversal import is_one, replace_loads
 from tilewright.graph.program import Program, Step, eliminate_dead_steps
-from tilewright.ops.definition import is_one
 
 
 def read_through_views(program: Program) -> Program:

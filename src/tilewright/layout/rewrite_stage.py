@@ -11,9 +11,9 @@ from tilewright.errors import LayoutError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Axis, Computation, Stage, View
-from tilewright.expr.nodes import TRUE, Buffer, Const, Expr, Load, Var, const
+from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, Var, const
 from tilewright.expr.operations import select
-from tilewright.expr.traversal import free_vars, replace_loads
+from tilewright.expr.traversal import free_vars, is_one, replace_loads
 from tilewright.layout.layout import Layout
 from tilewright.layout.primitive import is_provably_equal, show_shape
 from tilewright.layout.primitives import StoreAt
@@ -111,7 +111,7 @@ def _physical_loops(c: Computation, layout: Layout | None) -> tuple[tuple[Axis, 
 
 def _axis_values(axes: Sequence[Axis]) -> tuple[Expr, ...]:
     """The variables of axes; 0 for those of extent 1."""
-    return tuple(const(0) if isinstance(a.extent, Const) and a.extent.value == 1 else a.var for a in axes)
+    return tuple(const(0) if is_one(a.extent) else a.var for a in axes)
 
 
 def _bounds(axes: Sequence[Axis]) -> Bounds:

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, const
+from tilewright.expr.traversal import is_one
 from tilewright.ops.axes import show_shape
-from tilewright.ops.definition import Definition, OpValue, is_one, simplest_size
+from tilewright.ops.definition import Definition, OpValue, simplest_size
 
 
 def expect_rank(d: Definition, x: OpValue, rank: int, what: str) -> None:

@@ -11,8 +11,9 @@ from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DType, bfloat16, float16, float32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_size
-from tilewright.ops.definition import Definition, OpValue, broadcast_shape, is_one
+from tilewright.ops.definition import Definition, OpValue, broadcast_shape
 
 Body = Callable[[tuple[Expr, ...], tuple[Expr, ...]], Expr]
 """The value at output indices and reduction indices."""

@@ -6,9 +6,10 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
-from tilewright.ops.definition import Definition, OpValue, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.matmul import subtract_zero_point
 from tilewright.ops.window import pad_input, window_of
 

@@ -11,10 +11,11 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
-from tilewright.ops.definition import Definition, OpValue, is_one, is_zero, operator
+from tilewright.ops.definition import Definition, OpValue, is_zero, operator
 from tilewright.ops.window import auto_pad_of, spatial_ints, split_padding
 
 

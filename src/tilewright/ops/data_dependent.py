@@ -6,10 +6,11 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int64
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import cast, conjunction, select
+from tilewright.expr.traversal import is_one
 from tilewright.ops.axes import num_elements
 from tilewright.ops.checks import expect_one_element, expect_rank
 from tilewright.ops.clamp import clamp_index, zero_if_empty
-from tilewright.ops.definition import Definition, OpValue, is_one
+from tilewright.ops.definition import Definition, OpValue
 from tilewright.ops.routine_call import (
     MAX_DATA_DEPENDENT_SIZE,
     call_routine,

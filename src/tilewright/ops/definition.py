@@ -22,7 +22,7 @@ from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, as_expr
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.traversal import free_vars, is_one
 from tilewright.ops.attributes import TrackedAttributes, is_default
 from tilewright.ops.shape_arithmetic import symbolic_elements
 from tilewright.routine.stages import RoutineStage, SizeMaker, SizesStage, no_sizes
@@ -369,11 +369,6 @@ def broadcast_shape(d: Definition, *shapes: Sequence[Expr]) -> tuple[Expr, ...]:
                 size = d.require_equal(size, shape[k], what)
         result.append(size)
     return tuple(result)
-
-
-def is_one(size: Expr) -> bool:
-    """Whether a size is the literal 1."""
-    return isinstance(size, Const) and size.value == 1
 
 
 def is_zero(e: Expr) -> bool:

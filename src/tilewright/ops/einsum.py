@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, as_expr, const
 from tilewright.expr.operations import cast
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_dtype, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
-from tilewright.ops.definition import Definition, OpValue, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 
 Labels = tuple[str, ...]
 """One label per dimension; those of an ellipsis are "...0", "...1", counted from the last dimension."""

@@ -7,10 +7,11 @@ from typing import overload
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr, as_expr
 from tilewright.expr.operations import cast
+from tilewright.expr.traversal import is_one
 from tilewright.ops.axes import show_shape
 from tilewright.ops.checks import expect_dtype
 from tilewright.ops.contraction import accumulator_dtype
-from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, is_one
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape
 from tilewright.ops.legacy_broadcast import align_operand
 
 _MAX_FOLD_OPERANDS = 32

@@ -2,9 +2,10 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Const, Expr, const
+from tilewright.expr.traversal import is_one
 from tilewright.ops.axes import show_shape
 from tilewright.ops.data_dependent import data_dependent_expand, elements_or_symbols, is_data_dependent
-from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, broadcast_shape, operator
 from tilewright.ops.window import MAX_STEP
 
 

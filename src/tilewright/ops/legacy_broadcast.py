@@ -2,7 +2,8 @@
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import const
-from tilewright.ops.definition import Definition, OpValue, is_one
+from tilewright.expr.traversal import is_one
+from tilewright.ops.definition import Definition, OpValue
 
 
 def align_operand(d: Definition, a: OpValue, b: OpValue) -> OpValue:

@@ -4,10 +4,11 @@ from tilewright.errors import ShapeError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, select, unary
+from tilewright.expr.traversal import is_one
 from tilewright.ops.cast import convert
 from tilewright.ops.checks import expect_rank, expect_shape, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over
-from tilewright.ops.definition import Definition, OpValue, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.routine_call import call_routine
 from tilewright.ops.routines.linear_attention import linear_attention_steps
 

@@ -3,9 +3,10 @@
 from tilewright.expr.dtype import int32
 from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import cast
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_dtype, expect_size
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue
-from tilewright.ops.definition import Definition, OpValue, is_known_zero, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_known_zero, operator
 
 
 @operator("MatMul")

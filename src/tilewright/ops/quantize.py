@@ -9,10 +9,11 @@ from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, maximum, minimum, select, unary
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul
 from tilewright.ops.conv import check_bias, convolve, integer_operands
-from tilewright.ops.definition import Definition, OpValue, is_known_zero, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, is_known_zero, operator
 from tilewright.ops.matmul import subtract_zero_point
 
 _ONNX_INTEGERS = {2: "uint8", 3: "int8", 4: "uint16", 5: "int16"}

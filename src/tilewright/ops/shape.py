@@ -8,9 +8,10 @@ from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Const, Expr, as_expr, const
 from tilewright.expr.operations import binary, select
+from tilewright.expr.traversal import is_one
 from tilewright.ops.axes import axes_of, num_elements, show_shape
 from tilewright.ops.data_dependent import data_dependent_view, is_data_dependent
-from tilewright.ops.definition import Definition, OpValue, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.routine_call import known_length
 from tilewright.ops.routines.shapes import resolve_reshape, resolve_squeeze, resolve_unsqueeze
 

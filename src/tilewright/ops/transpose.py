@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tilewright.errors import ShapeError
 from tilewright.expr.nodes import Expr
-from tilewright.ops.definition import Definition, OpValue, is_one, operator
+from tilewright.expr.traversal import is_one
+from tilewright.ops.definition import Definition, OpValue, operator
 
 
 def permute(d: Definition, x: OpValue, order: Sequence[int]) -> OpValue:

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 
 from tilewright.errors import ScheduleError
-from tilewright.expr.nodes import Buffer, Const
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.nodes import Buffer
+from tilewright.expr.traversal import free_vars, is_one
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
@@ -44,8 +44,7 @@ def check_injective_writes(func: Func, node: Block, place: str) -> None:
     if any(a.buffer == body.buffer and a.indices != body.indices for a in accesses(node)):
         raise ScheduleError(f"it reads other elements of {body.buffer.name!r} than it writes", where=place)
     for i in node.iters:
-        is_single = isinstance(i.extent, Const) and i.extent.value == 1
-        if i.kind is IterKind.SPATIAL and i.var not in body.indices and not is_single:
+        if i.kind is IterKind.SPATIAL and i.var not in body.indices and not is_one(i.extent):
             raise ScheduleError(f"{i.var.name!r} is not an index of {body.buffer.name!r}, which it writes", where=place)
 
 

@@ -8,7 +8,7 @@ from tilewright.expr.algebra.prover import can_prove, can_prove_le
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Const, Expr, Load, Var
 from tilewright.expr.operations import minimum
-from tilewright.expr.traversal import free_vars, loads
+from tilewright.expr.traversal import free_vars, is_one, loads
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks
@@ -111,7 +111,7 @@ def _match_variables(node: Block, block: Block, load: Load, where: str) -> dict[
     mapping.update(zip(*reduction_lists, strict=True))
     for i in block.iters:
         e = mapping[i.var]
-        is_single = isinstance(e, Const) and isinstance(i.extent, Const) and i.extent.value == 1
+        is_single = isinstance(e, Const) and is_one(i.extent)
         if not is_single and not (isinstance(e, Var) and e in extents and can_prove(extents[e].equals(i.extent))):
             raise ScheduleError(f"the sum does not run over {i.var.name!r}, 0..{i.extent}, but over {e}", where=where)
     return mapping

@@ -8,9 +8,9 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
+from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.operations import conjunction
-from tilewright.expr.traversal import conjuncts, free_vars, loads
+from tilewright.expr.traversal import conjuncts, free_vars, is_one, loads
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, walk
 from tilewright.schedule.guarded_ends import guarded_ends_of
@@ -39,7 +39,7 @@ class Span:
     @property
     def is_single(self) -> bool:
         """Whether it is one element, so that the dimension disappears."""
-        return isinstance(self.size, Const) and self.size.value == 1
+        return is_one(self.size)
 
     def within(self, extent: Expr) -> "Span":
         """The span clipped to a dimension of this extent: predicates keep accesses in bounds."""

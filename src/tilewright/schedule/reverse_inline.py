@@ -6,8 +6,8 @@ from dataclasses import replace
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Const, Expr, Var, const
-from tilewright.expr.traversal import loads, replace_loads
+from tilewright.expr.nodes import Expr, Var, const
+from tilewright.expr.traversal import is_one, loads, replace_loads
 from tilewright.loops.access import accesses, read_buffers
 from tilewright.loops.ir import Block, For, Func, IterKind, blocks, walk
 from tilewright.schedule.consumer_legality import check_covered_once, check_injective_writes
@@ -134,7 +134,7 @@ def check_one_to_one(producer: Block, node: Block, place: str) -> Mapping[Var, E
         mapping[index] = target
     for var, extent in spatial.items():
         if var not in mapping:
-            if not (isinstance(extent, Const) and extent.value == 1):
+            if not is_one(extent):
                 raise ScheduleError(f"it reads {buffer.name!r} again for every {var.name!r}", where=place, hint=HINT)
             mapping[var] = const(0)
     return mapping

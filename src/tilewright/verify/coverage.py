@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewright.expr.algebra.prover import can_prove_le
-from tilewright.expr.nodes import Const, const
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.nodes import const
+from tilewright.expr.traversal import free_vars, is_one
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Func, IterKind
@@ -154,7 +154,7 @@ def _find_reduction_errors(
     for what in _find_clobbers(context, contexts, full_domain):
         yield Diagnostic(where, what, context.text)
     for k, loop in enumerate(context.loops):
-        if k < free or loop.var in reduced or (isinstance(loop.extent, Const) and loop.extent.value == 1):
+        if k < free or loop.var in reduced or is_one(loop.extent):
             continue
         if not identifies_iteration(store_keys(context, k, reduced)):
             what = f"iterations of loop {loop.var.name!r} accumulate the same points into one element"

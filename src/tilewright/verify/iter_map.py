@@ -13,9 +13,9 @@ from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds, facts_of
 from tilewright.expr.algebra.intervals import has_no_wrap
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt
-from tilewright.expr.nodes import Binary, Const, Expr, Var, const
+from tilewright.expr.nodes import Binary, Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
-from tilewright.expr.traversal import conjuncts, free_vars
+from tilewright.expr.traversal import conjuncts, free_vars, is_one
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter, IterKind
 from tilewright.verify.iter_split import IterSplit, exact_quotient, match_iter_split
@@ -358,7 +358,7 @@ class IterMap:
         """
         injective = True
         bounds = self._without_predicate()
-        remaining = [(step, n) for step, n in terms if not (isinstance(n, Const) and n.value == 1)]
+        remaining = [(step, n) for step, n in terms if not is_one(n)]
         while remaining:
             exact = next((t for t in remaining if t[0] is span), None)
             dense = (

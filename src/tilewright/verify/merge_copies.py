@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import simplify, substitute
-from tilewright.expr.nodes import Const, Expr, Select, Var
+from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.expr.operations import conjunction, minimum
-from tilewright.expr.traversal import conjuncts, loads
+from tilewright.expr.traversal import conjuncts, is_one, loads
 from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store, map_children, seq
 from tilewright.verify.masked_iterations import masked_iterations
 
@@ -83,7 +83,7 @@ def _with_last_iteration(first: Stmt, last: Stmt, bounds: Bounds) -> For | None:
     if not isinstance(first, For) or not isinstance(last, For) or first.kind is not last.kind:
         return None
     whole = first.extent + 1
-    if not _is_single(last.extent) and _normal_form(last.extent, {}) is not minimum(whole, 1):
+    if not is_one(last.extent) and _normal_form(last.extent, {}) is not minimum(whole, 1):
         return None
     names: dict[Var, Expr] = {last.var: first.var - first.extent}
     if not _prefetch_alike(first, last, names):
@@ -101,10 +101,6 @@ def _prefetch_alike(a: For, b: For, names: Mapping[Var, Expr]) -> bool:
     """Whether two loops prefetch the same elements."""
     own = [(p.buffer, tuple(_normal_form(i, {}) for i in p.indices)) for p in a.prefetches]
     return own == [(p.buffer, tuple(_normal_form(i, names) for i in p.indices)) for p in b.prefetches]
-
-
-def _is_single(extent: Expr) -> bool:
-    return isinstance(extent, Const) and extent.value == 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove, can_prove_le
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Const, Expr, Var, const
+from tilewright.expr.nodes import Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
-from tilewright.expr.traversal import conjuncts, free_vars
+from tilewright.expr.traversal import conjuncts, free_vars, is_one
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, BlockIter, For, IterKind, LoopKind
@@ -183,20 +183,16 @@ def _merge(a: BlockContext, b: BlockContext, include_spatial: bool) -> BlockCont
     iters: list[BlockIter] = []
     conditions = list(a_map.outer_conditions)
     # the extent of a partial tile in a loop of one tile is a number only without the loop's variable
-    single: dict[Var, Expr] = {x.var: const(0) for x in loops if _is_one(x.extent)}
+    single: dict[Var, Expr] = {x.var: const(0) for x in loops if is_one(x.extent)}
     for position, (i, iter_range) in enumerate(box):
         binding, extent = substitute(iter_range.offset, single), substitute(iter_range.extent, single)
-        if not _is_one(extent):
+        if not is_one(extent):
             loops.append(For(Var(f"@{len(loops)}"), extent, LoopKind.SERIAL, a.block))
             binding = binding + loops[-1].var
         iters.append(replace(i, binding=binding))
         if position in limits:
             conditions.append(binding < limits[position])
     return BlockContext.of(replace(a.block, iters=tuple(iters), predicate=conjunction(*conditions)), tuple(loops))
-
-
-def _is_one(extent: Expr) -> bool:
-    return isinstance(extent, Const) and extent.value == 1
 
 
 def _respects_limits(

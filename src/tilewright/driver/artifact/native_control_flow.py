@@ -13,8 +13,8 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import View
 from tilewright.expr.nodes import Buffer, Expr, Var, const
+from tilewright.expr.traversal import is_one
 from tilewright.graph.program import Body, Conditional, ControlFlow, Loop, Program, RoutineStep, RuntimeStep
-from tilewright.ops.definition import is_one
 
 MAX_ITERATIONS = 1 << 24
 """Most iterations of a native loop, which nothing interrupts."""

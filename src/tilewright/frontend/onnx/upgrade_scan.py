@@ -1,10 +1,11 @@
 """Scan of operator set 8, which repeats over a batch, as a Scan of set 9 over the batch that holds one over time."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
 from onnx import helper
 
+from tilewright.frontend.onnx.node_protos import all_nodes
 from tilewright.names import underscored_name
 
 BATCHED_VERSION, SCAN_VERSION = 8, 9
@@ -25,7 +26,7 @@ def upgrade_scan(node: onnx.NodeProto) -> onnx.NodeProto | None:
     body, count = attributes.get("body"), attributes.get("num_scan_inputs")
     if node.op_type != "Scan" or body is None or count is None or not node.input or node.input[0]:
         return None
-    operators = {n.op_type for n in _all_nodes(body.g)}
+    operators = {n.op_type for n in all_nodes(body.g.node)}
     arguments = list(node.input[1:])
     if not operators.isdisjoint(_CHANGED_OPERATORS) or not all(arguments) or len(arguments) != len(body.g.input):
         return None
@@ -66,16 +67,7 @@ def _of_type(name: str, item: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, item.type.tensor_type.elem_type, None)
 
 
-def _all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph and of the graphs in them."""
-    for node in graph.node:
-        yield node
-        for a in node.attribute:
-            if a.type == onnx.AttributeProto.GRAPH:
-                yield from _all_nodes(a.g)
-
-
 def _all_names(graph: onnx.GraphProto) -> set[str]:
     """All names of values in a graph, those that it captures included."""
     named = {v.name for v in (*graph.input, *graph.output, *graph.initializer)}
-    return named | {name for n in _all_nodes(graph) for name in (*n.input, *n.output)}
+    return named | {name for n in all_nodes(graph.node) for name in (*n.input, *n.output)}

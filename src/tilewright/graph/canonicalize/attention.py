@@ -26,7 +26,7 @@ from tilewright.expr.computation import Axis, Computation, Reducer, View
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.operations import select, unary
 from tilewright.expr.pattern import product_operands
-from tilewright.expr.traversal import free_vars, loads, post_order, replace_loads
+from tilewright.expr.traversal import free_vars, is_one, loads, post_order, replace_loads
 from tilewright.graph.canonicalize.attention_site import AttentionSite, attention_sites
 from tilewright.graph.canonicalize.def_use import DefUse
 from tilewright.graph.canonicalize.literal_factors import ONE, Factor, combined, scale_innermost, scaled
@@ -36,7 +36,6 @@ from tilewright.graph.inline_elementwise import inline_scalars
 from tilewright.graph.program import Program, Step, eliminate_dead_steps, step_outputs
 from tilewright.graph.read_through_views import read_through_views
 from tilewright.names import unique_name
-from tilewright.ops.definition import is_one
 
 
 def canonicalize_attention(program: Program) -> Program:

@@ -10,9 +10,8 @@ from dataclasses import dataclass, replace
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Select, Unary, Var
 from tilewright.expr.pattern import is_sum_of_products, product_operands
-from tilewright.expr.traversal import loads
+from tilewright.expr.traversal import is_one, loads
 from tilewright.graph.canonicalize.def_use import DefUse, is_own_element
-from tilewright.ops.definition import is_one
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from functools import cached_property
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Computation, View
 from tilewright.expr.nodes import Buffer, Expr, Load
-from tilewright.expr.traversal import loads, replace_loads
+from tilewright.expr.traversal import is_one, loads, replace_loads
 from tilewright.graph.program import Program, Step, step_outputs
-from tilewright.ops.definition import is_one
 
 _MAX_COMPOSED = 16
 """Computations that are composed into one expression at most."""

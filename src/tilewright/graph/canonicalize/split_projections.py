@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 from tilewright.expr.computation import Axis, Computation, View
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
 from tilewright.expr.pattern import is_sum_of_products
-from tilewright.expr.traversal import free_vars, loads, replace_loads
+from tilewright.expr.traversal import free_vars, is_one, loads, replace_loads
 from tilewright.graph.canonicalize.def_use import DefUse, is_own_element
 from tilewright.graph.ir import Array
 from tilewright.graph.program import Program, Step
 from tilewright.names import unique_name
-from tilewright.ops.definition import is_one
 
 
 @dataclass(frozen=True, slots=True)

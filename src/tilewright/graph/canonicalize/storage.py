@@ -11,10 +11,9 @@ from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.computation import Axis, View
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, Load, Var, const
-from tilewright.expr.traversal import free_vars, has_loads
+from tilewright.expr.traversal import free_vars, has_loads, is_one
 from tilewright.graph.canonicalize.def_use import DefUse
 from tilewright.graph.canonicalize.literal_factors import ONE, Factor, combined, literal_factor
-from tilewright.ops.definition import is_one
 
 _MAX_STEPS = 32
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
-from tilewright.expr.traversal import loads
+from tilewright.expr.traversal import is_one, loads
 from tilewright.graph.inline_elementwise import inline_into
-from tilewright.ops.definition import is_one
 
 
 def is_transpose(c: Computation) -> bool:

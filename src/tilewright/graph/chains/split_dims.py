@@ -14,8 +14,7 @@ from math import prod
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation, Stage, View
 from tilewright.expr.nodes import Buffer, Expr, Load, Var, const
-from tilewright.expr.traversal import loads, replace_loads
-from tilewright.ops.definition import is_one
+from tilewright.expr.traversal import is_one, loads, replace_loads
 
 Dim = tuple[str, int]
 """A dimension: the name of its buffer, and its position."""

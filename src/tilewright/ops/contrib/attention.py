@@ -8,6 +8,7 @@ from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import binary, cast, select
+from tilewright.expr.traversal import is_one
 from tilewright.ops.attention_core import (
     HeadReader,
     Heads,
@@ -24,7 +25,7 @@ from tilewright.ops.axes import show_shape
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_shape, expect_size
 from tilewright.ops.contraction import accumulator_dtype, batched_matmul, epilogue
 from tilewright.ops.contrib import CONTRIB
-from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 
 _DEFAULT_FILTER = -10000.0
 

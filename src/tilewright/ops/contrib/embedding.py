@@ -5,12 +5,13 @@ from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, select
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_rank, expect_shape
 from tilewright.ops.clamp import clamp_index
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.contrib import CONTRIB
 from tilewright.ops.contrib.parameters import quantization_of
-from tilewright.ops.definition import Definition, OpValue, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, operator
 from tilewright.ops.gather import resolve_index
 from tilewright.ops.layernorm import inverse_stddev, normalize
 from tilewright.ops.reduce import mean_over

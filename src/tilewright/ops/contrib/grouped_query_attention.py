@@ -12,6 +12,7 @@ from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int32, int64
 from tilewright.expr.nodes import TRUE, Const, Expr, const
 from tilewright.expr.operations import cast, maximum, select
+from tilewright.expr.traversal import is_one
 from tilewright.ops.attention_core import (
     Heads,
     ScoreFunction,
@@ -27,7 +28,7 @@ from tilewright.ops.checks import expect_dtype, expect_rank, expect_shape
 from tilewright.ops.clamp import clamp_index
 from tilewright.ops.contraction import accumulator_dtype
 from tilewright.ops.contrib import CONTRIB
-from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_one, operator
+from tilewright.ops.definition import Definition, OpValue, broadcast_element, operator
 from tilewright.ops.rotary import rotate, table_rotation
 
 _UNSUPPORTED_INPUTS = (

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from tilewright.expr.dtype import DType, float32, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast, unary
+from tilewright.expr.traversal import is_one
 from tilewright.ops.checks import expect_dtype, expect_size
-from tilewright.ops.definition import Definition, OpValue, broadcast_element, is_one
+from tilewright.ops.definition import Definition, OpValue, broadcast_element
 from tilewright.ops.quantize import saturate
 
 

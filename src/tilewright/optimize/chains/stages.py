@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var
-from tilewright.expr.traversal import free_vars, loads
+from tilewright.expr.traversal import free_vars, is_one, loads
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.ir import Block, Func, IterKind, Store, blocks
 from tilewright.optimize.strides import contraction_operands
@@ -254,7 +254,7 @@ def _common_row_axis(stages: Sequence[ChainStage], extents: Mapping[str, Expr]) 
         a for a in stages[-1].spatial
         if all(a in s.spatial and sum(a in o.axes for o in s.operands) == 1 for s in contractions)
     ]  # fmt: skip
-    wide = [a for a in candidates if not (isinstance(n := extents[a], Const) and n.value == 1)]
+    wide = [a for a in candidates if not is_one(extents[a])]
     if not candidates:
         shown = " and ".join(repr(s.name) for s in contractions)
         raise ScheduleError(f"no axis is that of rows in all of {shown}", where=PLACE)
