@@ -91,3 +91,13 @@ def test_signals_are_cut_and_filled_up():
 
 def test_largest_prime_factors():
     assert [largest_prime_factor(n) for n in (1, 2, 12, 49, 97, 2 * 3 * 101, 1024)] == [1, 2, 3, 7, 97, 101, 2]
+
+
+def test_the_middle_of_real_signals_is_real():
+    lengths = (2, 4, 6, 8, 10, 12, 14, 20, 22, 40, 48, 60, 80, 210, 400)
+    signals = [RNG.normal(size=(RNG.choice([1, 3]), n, 1)).astype(np.float32) for n in lengths]
+    model = model_of_transforms(signals, lengths, {"onesided": 1})
+    results = tilewright.compile(model).run({f"x{k}": x for k, x in enumerate(signals)})
+    for k, n in enumerate(lengths):
+        assert np.all(results[f"y{k}"][:, n // 2, 1] == 0), n
+        assert np.all(results[f"y{k}"][:, 0, 1] == 0), n

@@ -1,4 +1,4 @@
-"""Fast Fourier transforms of any length: the Stockham form with radices 4, 2, 3, 5 and any other prime factor.
+"""Fast Fourier transforms of any length: the Stockham form with radices 4, 3, 5, any other prime factor, and 2.
 
 A block of signals is transformed at once, as real and imaginary parts [elements, signals of the block], so that the
 innermost loops go over neighbouring elements. Each pass reads one pair of arrays and writes the other, in the order
@@ -13,15 +13,23 @@ from tilewright.routine.routine import Elements, routine
 
 
 def next_radix(length: int) -> int:
-    """The radix of the first pass of a length above 1."""
-    if length % 4 == 0:
+    """The radix of the first pass of a length above 1.
+
+    The last factor 2 or 4 is left for the last pass, which multiplies by no roots: so the element in the middle of a
+    real signal's transform is computed from sums of its elements alone, and its imaginary part is exactly 0.
+    """
+    if length % 8 == 0 or length == 4:
         return 4
-    for r in range(2, 6):
-        if length % r == 0:
-            return r
+    if length == 2:
+        return 2
+    odd = length // 4 if length % 4 == 0 else length // 2 if length % 2 == 0 else length
+    if odd % 3 == 0:
+        return 3
+    if odd % 5 == 0:
+        return 5
     r = 7
-    while length % r != 0:
-        r = r + 2 if (r + 2) * (r + 2) <= length else length
+    while odd % r != 0:
+        r = r + 2 if (r + 2) * (r + 2) <= odd else odd
     return r
 
 
