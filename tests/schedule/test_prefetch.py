@@ -85,8 +85,33 @@ def test_symbolic_size_counts_with_its_minimum() -> None:
 
 def test_several_buffers() -> None:
     func = prefetch(prefetch(MATMUL, "k", "B", 1), "k", "A", 2)
-    assert header(func, "k") == "for k in serial(5) prefetching B[k + 1, j], A[i, k + 2]:"
+    assert header(func, "k") == "for k in serial(5) prefetching B[(k + 1) % 5, (k + 1) // 5 + j], A[i, k + 2]:"
     assert prefetch(func, "k", "B", 1) == func
+
+
+def test_the_next_execution_of_a_loop_is_prefetched_for() -> None:
+    """Panels are read in blocks of 16 rows: after 16 rows of one panel those of the next panel, not its next rows."""
+    func = parse(PANELS)
+    assert header(prefetch(func, "r", "B", 4), "r") == (
+        "for r in serial(16) prefetching B[(r + 4) // 16 + p, (r + 4) % 16 + b * 16, 0]:"
+    )
+    contiguous = reorder(func, ("p", "b", "r"))
+    assert header(prefetch(contiguous, "r", "B", 4), "r") == "for r in serial(16) prefetching B[p, b * 16 + r + 4, 0]:"
+    one_block = parse(PANELS.replace("serial(2)", "serial(1)").replace("32", "16"))
+    assert header(prefetch(one_block, "r", "B", 4), "r") == "for r in serial(16) prefetching B[p, b * 16 + r + 4, 0]:"
+    applied(func, "prefetch", "r", "B", 4)
+
+
+PANELS = """
+func panels(A: float32[32], B: float32[3, 32, 8], Y: float32[3, 8]):
+    for b in serial(2):
+        for p in serial(3):
+            for r in serial(16):
+                for l in serial(8):
+                    block Y(u: 3 = p, v: 8 = l, reduce w: 32 = r + b * 16):
+                        init Y[u, v] = 0.0
+                        Y[u, v] = Y[u, v] + A[w] * B[u, w, v]
+"""
 
 
 # With other primitives

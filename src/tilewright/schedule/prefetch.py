@@ -7,6 +7,7 @@ from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, const
+from tilewright.expr.traversal import free_vars
 from tilewright.loops.access import Region, accesses, regions
 from tilewright.loops.ir import Block, For, Func, LoopKind, walk
 from tilewright.machine.alignment import CACHE_LINE_BYTES
@@ -24,7 +25,8 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     """Prefetches what the iteration `distance` steps later accesses of a buffer.
 
     One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most; a symbolic
-    size counts with its minimum. Prefetches have no semantics: the last iterations prefetch lines beyond the data.
+    size counts with its minimum. The last iterations prefetch for the first ones of the loop's next execution.
+    Prefetches have no semantics: the last ones of all are of lines beyond the data.
 
     Legality: the loop is not vectorized; the buffer is in memory, and a block inside the loop touches it at indices
     that depend on the loop, but not on data; `1 <= distance <= MAX_DISTANCE`; addresses do not overflow.
@@ -41,12 +43,39 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     bounds = bounds_of((*enclosing, node))
     touched = touched_regions(node, check_buffer(func, buffer, place), bounds, place)
     hints = first_distinct((hint for r in touched for hint in cache_line_elements(r, bounds)), MAX_LINES)
-    later = {node.var: node.var + distance}
-    prefetches = [Load(h.buffer, tuple(substitute(i, later) for i in h.indices)) for h in hints]
+    prefetches = [_later(h, node, enclosing, distance, bounds) for h in hints]
     check_addresses(prefetches, bounds, place)
     return with_stmt_replaced(
         func, node, replace(node, prefetches=tuple(dict.fromkeys((*node.prefetches, *prefetches))))
     )
+
+
+def _later(hint: Load, node: For, enclosing: Sequence[For], distance: int, bounds: Bounds) -> Load:
+    """What the iteration `distance` steps later reads in place of `hint`.
+
+    Behind the loop's last iteration come the first ones of its next execution, for which the nearest enclosing loop
+    that the element depends on has gone on. Where addresses simply continue there, as those of packed panels do,
+    nothing is wrapped.
+    """
+    linear = {node.var: node.var + distance}
+    is_moving = (loop for loop in reversed(enclosing) if loop.var in free_vars(hint) and loop.extent is not const(1))
+    carrier = next(is_moving, None)
+    if carrier is not None and isinstance(node.extent, Const) and distance < node.extent.value:
+        end, next_execution = {node.var: node.var + node.extent}, {carrier.var: carrier.var + 1}
+        place = _position(hint)
+        if simplify(substitute(place, end) - substitute(place, next_execution), bounds) is not const(0):
+            step = node.var + distance
+            moved = {node.var: step % node.extent, carrier.var: carrier.var + step // node.extent}
+            return Load(hint.buffer, tuple(substitute(i, moved, bounds) for i in hint.indices))
+    return Load(hint.buffer, tuple(substitute(i, linear) for i in hint.indices))
+
+
+def _position(element: Load) -> Expr:
+    """The number of an element in the row-major order of its buffer."""
+    position: Expr = const(0)
+    for index, size in zip(element.indices, element.buffer.shape, strict=True):
+        position = position * size + index
+    return position
 
 
 def first_distinct(hints: Iterator[Load], limit: int) -> tuple[Load, ...]:
