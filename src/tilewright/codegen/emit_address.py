@@ -24,6 +24,9 @@ class AddressEmitter:
         indices: emits index arithmetic at the same position.
         accesses: what is known of accesses before they are emitted.
         pointer: returns the address of a buffer.
+
+    Attributes:
+        unmasked_buffers: the private buffers of which inactive lanes are accessed, too, by name.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class AddressEmitter:
         pointer: Callable[[Buffer], ir.Value],
     ) -> None:
         self.builder, self.scope, self.indices, self.accesses, self.pointer = builder, scope, indices, accesses, pointer
+        self.unmasked_buffers: dict[str, Buffer] = {}
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
         """The address of an element, with an offset per lane where the indices vary by lane."""
@@ -79,8 +83,10 @@ class AddressEmitter:
         if active.mask is None or not self.is_within_padding(buffer, address, active):
             return active
         pointer = self.pointer(buffer)
-        is_private = isinstance(pointer, ir.Instruction) and pointer.opname == "alloca"
-        return replace(active, mask=None) if is_private else active
+        if not (isinstance(pointer, ir.Instruction) and pointer.opname == "alloca"):
+            return active
+        self.unmasked_buffers[buffer.name] = buffer
+        return replace(active, mask=None)
 
     def is_within_padding(self, buffer: Buffer, address: Address, active: ActiveLanes) -> bool:
         """Whether all lanes of a vector access, active or not, are in a private buffer or its padding."""
