@@ -158,7 +158,26 @@ def test_threads_do_not_share_memory(exe: Executable) -> None:
     assert wrong == []
 
 
-def test_memory_of_other_sizes_is_released(exe: Executable) -> None:
+def test_memory_serves_other_sizes(exe: Executable) -> None:
+    places = {from_interface(exe(rows(n))) for n in (1000, 900)}
+    assert len(places) == 2
+    for n in (7, 900, 450, 1, 0, 899):
+        y = exe(rows(n))
+        np.testing.assert_array_equal(y, rows(n) * WEIGHT)
+        assert from_interface(y) in places
+        del y
+
+
+def test_memory_in_use_does_not_serve_other_sizes(exe: Executable) -> None:
+    kept = [exe(rows(n)) for n in (1000, 900)]
+    for n in (7, 800, 450):
+        exe(rows(n))
+    for n, y in zip((1000, 900), kept, strict=True):
+        np.testing.assert_array_equal(y, rows(n) * WEIGHT)
+
+
+def test_too_large_memory_of_other_sizes_is_released(exe: Executable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.runtime.call_frame.MAX_SPARE_BYTES", 4096)
     y = exe(rows(1000))
     owner = y.base
     assert owner is not None

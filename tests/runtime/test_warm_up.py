@@ -48,6 +48,32 @@ def test_first_call_of_a_loaded_model_faults_few_pages(tmp_path: Path) -> None:
     assert mapped < 400
 
 
+def test_first_calls_of_declared_sizes_fault_few_pages(tmp_path: Path) -> None:
+    tilewright.compile(chain("n"), shapes={"n": "1..1024"}).save(tmp_path / "m.tw")
+    process = python(f"""
+        import numpy as np, tilewright
+        from tests.runtime.process import page_faults
+        model = tilewright.load({str(tmp_path / "m.tw")!r})
+        inputs = [np.ones((n, 2048), np.float32) for n in (700, 1024, 3, 900, 512)]
+        before = page_faults()
+        for x in inputs:
+            model(x)
+        print(page_faults() - before)
+    """)
+    assert process.returncode == 0, process.stderr
+    assert int(process.stdout) < 400
+
+
+def test_sizes_without_a_maximum_map_no_memory_ahead() -> None:
+    model = tilewright.compile(chain("n"))
+    assert model._pool.bytes == 0
+
+
+def test_large_maxima_map_no_memory_ahead() -> None:
+    model = tilewright.compile(chain("n"), shapes={"n": "1..20000"})
+    assert model._pool.bytes == 0
+
+
 def test_compiled_model_is_linked(monkeypatch: pytest.MonkeyPatch) -> None:
     links: list[str] = []
     link = executable.link

@@ -14,7 +14,10 @@ from tilewright.errors import Defect, InternalError, TilewrightError
 from tilewright.runtime.feeds import InputSignature, raise_problems
 from tilewright.runtime.linker import Library
 from tilewright.runtime.manifest import (
+    ControlFlowStep,
     Dim,
+    FallbackStep,
+    Manifest,
     ManifestStep,
     NativeStep,
     RuntimeManifestStep,
@@ -22,6 +25,7 @@ from tilewright.runtime.manifest import (
     StepBlock,
     SymbolSpec,
     TensorSpec,
+    all_steps,
 )
 from tilewright.runtime.native_call import NativeCall
 from tilewright.runtime.symbol_range import violated_limit
@@ -294,3 +298,18 @@ def _raise_input_error(
     InputSignature((spec,), tuple(symbols.values()), "tensor").bind({spec.name: np.shape(value)}, sizes, problems)
     raise_problems(problems)
     raise InternalError(f"the shape {np.shape(value)} of '{spec.name}' is refused, but fits {spec}")
+
+
+def may_alias(manifest: Manifest) -> frozenset[str]:
+    """Values that may share memory with inputs or constants without being these: results of the evaluator, and of
+    control flow around it or around constants."""
+    names: set[str] = set()
+    for step in manifest.steps:
+        if isinstance(step, FallbackStep):
+            names |= {spec.name for spec in step.outputs}
+        elif isinstance(step, ControlFlowStep):
+            inner = [s for block in step.blocks for s in all_steps(block.steps)]
+            blocks = [*step.blocks, *(b for s in inner if isinstance(s, ControlFlowStep) for b in s.blocks)]
+            if any(isinstance(s, FallbackStep) for s in inner) or any(b.constants for b in blocks):
+                names |= {spec.name for spec in step.outputs}
+    return frozenset(names)

@@ -78,6 +78,10 @@ class CallPlan:
     output_bytes: int
 
 
+MAX_SPARE_BYTES = 32 << 20
+"""Memory of an output is used for another shape unless more than this, and than three quarters of it, would be idle."""
+
+
 class OutputMemory:
     """The memory of one output, aligned to a cache line.
 
@@ -86,19 +90,30 @@ class OutputMemory:
         address: of its first element.
         owner: the array that every view references.
         idle_references: reference count of the owner without any view.
+        capacity: bytes from `address` on.
     """
 
-    __slots__ = ("address", "array", "idle_references", "owner")
+    __slots__ = ("address", "array", "capacity", "idle_references", "owner")
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
         """Allocates; MemoryError or ValueError where there is not enough memory."""
-        self.owner = np.empty(math.prod(shape) * dtype.itemsize + BUFFER_ALIGNMENT, np.uint8)
+        self.capacity = math.prod(shape) * dtype.itemsize
+        self.owner = np.empty(self.capacity + BUFFER_ALIGNMENT, np.uint8)
         start = address_of(self.owner)
         skipped = -start % BUFFER_ALIGNMENT
         self.address = start + skipped
         self.array = np.ndarray(shape, dtype, self.owner, skipped)
-        populate(self.address, self.array.nbytes)
+        populate(self.address, self.capacity)
         self.idle_references = getrefcount(self.owner)
+
+    def reshape(self, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+        """Makes `array` one of another shape and dtype; whether the memory suits these. Nothing else may reference
+        it."""
+        size = math.prod(shape) * dtype.itemsize
+        if size > self.capacity or self.capacity - size > max(3 * size, MAX_SPARE_BYTES):
+            return False
+        self.array = np.ndarray(shape, dtype, self.owner, -address_of(self.owner) % BUFFER_ALIGNMENT)
+        return True
 
 
 class CallFrame:
@@ -146,13 +161,18 @@ class CallFrame:
         return True
 
     def prepare(self, plan: CallPlan) -> None:
-        """Takes the sizes of a plan and allocates new, uninitialised memory for its outputs.
+        """Takes the sizes of a plan, and uninitialised memory for its outputs: that of the former ones where nothing
+        references it and it is large enough, as new memory is mapped page by page.
 
         Raises:
             MemoryError, ValueError: there is not enough memory.
         """
+        idle = self._memory if self.is_unused() else ()
         self.release()
-        self._memory = tuple(OutputMemory(shape, dtype) for shape, dtype in plan.outputs)
+        self._memory = tuple(
+            idle[k] if k < len(idle) and idle[k].reshape(shape, dtype) else OutputMemory(shape, dtype)
+            for k, (shape, dtype) in enumerate(plan.outputs)
+        )
         self.arrays = tuple(m.array for m in self._memory)
         for k, m in enumerate(self._memory):
             self._outputs[k] = m.address

@@ -6,7 +6,6 @@ several steps pass named values from step to step instead.
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, cast
 
 import numpy as np
@@ -15,16 +14,22 @@ from tilewright.errors import Defect, FeedError, InternalError
 from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, describe_source, load_artifact, save_artifact
-from tilewright.runtime.block_calls import BlockCalls, CallMaker, Resources, RuntimeCall
+from tilewright.runtime.block_calls import BlockCalls, CallMaker, Resources, RuntimeCall, may_alias
 from tilewright.runtime.call_frame import CallPlan
 from tilewright.runtime.control_flow_call import IfCall, LoopCall
 from tilewright.runtime.fallback_call import FallbackCall
 from tilewright.runtime.fast_call import REQUIRED_FLAGS, has_fast_calls
-from tilewright.runtime.feeds import InputSignature, check_mapping, collect_feeds, make_contiguous, raise_problems
+from tilewright.runtime.feeds import (
+    InputSignature,
+    check_mapping,
+    collect_feeds,
+    make_contiguous,
+    make_picker,
+    raise_problems,
+)
 from tilewright.runtime.link_lock import hold_link_lock
 from tilewright.runtime.linker import Library, link
 from tilewright.runtime.manifest import (
-    ControlFlowStep,
     FallbackStep,
     IfStep,
     LoopStep,
@@ -38,6 +43,7 @@ from tilewright.runtime.manifest import (
 )
 from tilewright.runtime.native_call import NativeCall, cache_plan
 from tilewright.runtime.openmp import find_openmp
+from tilewright.runtime.shape_binder import ShapeBinder, make_binder
 from tilewright.runtime.sizes_call import SizesCall
 from tilewright.runtime.step_tree_call import StepTreeCall, callable_tree
 from tilewright.runtime.weights import align_array, numpy_dtype
@@ -91,14 +97,15 @@ class Executable:
         self._signature = InputSignature(manifest.inputs, manifest.symbols)
         self._dtypes = [numpy_dtype(spec.dtype) for spec in manifest.inputs]
         self._names = [spec.name for spec in manifest.inputs]
-        self._pick_feeds = _make_picker(self._names)
+        self._pick_feeds = make_picker(self._names)
         self._output_names = [spec.name for spec in manifest.outputs]
         self._pool = WorkspacePool()
         self._library: Library | None = None
         self._single_call: NativeCall | None = None
+        self._bind_shapes: ShapeBinder | None = None
         self._block: BlockCalls | None = None
         self._tree: StepTreeCall | None = None
-        self._aliased = _may_alias(manifest)
+        self._aliased = may_alias(manifest)
         self._plans: dict[_Shapes, CallPlan] = {}
         # one tuple, so that another thread never sees a plan with other shapes
         self._last_plan: tuple[_Shapes, CallPlan | None] = ((),) * len(self._names), None
@@ -168,8 +175,10 @@ class Executable:
         only = block.calls[0] if len(block.calls) == 1 else None
         if isinstance(only, NativeCall) and _covers_model(only.step, manifest):
             self._single_call = only
+            self._bind_shapes = make_binder(manifest.inputs, manifest.symbols, only.step.symbols)
+        largest = {s.name: s.hi for s in manifest.symbols if s.hi is not None}
         for call in block.native_calls():
-            call.warm_up(self._pool)
+            call.warm_up(self._pool, largest)
         if tree is not None:
             self._tree = StepTreeCall(manifest, tree, library, weights, self._team_size, self._pool)
         if native and not _Process.forked:
@@ -274,7 +283,11 @@ class Executable:
             shapes = tuple([array.shape for array in arrays])
             plan = self._plans.get(shapes)
             if plan is None:
-                return self._run(dict(zip(self._names, arrays, strict=True)))
+                sizes = None if self._bind_shapes is None else self._bind_shapes(shapes)
+                if sizes is None:  # what is wrong is told there
+                    return self._run(dict(zip(self._names, arrays, strict=True)))
+                plan = call.plan_of(sizes)
+                cache_plan(self._plans, shapes, plan)
             self._last_plan = shapes, plan
         return call.run(arrays, plan, self._pool, threads)
 
@@ -349,28 +362,6 @@ def _copy(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return value.copy()
     return [_copy(v) for v in cast("list[Any]", value)] if isinstance(value, list) else value
-
-
-def _make_picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """A function that picks the values of some names, in order, and raises KeyError for a missing one."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda feeds: [feeds[name] for name in names]
-
-
-def _may_alias(manifest: Manifest) -> frozenset[str]:
-    """Values that may share memory with inputs or constants without being these: results of the evaluator, and of
-    control flow around it or around constants."""
-    names: set[str] = set()
-    for step in manifest.steps:
-        if isinstance(step, FallbackStep):
-            names |= {spec.name for spec in step.outputs}
-        elif isinstance(step, ControlFlowStep):
-            inner = [s for block in step.blocks for s in all_steps(block.steps)]
-            blocks = [*step.blocks, *(b for s in inner if isinstance(s, ControlFlowStep) for b in s.blocks)]
-            if any(isinstance(s, FallbackStep) for s in inner) or any(b.constants for b in blocks):
-                names |= {spec.name for spec in step.outputs}
-    return frozenset(names)
 
 
 def _covers_model(step: NativeStep, manifest: Manifest) -> bool:

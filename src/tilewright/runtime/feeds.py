@@ -4,8 +4,9 @@ Nothing is cast silently. Arrays that fit are used in place; others of the right
 contiguous.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -94,6 +95,13 @@ def make_contiguous(name: str, array: Any) -> Any:
     except MemoryError as error:
         what = f"there is no memory for a contiguous copy of {array.nbytes} bytes"
         raise ShapeError(what, where=f"input '{name}'", hint="pass a contiguous array") from error
+
+
+def make_picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """A function that picks the values of some names, in order, and raises KeyError for a missing one."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda feeds: [feeds[name] for name in names]
 
 
 def check_mapping(feeds: object) -> None:

@@ -26,6 +26,10 @@ MAX_CACHED_PLANS = 512
 MAX_FRAMES = 2
 """Frames that alternate where calls do not overlap."""
 
+MAX_MAPPED_AHEAD_BYTES = 64 << 20
+"""Memory for the largest sizes that a model declares, which is mapped when it is loaded; then no shape's first call
+maps any."""
+
 Key = TypeVar("Key")
 
 
@@ -78,7 +82,10 @@ class NativeCall:
         Raises:
             ShapeError: the sizes violate a constraint of the model, or need more memory than there can be.
         """
-        key = tuple(sizes[name] for name in self.step.symbols)
+        return self.plan_of(tuple([sizes[name] for name in self.step.symbols]))
+
+    def plan_of(self, key: tuple[int, ...]) -> CallPlan:
+        """`plan` for sizes in the order of the step's symbols."""
         plan = self._plans.get(key)
         if plan is None:
             plan = self._make_plan(key)
@@ -104,24 +111,30 @@ class NativeCall:
         output_bytes = sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         return CallPlan(sizes, tuple(outputs), workspace, output_bytes)
 
-    def warm_up(self, pool: WorkspacePool) -> None:
-        """Does the one-time work of the first call: maps the weights and, where sizes are fixed, the workspace and the
-        memory of the outputs, unless they are very large.
+    def warm_up(self, pool: WorkspacePool, largest: Mapping[str, int]) -> None:
+        """Does the one-time work of the first call: maps the weights, the workspace and the memory of the outputs,
+        unless they are very large or sizes have no declared maximum.
 
         Args:
             pool: of the calls' workspaces.
+            largest: maxima of the symbols that have one.
         """
         for array in self._weight_arrays:
             populate_read(address_of(array), array.nbytes)
-        if self.step.symbols:
+        if not all(name in largest for name in self.step.symbols):
             return
-        plan = self.plan({})
-        if plan.workspace_bytes + plan.output_bytes > MAX_REUSED_BYTES:
+        try:
+            plan = self.plan(largest)
+        except TilewrightError:
+            return  # no call can have all sizes at their maxima
+        # calls alternate between frames; with fixed sizes the second is mapped when it is needed, once
+        frames, most = (MAX_FRAMES, MAX_MAPPED_AHEAD_BYTES) if self.step.symbols else (1, MAX_REUSED_BYTES)
+        if plan.workspace_bytes + frames * plan.output_bytes > most:
             return
         try:
             if plan.workspace_bytes:
                 pool.give(pool.take(plan.workspace_bytes))
-            if self._reuse_outputs:
+            for _ in range(frames if self._reuse_outputs else 0):
                 frame = self._new_frame()
                 frame.prepare(plan)
                 self._frames.append(frame)
@@ -186,8 +199,9 @@ class NativeCall:
             frame = self._frames.popleft()
         except IndexError:
             frame = self._new_frame()
+        is_repeated = into is None and frame.is_ready_for(plan)
         try:
-            if into is not None or not frame.is_ready_for(plan):
+            if not is_repeated:
                 frame = self._prepare_frame(frame, plan, into)
             block = pool.take(plan.workspace_bytes) if plan.workspace_bytes else None
         except (MemoryError, ValueError) as error:  # NumPy's ValueError: more bytes than it can count
@@ -200,7 +214,8 @@ class NativeCall:
                 pool.give(block)
         if into is not None or not self._reuse_outputs or plan.output_bytes > MAX_REUSED_BYTES:
             frame.release()
-        elif not status:
+        elif is_repeated and not status:
+            # not in the first call of a shape, which may be the only one
             frame.prepare_fast_call(inputs, threads)
         self._frames.append(frame)
         if status:
