@@ -75,7 +75,7 @@ def test_at_most_sixteen_lines() -> None:
     large = parse(show(ROWS).replace("40", "4096"))
     assert header(prefetch(large, "i", "A", 1), "i").count("A[") == 16
     tall = prefetch(split(large, "k", 8), "k_o", "A", 1)
-    assert header(tall, "k_o") == "for k_o in serial(512) prefetching A[i, k_o * 8 + 8]:"
+    assert header(tall, "k_o") == "for k_o in serial(512) prefetching A[i, k_o * 8 + 15]:"
 
 
 def test_symbolic_size_counts_with_its_minimum() -> None:
@@ -93,12 +93,14 @@ def test_the_next_execution_of_a_loop_is_prefetched_for() -> None:
     """Panels are read in blocks of 16 rows: after 16 rows of one panel those of the next panel, not its next rows."""
     func = parse(PANELS)
     assert header(prefetch(func, "r", "B", 4), "r") == (
-        "for r in serial(16) prefetching B[(r + 4) // 16 + p, (r + 4) % 16 + b * 16, 0]:"
+        "for r in serial(16) prefetching B[(r + 4) // 16 + p, (r + 4) % 16 + b * 16, 7]:"
     )
+    same_row = header(prefetch(func, "r", "B", 16), "r")
+    assert same_row == "for r in serial(16) prefetching B[p + 1, b * 16 + r, 7]:"
     contiguous = reorder(func, ("p", "b", "r"))
-    assert header(prefetch(contiguous, "r", "B", 4), "r") == "for r in serial(16) prefetching B[p, b * 16 + r + 4, 0]:"
+    assert header(prefetch(contiguous, "r", "B", 4), "r") == "for r in serial(16) prefetching B[p, b * 16 + r + 4, 7]:"
     one_block = parse(PANELS.replace("serial(2)", "serial(1)").replace("32", "16"))
-    assert header(prefetch(one_block, "r", "B", 4), "r") == "for r in serial(16) prefetching B[p, b * 16 + r + 4, 0]:"
+    assert header(prefetch(one_block, "r", "B", 4), "r") == "for r in serial(16) prefetching B[p, b * 16 + r + 4, 7]:"
     applied(func, "prefetch", "r", "B", 4)
 
 

@@ -25,8 +25,10 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     """Prefetches what the iteration `distance` steps later accesses of a buffer.
 
     One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most; a symbolic
-    size counts with its minimum. The last iterations prefetch for the first ones of the loop's next execution.
-    Prefetches have no semantics: the last ones of all are of lines beyond the data.
+    size counts with its minimum. Of a run shorter than a line it is that of the last element, as neighbouring runs
+    share the first one's. The last iterations prefetch for the first ones of the loop's next execution, and where the
+    distance is the loop's extent, every iteration for the same one of that. Prefetches have no semantics: the last ones
+    of all are of lines beyond the data.
 
     Legality: the loop is not vectorized; the buffer is in memory, and a block inside the loop touches it at indices
     that depend on the loop, but not on data; `1 <= distance <= MAX_DISTANCE`; addresses do not overflow.
@@ -60,13 +62,13 @@ def _later(hint: Load, node: For, enclosing: Sequence[For], distance: int, bound
     linear = {node.var: node.var + distance}
     is_moving = (loop for loop in reversed(enclosing) if loop.var in free_vars(hint) and loop.extent is not const(1))
     carrier = next(is_moving, None)
-    if carrier is not None and isinstance(node.extent, Const) and distance < node.extent.value:
+    if carrier is not None and isinstance(node.extent, Const):
         end, next_execution = {node.var: node.var + node.extent}, {carrier.var: carrier.var + 1}
         place = _position(hint)
         if simplify(substitute(place, end) - substitute(place, next_execution), bounds) is not const(0):
             step = node.var + distance
             moved = {node.var: step % node.extent, carrier.var: carrier.var + step // node.extent}
-            return Load(hint.buffer, tuple(substitute(i, moved, bounds) for i in hint.indices))
+            return Load(hint.buffer, tuple(simplify(substitute(i, moved), bounds) for i in hint.indices))
     return Load(hint.buffer, tuple(substitute(i, linear) for i in hint.indices))
 
 
@@ -170,7 +172,7 @@ def _strided_elements(
     for n in counts[:inner]:
         rows *= n
     for row in range(min(rows, MAX_LINES)):
-        for position in range(0, min(run, MAX_LINES * step), step):
+        for position in range(0, min(run, MAX_LINES * step), step) if run >= step else (run - 1,):
             at = (*_unflatten(row, counts[:inner]), *_unflatten(position, counts[inner:]))
             yield Load(buffer, tuple(first + k for first, k in zip(starts, at, strict=True)))
 

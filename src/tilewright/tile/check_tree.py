@@ -51,7 +51,8 @@ def tree_problems(tree: TileTree, func: Func) -> list[tuple[str, str]]:
     problems = list(_staging_problems(tree.staging, names))
     for stage in tree.staging:
         names = _names_after(stage, names)
-    problems += _sequence_problems(tree.body, tree.staging, names)
+    problems += _sequence_problems(tree.body, names)
+    problems += _prefetch_problems(tree, func)
     k_blocks = {(x.axis, x.size) for x in tree.staging if isinstance(x, RFactor) and not x.lanes}
     for node, enclosing in walk_tree(tree.body):
         problems += _node_problems(node, enclosing, k_blocks)
@@ -84,10 +85,9 @@ def _staging_problems(staging: Sequence[Staging], names: set[str]) -> Iterator[t
         names = _names_after(stage, names)
 
 
-def _sequence_problems(nodes: Sequence[Node], staging: Sequence[Staging], names: set[str]) -> Iterator[tuple[str, str]]:
+def _sequence_problems(nodes: Sequence[Node], names: set[str]) -> Iterator[tuple[str, str]]:
     """Every statement must be one of the kernel's or of staging, and occur once; parts have the same ones."""
     placed: set[str] = set()
-    copies = {x.copy for x in staging if isinstance(x, Pack | CacheRead)}
     for name, in_partition in _statements(nodes):
         if name not in names and not in_partition:
             yield f"statement {name!r}", f"there is no such statement; there are {', '.join(sorted(names))}"
@@ -97,11 +97,18 @@ def _sequence_problems(nodes: Sequence[Node], staging: Sequence[Staging], names:
     for node, _ in walk_tree(tuple(nodes)):
         if isinstance(node, Partition):
             yield from _partition_problems(node, names)
+
+
+def _prefetch_problems(tree: TileTree, func: Func) -> Iterator[tuple[str, str]]:
+    """Prefetches are of copies or operands, at distances of at least 1."""
+    sources = {x.copy for x in tree.staging if isinstance(x, Pack | CacheRead)}
+    sources |= {x.buffer.name for b in blocks(func.body) for x in loads(b.body.value)}
+    for node, _ in walk_tree(tree.body):
         for p in node.prefetches if isinstance(node, Loop) else ():
-            if p.copy not in copies:
-                yield f"prefetch of {p.copy!r}", "it is no copy of an operand"
+            if p.source not in sources:
+                yield f"prefetch of {p.source!r}", "it is no operand or copy of one"
             if p.distance < 1:
-                yield f"prefetch of {p.copy!r}", f"expected a distance of at least 1, got {p.distance}"
+                yield f"prefetch of {p.source!r}", f"expected a distance of at least 1, got {p.distance}"
 
 
 def _statements(nodes: Sequence[Node]) -> Iterator[tuple[str, bool]]:

@@ -6,7 +6,8 @@ from tilewright.loops.ir import Func, LoopKind
 from tilewright.schedule.rewrite_tree import find_block
 from tilewright.schedule.schedule import Schedule
 from tilewright.tile.lower_tree import lower_tree
-from tilewright.tile.packing import pack_nests, pack_stages, prefetches
+from tilewright.tile.packing import pack_nests, pack_stages
+from tilewright.tile.prefetches import prefetches
 from tilewright.tile.program import L1, L2, TileProgram, check_program
 from tilewright.tile.reduction_tree import TiledPart, TiledReduction, reduction_tree
 from tilewright.tile.remainder import remainder_parts

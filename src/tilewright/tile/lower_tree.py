@@ -14,6 +14,7 @@ Statements are placed from the last to the first, since a producer's loops follo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tilewright.errors import Defect, ScheduleError, TreeError
@@ -34,7 +35,7 @@ from tilewright.tile.schedule_helpers import (
     make_lanes_contiguous,
 )
 from tilewright.tile.statements import Statement, apply_staging, extents_by_axis, new_statement, statements_of
-from tilewright.tile.tree import Compute, Loop, Node, Partition, TileTree, computes, walk_tree
+from tilewright.tile.tree import Compute, Loop, Node, Partition, Prefetch, TileTree, computes, walk_tree
 from tilewright.verify.memory_scopes import find_memory_scope_errors, find_stack_overflow
 
 Statements = Mapping[str, Statement]
@@ -279,10 +280,18 @@ class TreeLowering:
             self.placed |= set(names)
         for loop, name in loops:
             for p in loop.prefetches:
-                self.s.do("prefetch", name, buffer_of(self.s, statements[p.copy].block), p.distance)
+                self._prefetch(name, p, statements)
         for loop, name in (*loops, *init_loops):
             if loop.kind in _PRIMITIVES:
                 self.s.do(_PRIMITIVES[loop.kind], name)
+
+    def _prefetch(self, loop: str, hint: Prefetch, statements: Statements) -> None:
+        """Prefetches a copy, or an operand where it is, if its addresses are proved to be safe to compute."""
+        if hint.source in statements:
+            self.s.do("prefetch", loop, buffer_of(self.s, statements[hint.source].block), hint.distance)
+        else:
+            with suppress(ScheduleError):
+                self.s.do("prefetch", loop, hint.source, hint.distance)
 
     def vectorize_lanes(self, statement: Statement, lane_axis: str | None) -> None:
         """Vectorises the loop over the lane axis, innermost; the other loops of a statement stay serial."""

@@ -2,24 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Const
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, LoopKind
-from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.tile.program import REGISTER, TileProgram, min_panel_width
 from tilewright.tile.transposed_columns import MIN_COLUMNS, can_transpose
-from tilewright.tile.tree import Compute, Loop, Node, Pack, Prefetch, nest
-
-PREFETCH_BYTES = 3072
-"""Distance of software prefetches: about the bytes in flight at a time, and not a whole page, since lines that are
-whole pages apart share a set of L1."""
-
-MIN_PREFETCH_ROWS = 4
-"""Rows of a register tile from which on constants that L2 holds are prefetched: a hint per line takes the slot of a
-load, of which tiles of few rows have none to spare."""
+from tilewright.tile.tree import Compute, Loop, Node, Pack, nest
 
 PASS_BYTES = 256
 """Contiguous bytes that a copy reads before it goes on to the next row; narrow panels are interleaved to reach it."""
@@ -64,27 +54,6 @@ def panel_width(program: TileProgram, operand: int, axis: int) -> int:
     line = min_panel_width(sketch, program.problem.operands[operand].element_bytes)
     in_lines = operand in sketch.prefetched_operands and axis == sketch.lane and points % line == 0
     return line if in_lines else points
-
-
-def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
-    """Software prefetches of packed copies in a reduction loop around register tiles: of the operands that the sketch
-    names, and of constants, which within a model come from beyond L2, however small: the other kernels' constants have
-    been read since the last call.
-
-    Only tiles with several rows per loaded element prefetch: with a single row the loads that follow are issued as
-    early as the hints, which only take their place.
-    """
-    register, hints = program.sizes[REGISTER], list[Prefetch]()
-    for k, axis in program.sketch.packed:
-        operand = program.problem.operands[k]
-        rows = prod(register[a] for a in program.problem.spatial if not operand.uses(a))
-        is_large = k in program.sketch.prefetched_operands
-        if (is_large and rows > 1) or (operand.constant and rows >= MIN_PREFETCH_ROWS):
-            step = register[axis] * operand.element_bytes
-            for r in program.problem.reduce:
-                step *= register[r] if operand.uses(r) else 1
-            hints.append(Prefetch(copy_name(program, k), min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step))))
-    return tuple(hints)
 
 
 def pack_nests(program: TileProgram, node: Block, packs: Mapping[int, Pack]) -> tuple[Node, ...]:

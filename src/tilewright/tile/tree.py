@@ -53,11 +53,12 @@ class Prefetch:
     """A software prefetch in a loop.
 
     Attributes:
-        copy: the statement that fills the packed copy which is prefetched.
-        distance: iterations in advance.
+        source: the statement that fills the packed copy which is prefetched, or the buffer of an operand that is read
+            where it is.
+        distance: iterations in advance; those behind the loop's end are the next execution's.
     """
 
-    copy: str
+    source: str
     distance: int
 
 

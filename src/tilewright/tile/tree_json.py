@@ -49,8 +49,8 @@ _CLASS_KINDS: Mapping[type[Any], str] = {
 }  # fmt: skip
 """The `kind` of classes of which an attribute may have several."""
 
-_JSON_NAMES = {"kind": "loop_kind"}
-"""Attributes that have another name in JSON, where `kind` names the class."""
+_JSON_NAMES = {"kind": "loop_kind", "source": "copy"}
+"""Attributes that have another name in JSON: `kind` names the class there, sources of prefetches were copies once."""
 
 
 def encode(tree: TileTree) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def loop_text(loop: Loop) -> str:
     """The text of a loop without its body: axis, step, kind, tail strategy, prefetches."""
     kind = "" if loop.kind is LoopKind.SERIAL else f" {loop.kind}"
     tail = "" if loop.tail is Tail.GUARD else f" {loop.tail}"
-    hints = "".join(f" prefetching {p.copy} {p.distance} ahead" for p in loop.prefetches)
+    hints = "".join(f" prefetching {p.source} {p.distance} ahead" for p in loop.prefetches)
     return f"{loop.axis} {loop.step}{kind}{tail}{hints}"
 
 

@@ -1,0 +1,63 @@
+"""Prefetches of tile programs: where the next register tile's rows are fetched ahead, and where not."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.optimize.computations import products_of_pictures
+from tests.optimize.tasks import task_of
+from tests.tile.results import check_same_results
+
+from tilewright.loops.ir import For, walk
+from tilewright.tile.lower import lower_program
+from tilewright.tile.prefetches import prefetches
+from tilewright.tile.problem import extract_problem
+from tilewright.tile.program import Sketch, TileProgram
+from tilewright.tile.tree import Prefetch
+from tilewright.verify.verifier import verify
+
+PICTURES = products_of_pictures(2, 32, 40, 32)
+TASK = task_of(PICTURES)
+CHANNELS_AS_LANES = Sketch(1, 16, (1, 0, 2), 3, ((1, 1),))
+
+
+def a_program(pixels: int) -> TileProgram:
+    """A 1x1 convolution whose register tiles have so many pixels of 32 filters, in blocks of 16 channels."""
+    problem = extract_problem(TASK.func, TASK.constants)
+    assert problem is not None
+    return TileProgram(
+        problem, CHANNELS_AS_LANES, ((1, 32, pixels, 2), (1, 32, 2 * pixels, 16), (1, 32, 4 * pixels, 32))
+    )
+
+
+def hints_of(program: TileProgram) -> list[Prefetch]:
+    """The prefetches of the pictures."""
+    return [p for p in prefetches(program) if p.source == program.problem.operands[0].buffer]
+
+
+def test_the_rows_of_the_next_tile_are_prefetched():
+    program = a_program(10)
+    pictures = program.problem.operands[0].buffer
+    assert hints_of(program) == [Prefetch(pictures, 8)]
+    lowered = lower_program(program, TASK.func)
+    verify(lowered.func)
+    check_same_results(TASK.func, lowered.func, PICTURES, np.random.default_rng())
+    loops = [s for s, _ in walk(lowered.func.body) if isinstance(s, For)]
+    hints = [p for s in loops for p in s.prefetches if p.buffer.name == pictures]
+    # a hint per channel: the last one of the next ten pixels, which no earlier tile has touched
+    assert len(hints) == 2
+    assert all(str(p.indices[2]).endswith("+ 19") for p in hints), hints
+
+
+@pytest.mark.parametrize("pixels", [2, 20])
+def test_few_pixels_have_no_slots_to_spare_and_many_are_whole_lines(pixels):
+    assert hints_of(a_program(pixels)) == []
+
+
+def test_rows_along_lanes_constants_and_conditional_rows_are_not_prefetched():
+    program = a_program(10)
+    along_lanes = replace(program, sketch=replace(CHANNELS_AS_LANES, lane=2, packed=()))
+    assert hints_of(along_lanes) == []
+    for change in ({"constant": True}, {"conditional": True}, {"private": True}):
+        operands = (replace(program.problem.operands[0], **change), *program.problem.operands[1:])
+        assert hints_of(replace(program, problem=replace(program.problem, operands=operands))) == []
