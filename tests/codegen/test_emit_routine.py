@@ -195,12 +195,21 @@ def counts_in_a_bool(x: Elements) -> int:
     return k
 
 
+@routine()
+def assigns_to_two_targets(x: Elements) -> int:
+    last = 0
+    for i in range(len(x)):
+        last = x[last] = i
+    return last
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
         (calls_what_there_is_not, "np.sum"),
         (loses_a_fraction, "float32 becomes int64"),
         (counts_in_a_bool, "'k' is a bool.*type int64"),
+        (assigns_to_two_targets, r"line \d+: last = x\[last\] = i: assign to one name or element at a time"),
     ],
 )
 def test_code_outside_of_the_subset_is_refused(code, message):

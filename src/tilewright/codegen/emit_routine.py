@@ -126,6 +126,8 @@ class _FunctionBody:
                 self.exprs.value(call)
             case ast.Assign([target], value):
                 self._assign(target, value)
+            case ast.Assign():
+                raise self._outside_of_subset("assign to one name or element at a time", s)
             case ast.AugAssign(target, op, value):
                 self._write(target, self.exprs.value(ast.BinOp(target, op, value)))
             case ast.If(test, then, otherwise):

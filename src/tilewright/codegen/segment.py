@@ -142,7 +142,8 @@ class RoutineCall:
         lengths: number of elements per buffer.
         scalars: int64 expression per scalar.
         failures: what each failure means for the user's node, in the order of the statuses.
-        label: the user's node.
+        label: the node, which may be a generated one.
+        origin: the user's node, of which failures tell.
     """
 
     code: RoutineCode
@@ -151,6 +152,7 @@ class RoutineCall:
     scalars: tuple[Expr, ...]
     failures: tuple[str, ...] = ()
     label: str = ""
+    origin: str = ""
 
 
 SegmentCall = KernelCall | RoutineCall | BufferCopy | ConditionalCalls | RepeatedCalls

@@ -63,6 +63,7 @@ class Node:
             entries of `inputs` are those values, so that the order of nodes and liveness take them into account.
         has_opaque_attributes: whether `source` holds sub-graphs or attributes that are missing in `attributes`.
         subgraphs: the sub-graphs of a control-flow node, by name of the attribute; empty where the evaluator runs it.
+        stands_for: label of the model's node that a generated node is part of; "" for the model's own.
     """
 
     name: str
@@ -76,6 +77,7 @@ class Node:
     captures: tuple[str, ...] = ()
     has_opaque_attributes: bool = False
     subgraphs: Mapping[str, "Subgraph"] = field(default_factory=dict[str, "Subgraph"])
+    stands_for: str = ""
 
     @property
     def captured(self) -> Mapping[str, str]:
@@ -91,6 +93,11 @@ class Node:
     def label(self) -> str:
         """The node's name in errors and reports: "conv1 (Conv)"."""
         return f"{self.name} ({self.op_type})"
+
+    @property
+    def origin(self) -> str:
+        """The label of the model's node: its own, or that of the node which it is part of."""
+        return self.stands_for or self.label
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -43,6 +43,11 @@ class RuntimeStep:
         """The user's names of the nodes."""
         return ", ".join(n.label for n in self.nodes)
 
+    @property
+    def origin(self) -> str:
+        """The labels of the model's nodes, of which these may be parts."""
+        return ", ".join(dict.fromkeys(n.origin for n in self.nodes))
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Fallback(RuntimeStep):

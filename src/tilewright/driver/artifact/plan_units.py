@@ -252,6 +252,7 @@ def _routine_call(step: RoutineStep, scratch: Mapping[str, BufferLocation], loca
         scalars=step.scalars,
         failures=step.routine.failures,
         label=step.label,
+        origin=step.origin,
     )
 
 

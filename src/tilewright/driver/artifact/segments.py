@@ -115,7 +115,7 @@ def _native_step(segment: Segment, region: NativeRegion, names: ArtifactNames) -
             m.ConstraintSpec(show(names.with_user_symbols(c.condition)), c.message) for c in region.constraints
         ),
         nodes=tuple(labels),
-        failures=tuple(m.ConstraintSpec(text, f"node {c.label}") for c in routines for text in c.failures),
+        failures=tuple(m.ConstraintSpec(text, f"node {c.origin}") for c in routines for text in c.failures),
     )
 
 
