@@ -1,4 +1,7 @@
-"""Kernels that are one task share a function, whatever the model calls their sizes and in which order operands come."""
+"""Kernels that are one task share a function, whatever the model calls their sizes and in which order operands come.
+
+Literals in which kernels differ are parameters.
+"""
 
 import numpy as np
 import onnx
@@ -68,3 +71,63 @@ def test_constant_operands_count() -> None:
     functions, error = functions_and_errors(proto, {"a": array(1, 5, 7), "b": array(2, 7, 9)})
     assert len(set(functions)) == len(functions) == 2
     assert error < 1e-5
+
+
+Layer = tuple[str, list[onnx.TensorProto]]
+"""Nodes and their initializers."""
+
+
+def affine(name: str, operator: str, scale: float, offset: float, exponent: float = 2.0) -> Layer:
+    """Nodes that scale, shift and clip the result of an operator, and their learned scalars."""
+    scalars = {f"scale_{name}": scale, f"offset_{name}": offset, f"exponent_{name}": exponent}
+    nodes = (
+        f"s_{name} = {operator}  m_{name} = Mul(s_{name}, scale_{name})  d_{name} = Add(m_{name}, offset_{name})  "
+        f"r_{name} = Relu(d_{name})  {name} = Pow(r_{name}, exponent_{name})"
+    )
+    return nodes, [onnx.numpy_helper.from_array(np.array([v], np.float32), k) for k, v in scalars.items()]
+
+
+def affine_model(*layers: Layer) -> onnx.ModelProto:
+    """A model of several such layers, `p` and `q`, of products of `a` and `b`."""
+    proto = model(
+        "  ".join(nodes for nodes, _ in layers),
+        inputs="float[n, 24] a, float[24, 40] b, float[m, 24] c",
+        outputs="float[n, 40] p, float[m, 40] q",
+    )
+    proto.graph.initializer.extend(x for _, scalars in layers for x in scalars)
+    return proto
+
+
+def affine_feeds() -> dict[str, np.ndarray]:
+    """Feeds of these models."""
+    return {"a": array(1, 5, 24), "b": array(2, 24, 40), "c": array(3, 19, 24)}
+
+
+def test_learned_scalars_are_parameters() -> None:
+    proto = affine_model(affine("p", "MatMul(a, b)", 0.37, -0.21), affine("q", "MatMul(c, b)", -1.3, 0.08))
+    functions, error = functions_and_errors(proto, affine_feeds())
+    assert len(functions) == 2
+    assert len(set(functions)) == 1
+    assert error < 1e-4
+
+
+def test_equal_scalars_stay_literals() -> None:
+    proto = affine_model(affine("p", "MatMul(a, b)", 0.37, 0.5), affine("q", "MatMul(c, b)", -1.3, 0.5))
+    compilation = make_compilation(proto, CompileOptions(optimizer="rule"))
+    (kernel,) = compilation.kernels
+    # two operands and one scale
+    assert len(kernel.origin.params) == 3 + 1
+    assert " + 0.5" in kernel.task.form.text or "0.5 + " in kernel.task.form.text
+
+
+def test_exponents_are_no_parameters() -> None:
+    proto = affine_model(affine("p", "MatMul(a, b)", 0.5, 0.5, 2.0), affine("q", "MatMul(c, b)", 0.5, 0.5, 3.0))
+    functions, error = functions_and_errors(proto, affine_feeds())
+    assert len(set(functions)) == 2
+    assert error < 1e-4
+
+
+def test_kernels_without_an_equal_keep_their_literals() -> None:
+    proto = affine_model(affine("p", "MatMul(a, b)", 0.37, 0.11), ("q = MatMul(c, b)", []))
+    compilation = make_compilation(proto, CompileOptions(optimizer="rule"))
+    assert not [name for name in compilation.program.constants if name.startswith("literal")]

@@ -16,7 +16,7 @@ from tilewright.expr.nodes import Binary, Buffer, Load, Symbol, Var
 from tilewright.expr.nodes import const as c
 from tilewright.expr.operations import maximum
 from tilewright.graph.coalesce_axes import make_kernel
-from tilewright.loops.canonical_form import canonical_form
+from tilewright.loops.canonical_form import canonical_form, text_without_literals
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
@@ -120,3 +120,8 @@ def test_static_kernels_keep_their_names() -> None:
     kernel = make_kernel([product, Computation(y, axes, (), maximum(t[i, j] + b[j], 0.0))])
     func = lower_to_loops("kernel", kernel.stages, kernel.params, ())
     assert canonical_form(func).func == func
+
+
+@pytest.mark.parametrize("literal", ["0.5", "(-0.0052)", "1e-05", "(-1.5e+10)", "3.0"])
+def test_text_without_literals(literal: str) -> None:
+    assert text_without_literals(f"out[v_i0 + 1] = a0[v_i0] * {literal} - t1") == "out[v_i0 + 1] = a0[v_i0] * ? - t1"

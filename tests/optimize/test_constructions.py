@@ -7,7 +7,9 @@ from tests.graph.convolutions import convolution
 from tests.graph.running import program_of
 from tests.loops.disguise import disguised, plain
 
-from tilewright.expr.computation import Computation
+from tilewright.expr.computation import Axis, Computation
+from tilewright.expr.dtype import float32
+from tilewright.expr.nodes import Buffer, Load, Var, const
 from tilewright.graph.coalesce_axes import make_kernel
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
@@ -46,6 +48,31 @@ def test_equal_tasks_are_constructed_once():
     assert programs.selector is None
     verify(schedule.func)
     assert schedule.trace == Roller(MACHINE).optimize(first).trace
+
+
+def scaled_task(offset: float) -> Task:
+    """A task of a convolution whose result a literal is added to."""
+    program = program_of(convolution((1, 8, 9, 9), array(1, 8, 8, 3, 3)))
+    (stage,) = (s for s in program.steps if isinstance(s, Computation) and s.is_reduction)
+    shifted = Buffer("shifted", stage.output.shape, stage.output.dtype)
+    axes = tuple(Axis(Var(f"x{k}"), n) for k, n in enumerate(stage.output.shape))
+    body = Load(stage.output, tuple(a.var for a in axes)) + const(offset, float32)
+    stages = [stage, Computation(shifted, axes, (), body)]
+    return Task(plain(stages), frozenset(), TARGET, make_kernel(stages).fusion).canonical()
+
+
+def test_tasks_of_other_literals_are_constructed_once():
+    first, second = scaled_task(0.25), scaled_task(-1.5e-7)
+    assert first.hash != second.hash
+    assert construction_key(first) == construction_key(second)
+    constructions = Constructions(Roller(MACHINE))
+    estimate = constructions.estimate(first)
+    assert constructions.estimate(second) == estimate
+    assert constructions.constructed == 1
+    programs, own = constructions.schedule_programs(second), Roller(MACHINE).optimize(second)
+    assert programs is not None
+    assert own is not None
+    assert programs.schedules[0].func == own.func
 
 
 def test_learned_estimates_are_not_constructed():

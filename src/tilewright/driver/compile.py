@@ -20,6 +20,7 @@ from tilewright.driver.considered_chain import ConsideredChain
 from tilewright.driver.kernel_build.build_resources import IN_PROCESS, BuildResources, build_resources
 from tilewright.driver.kernel_build.kernel_builds import KernelBuilds
 from tilewright.driver.kernel_build.kernels import BoundUnit, KernelSource, compile_kernels
+from tilewright.driver.kernel_build.literal_parameters import with_literal_parameters
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.errors import OptionError
@@ -199,21 +200,21 @@ def make_compilation(
             # a plan names values that alternatives replace
             chosen, evaluations = laid_out.program, ()
         fused, chains = _fuse_chains(partition(chosen), build, _task_context(chosen, target), builds)
-        program = _expose_intermediates(fused) if expose_intermediates else fused.program
-        fused = replace(fused, units=_slice_units(fused.units, program, build, target))
-        inner = [_optimize_body(b, build, target, builds) for b in nested_programs(program)]
-        programs = [(program, fused.units), *((b.partition.program, b.partition.units) for b in inner)]
+        exposed = _expose_intermediates(fused) if expose_intermediates else fused.program
+        fused = _final_kernels(replace(fused, program=exposed), build, target)
+        inner = [_optimize_body(b, build, target, builds) for b in nested_programs(fused.program)]
+        programs = [(fused.program, fused.units), *((b.partition.program, b.partition.units) for b in inner)]
         units, *body_units = _compile_units(programs, build, target, builds, report)
     bodies = {b.lowered: replace(b, units=own) for b, own in zip(inner, body_units, strict=True)}
-    names, planner = make_names(program), StepPlanner(bodies, WeightPool())
+    names, planner = make_names(fused.program), StepPlanner(bodies, WeightPool())
     report("weights and memory", 0, 1)
-    steps, constants = planner.plan_model(program, units, names)
-    manifest = _manifest(program, names, steps, target, build)
+    steps, constants = planner.plan_model(fused.program, units, names)
+    manifest = _manifest(fused.program, names, steps, target, build)
     manifest = with_step_tree(replace(manifest, constants=constants, variants=variant_specs(units, names)))
     own = {step.prefix for step in steps if isinstance(step, NativeStep)}
     segments, inside = ([s for s in planner.segments if (s.step.prefix in own) is x] for x in (True, False))
     return Compilation(
-        graph, lowered, plan, laid_out, evaluations, chains, program, fused, target, build, units, bodies,
+        graph, lowered, plan, laid_out, evaluations, chains, fused.program, fused, target, build, units, bodies,
         builds.counts(), tuple(segments), tuple(inside), manifest, planner.pool.arrays,
     )  # fmt: skip
 
@@ -284,6 +285,12 @@ def _fuse_chains(
         return ConsideredChain(x, task, construction if isinstance(construction, ChainConstruction) else None)
 
     return result, tuple(map(considered, evaluations))
+
+
+def _final_kernels(fused: Partition, build: Build, target: Target) -> Partition:
+    """The kernels as they are compiled: in slices, and with literals in which they differ as parameters."""
+    sliced = replace(fused, units=_slice_units(fused.units, fused.program, build, target))
+    return with_literal_parameters(sliced, _task_context(fused.program, target))
 
 
 def _slice_units(units: Sequence[Unit], program: Program, build: Build, target: Target) -> tuple[Unit, ...]:

@@ -10,6 +10,7 @@ Equal text is sufficient for equal kernels, not necessary: symbols that only occ
 in which the function lists them.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -27,6 +28,10 @@ NAME = "kernel"
 """Name of canonical functions."""
 
 _COMMUTATIVE = ("add", "mul")
+
+_FLOAT = r"(?:\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)"
+_FLOAT_LITERAL = re.compile(rf"\(-{_FLOAT}\)|(?<![\w.])-?{_FLOAT}")
+"""A literal as `expr.printer` shows it: a negative one may be in parentheses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +65,11 @@ def canonical_form(func: Func) -> CanonicalForm:
         form = _rename_by_position(form)
     texts = list(seen)
     return seen[min(texts[texts.index(form.text) :])]
+
+
+def text_without_literals(text: str) -> str:
+    """A function's text with one mark for every floating-point literal."""
+    return _FLOAT_LITERAL.sub("?", text)
 
 
 def _rename_by_position(form: CanonicalForm) -> CanonicalForm:

@@ -175,6 +175,7 @@ class Constructions:
 
 
 def construction_key(task: Task) -> str:
-    """The hash of a task for any number of threads: programs are constructed before it is decided whether threads run
-    them."""
-    return task.with_threads(None).hash
+    """The hash of a task for any number of threads and any literals: programs are constructed before it is decided
+    whether threads run them, and no estimate depends on the value of a literal. Fused chains keep their literals."""
+    any_threads = task.with_threads(None)
+    return any_threads.hash if task.fusion.pattern is FusionPattern.CHAIN else any_threads.hash_without_literals

@@ -18,7 +18,7 @@ from typing import Any
 
 from tilewright.expr.nodes import Var
 from tilewright.graph.fusion import Fusion
-from tilewright.loops.canonical_form import CanonicalForm, canonical_form
+from tilewright.loops.canonical_form import CanonicalForm, canonical_form, text_without_literals
 from tilewright.loops.ir import Func
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
@@ -70,8 +70,12 @@ class Task:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the identity, in hexadecimal digits; equal in every process."""
-        text = json.dumps([IDENTITY_VERSION, self.identity], sort_keys=True, separators=(",", ":"))
-        return sha256(text.encode()).hexdigest()
+        return _hash_of(self.identity)
+
+    @cached_property
+    def hash_without_literals(self) -> str:
+        """The same of tasks that differ in the values of floating-point literals alone."""
+        return _hash_of({**self.identity, "func": text_without_literals(self.form.text)})
 
     def with_samples(self, samples: ShapeSamples | None) -> "Task":
         """The same loops with other shape samples."""
@@ -94,6 +98,11 @@ class Task:
         func = self.form.func
         form = CanonicalForm(func, self.form.text, tuple(p.name for p in func.params), func.symbols)
         return _with_form(replace(self, func=func, constants=constants, samples=samples), form)
+
+
+def _hash_of(identity: Mapping[str, Any]) -> str:
+    text = json.dumps([IDENTITY_VERSION, identity], sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()
 
 
 def _with_form(task: Task, form: CanonicalForm) -> Task:
