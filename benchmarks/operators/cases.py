@@ -233,7 +233,8 @@ def _edge_cases() -> list[Case]:
     return [
         gemm("edges", 14209, 25, 428), conv("edges", 1, 297, 56, 56, 384, 1, 2),
         product_chain("edges", 1, 824, 64, 306, 128, True), product_chain("edges", 8, 754, 48, 873, 32, True),
-        product_chain("edges", 8, 165, 64, 864, 80, False),
+        product_chain("edges", 8, 165, 64, 864, 80, False), product_chain("edges", 6, 84, 20, 844, 119, True),
+        product_chain("edges", 11, 197, 77, 211, 120, False),
     ]  # fmt: skip
 
 
