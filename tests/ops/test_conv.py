@@ -251,6 +251,13 @@ def test_conv_transpose_with_kernel_equal_to_stride_is_one_contraction_and_a_vie
     assert [str(load) for load in loads(steps[0].body)] == ["x0[i0, r0, i2, i4]", "x1[r0, i1, i3, i5]"]
 
 
+def test_conv_transpose_multiplies_no_zeros_between_elements():
+    weights = normal(4, 3, 4, 4)
+    steps = stages("ConvTranspose", [normal(1, 4, 5, 6), weights], {"strides": [2, 2], "pads": [1] * 4})
+    sums = next(s for s in steps if isinstance(s, Computation) and s.reduce_axes)
+    assert [int(str(a.extent)) for a in sums.reduce_axes] == [4, 2, 2]  # 2 of 4 taps per output and dimension
+
+
 def test_conv_transpose_of_symbolic_size_keeps_the_direct_form():
     sizes = {(0, 2): Symbol("h", 1, 99), (0, 3): Symbol("w", 1, 99)}
     d, (y,) = define(

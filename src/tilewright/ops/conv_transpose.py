@@ -1,7 +1,11 @@
-"""Transposed convolution in gather form.
+"""Transposed convolution in gather form, by the phases of its outputs (polyphase decomposition).
 
-A kernel as large as its stride contributes to every output once: [n, o, h, kh, w, kw] with affine indices, viewed as
-[n, o, h*kh, w*kw]. Otherwise the input is dilated (zeros between its elements) and convolved with the mirrored kernel.
+Outputs whose positions are equal modulo the stride, a *phase*, take the same taps: output q * stride + p takes taps
+p, p + stride, ... of inputs q, q - 1, ... So all phases together are a convolution of stride 1 whose kernel has
+ceil(taps / stride) taps, [n, o, h, ph, w, pw] with affine indices, viewed as [n, o, h*ph, w*pw] and cropped. A kernel
+as large as its stride has one tap per phase and nothing to crop. Only where a dimension has both a stride and a
+dilation the input is dilated (zeros between its elements) and convolved with the mirrored kernel, which multiplies
+zeros for the most part.
 """
 
 from collections.abc import Sequence
@@ -10,8 +14,7 @@ from dataclasses import dataclass
 from tilewright.errors import ShapeError
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, const
-from tilewright.expr.operations import cast, conjunction, maximum, select
-from tilewright.expr.traversal import is_one
+from tilewright.expr.operations import cast, ceildiv, conjunction, maximum, select
 from tilewright.ops.checks import expect_dtype, expect_rank, expect_size
 from tilewright.ops.contraction import accumulator_dtype, epilogue, sum_over, widening_product
 from tilewright.ops.conv import check_bias, check_kernel, groups_of
@@ -25,8 +28,6 @@ class _Geometry:
     dilations: tuple[int, ...]
     before: tuple[Expr, ...]
     output: tuple[Expr, ...]
-    is_direct: bool
-    """Whether every output has exactly one tap per dimension."""
 
 
 @operator("ConvTranspose")
@@ -60,9 +61,10 @@ def transposed_convolution(d: Definition, bias: OpValue | None, pads: Sequence[E
     wide = accumulator_dtype(x.dtype)
     if bias is not None:
         check_bias(d, bias, w.shape[1] * groups, x.dtype)
-    total = (_direct if geometry.is_direct else _convolve_dilated)(d, x, w, groups, geometry, wide)
+    has_phases = _has_phases(w, groups, geometry)
+    total = (_convolve_phases if has_phases else _convolve_dilated)(d, x, w, groups, geometry, wide)
     y = epilogue(d, total, x.dtype) if bias is None else epilogue(d, total, x.dtype, lambda i: cast(wide, bias[i[1]]))
-    return d.view(y, (x.shape[0], w.shape[1] * groups, *geometry.output))
+    return _interleave_phases(d, y, geometry) if has_phases else y
 
 
 def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _Geometry:
@@ -76,7 +78,6 @@ def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _G
     auto = auto_pad_of(d)
     before: list[Expr] = []
     output: list[Expr] = []
-    is_direct = True
     for k in range(rank):
         stride, span = strides[k], (w.shape[2 + k] - 1) * dilations[k] + 1
         full_size = (x.shape[2 + k] - 1) * stride + span + extra[k]
@@ -89,11 +90,7 @@ def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _G
             d.require(size >= 1, f"dimension {k}: the pads crop the whole output of {full_size}")
         before.append(pad_before)
         output.append(size)
-        # The size written as x.size * stride proves that the view of the direct form is exact.
-        kernel = w.shape[2 + k]
-        is_exact_tiling = isinstance(kernel, Const) and kernel.value == stride and dilations[k] == 1
-        is_direct = is_direct and is_exact_tiling and is_zero(pad_before) and size is x.shape[2 + k] * stride
-    return _Geometry(strides, dilations, tuple(before), tuple(output), is_direct)
+    return _Geometry(strides, dilations, tuple(before), tuple(output))
 
 
 def _channel(o: Expr, c: Expr, w: OpValue, groups: int) -> tuple[Expr, Expr]:
@@ -104,24 +101,84 @@ def _channel(o: Expr, c: Expr, w: OpValue, groups: int) -> tuple[Expr, Expr]:
     return (o // w.shape[1]) * depth + c, o % w.shape[1]
 
 
-def _direct(d: Definition, x: OpValue, w: OpValue, groups: int, g: _Geometry, dtype: DType) -> OpValue:
-    """[N, O, h, kh, w, kw], without the kernel dimensions of size 1."""
-    kernel = w.shape[2:]
+def _has_phases(w: OpValue, groups: int, g: _Geometry) -> bool:
+    """Whether the phases are computed: not where a dimension has a stride and a dilation, nor where a sum has no
+    channels, as the pass that interleaves and crops then costs more than products with zeros."""
+    if any(step > 1 and dilation > 1 for step, dilation in zip(g.strides, g.dilations, strict=True)):
+        return False
+    is_exact = all(map(is_zero, (*g.before, *(n - step for n, step in zip(w.shape[2:], g.strides, strict=True)))))
+    depth = w.shape[0] // groups
+    return is_exact or not (isinstance(depth, Const) and depth.value == 1)
+
+
+def _convolve_phases(d: Definition, x: OpValue, w: OpValue, groups: int, g: _Geometry, dtype: DType) -> OpValue:
+    """A convolution of stride 1 that computes [N, O, h, ph, w, pw], without phases where the stride is 1."""
+    taps = [ceildiv(n, step) for n, step in zip(w.shape[2:], g.strides, strict=True)]
+    reach = [(n - 1) * dilation for n, dilation in zip(taps, g.dilations, strict=True)]
+    # without phases the pads crop what is computed
+    crops = [pad if step == 1 else const(0) for pad, step in zip(g.before, g.strides, strict=True)]
+    sizes = [out if step == 1 else n + r
+             for n, r, out, step in zip(x.shape[2:], reach, g.output, g.strides, strict=True)]  # fmt: skip
+    source = _pad_input(d, x, [r - c for r, c in zip(reach, crops, strict=True)],
+                        [n + r for n, r in zip(sizes, reach, strict=True)])  # fmt: skip
+    kernel = _pad_kernel(d, w, [n * step for n, step in zip(taps, g.strides, strict=True)])
     shape: list[Expr] = [x.shape[0], w.shape[1] * groups]
-    for size, taps in zip(x.shape[2:], kernel, strict=True):
-        shape.extend((size,) if is_one(taps) else (size, taps))
+    for size, step in zip(sizes, g.strides, strict=True):
+        shape.extend((size,) if step == 1 else (size, const(step)))
 
     def body(i: tuple[Expr, ...], r: tuple[Expr, ...]) -> Expr:
         channel, o = _channel(i[1], r[0], w, groups)
         indices = iter(i[2:])
         position: list[Expr] = []
         tap: list[Expr] = []
-        for taps in kernel:
-            position.append(next(indices))
-            tap.append(const(0) if is_one(taps) else next(indices))
-        return widening_product(x[(i[0], channel, *position)], w[(channel, o, *tap)], dtype)
+        for k, step, dilation, count in zip(r[1:], g.strides, g.dilations, taps, strict=True):
+            position.append(next(indices) + k * dilation)
+            mirrored = (count - 1 - k) * step
+            tap.append(mirrored if step == 1 else mirrored + next(indices))
+        return widening_product(source[(i[0], channel, *position)], kernel[(channel, o, *tap)], dtype)
 
-    return sum_over(d, shape, (w.shape[0] // groups,), body)
+    return sum_over(d, shape, (w.shape[0] // groups, *taps), body)
+
+
+def _interleave_phases(d: Definition, phases: OpValue, g: _Geometry) -> OpValue:
+    """[N, O, h*ph, w*pw] of [N, O, h, ph, w, pw], without what the pads crop."""
+    axes = iter(phases.shape[2:])
+    sizes = [next(axes) if step == 1 else next(axes) * next(axes) for step in g.strides]
+    if all(step == 1 or is_zero(pad) for step, pad in zip(g.strides, g.before, strict=True)) and (*sizes,) == g.output:
+        return d.view(phases, (*phases.shape[:2], *sizes))
+
+    def body(n: Expr, o: Expr, *position: Expr) -> Expr:
+        indices: list[Expr] = []
+        for p, pad, step in zip(position, g.before, g.strides, strict=True):
+            indices.extend((p,) if step == 1 else ((p + pad) // step, (p + pad) % step))
+        return phases[(n, o, *indices)]
+
+    return d.compute((*phases.shape[:2], *g.output), body)
+
+
+def _pad_input(d: Definition, x: OpValue, before: Sequence[Expr], sizes: Sequence[Expr]) -> OpValue:
+    """`x` with zeros before and after the elements of its spatial dimensions, which get the sizes."""
+    if all(map(is_zero, before)) and tuple(sizes) == x.shape[2:]:
+        return x
+
+    def body(n: Expr, c: Expr, *position: Expr) -> Expr:
+        source = [p - width for p, width in zip(position, before, strict=True)]
+        inside = [test for p, size in zip(source, x.shape[2:], strict=True) for test in (p >= 0, p < size)]
+        return select(conjunction(*inside), x[(n, c, *source)], const(0, x.dtype))
+
+    return d.compute((*x.shape[:2], *sizes), body)
+
+
+def _pad_kernel(d: Definition, w: OpValue, sizes: Sequence[Expr]) -> OpValue:
+    """`w` with zeros behind its taps, so that all phases have as many."""
+    if all(is_zero(size - n) for size, n in zip(sizes, w.shape[2:], strict=True)):
+        return w
+
+    def body(c: Expr, o: Expr, *taps: Expr) -> Expr:
+        inside = conjunction(*(k < n for k, n in zip(taps, w.shape[2:], strict=True)))
+        return select(inside, w[(c, o, *taps)], const(0, w.dtype))
+
+    return d.compute((*w.shape[:2], *sizes), body)
 
 
 def _convolve_dilated(d: Definition, x: OpValue, w: OpValue, groups: int, g: _Geometry, dtype: DType) -> OpValue:

@@ -152,6 +152,8 @@ KINDS = {
 def test_every_complex_operator_takes_layouts_of_all_its_tensors(kind):
     operator, shape, kernel, attributes = KINDS[kind]
     rank = len(shape)
+    # the sums of a transposed convolution have a dimension for the phases of each stride
+    phases = sum(step > 1 for step in attributes.get("strides", ())) if operator == "ConvTranspose" else 0
     nodes = [
         helper.make_node("Tanh", ["x"], ["t"], name="tanh"),
         helper.make_node(operator, ["t", "w"], ["c"], name="op", **attributes),
@@ -159,11 +161,12 @@ def test_every_complex_operator_takes_layouts_of_all_its_tensors(kind):
     ]
     source = model(nodes, [value("x", shape)], [value("y", [None] * rank)], {"w": array(3, *kernel, scale=0.2)})
 
-    def parts(size: int) -> tuple[Split, Reorder]:
-        return Split(1, (size // 4, 4)), Reorder((0, 1, *range(3, rank + 1), 2))
+    def parts(size: int, dimensions: int = rank) -> tuple[Split, Reorder]:
+        return Split(1, (size // 4, 4)), Reorder((0, 1, *range(3, dimensions + 1), 2))
 
     inner = Split(0, (2, 4)), Reorder((0, *range(2, rank + 1), 1))
-    result = make_compilation(source, CompileOptions(layouts={"op": Choice(parts(8), (parts(shape[1]), inner))}))
+    choice = Choice(parts(8, rank + phases), (parts(shape[1]), inner))
+    result = make_compilation(source, CompileOptions(layouts={"op": choice}))
     assert result.laid_out is not None
     assert result.laid_out.runtime_conversions == ()
     x = {"x": array(4, *shape)}
