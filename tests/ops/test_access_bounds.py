@@ -68,6 +68,24 @@ CASES = {
         {"strides": [2, 2], "pads": [1] * 4},
         IMAGE,
     ),
+    "transpose past the last tap": (
+        "ConvTranspose",
+        [zeros(1, 3, 8, 8), zeros(3, 4, 3, 2)],
+        {"strides": [3, 2], "pads": [1, 0, 1, 1], "output_padding": [2, 1]},
+        IMAGE,
+    ),
+    "transpose same": (
+        "ConvTranspose",
+        [zeros(1, 3, 8, 8), zeros(3, 4, 3, 1)],
+        {"auto_pad": "SAME_LOWER", "strides": [2, 3]},
+        IMAGE,
+    ),
+    "transpose declared": (
+        "ConvTranspose",
+        [zeros(1, 3, 8, 8), zeros(3, 4, 2, 3)],
+        {"strides": [2, 2], "output_shape": [14, 20]},
+        IMAGE,
+    ),
     "max pool": ("MaxPool", [zeros(1, 3, 8, 8)], {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1] * 4}, IMAGE),
     "max pool ceil": (
         "MaxPool",

@@ -211,6 +211,10 @@ def test_window_larger_than_a_symbolic_input_is_checked_at_run_time():
         ((1, 4, 5, 6), (4, 3, 2, 3), {"strides": [3, 2], "dilations": [2, 2], "output_padding": [1, 0]}),
         ((1, 4, 5, 6), (4, 3, 2, 2), {"strides": [3, 3]}),
         ((1, 4, 5, 6), (4, 3, 2, 2), {"strides": [3, 3], "pads": [2, 2, 1, 0], "output_padding": [2, 0]}),
+        # outputs behind the last tap of the last input
+        ((1, 4, 5, 6), (4, 3, 2, 2), {"strides": [2, 2], "output_padding": [1, 1]}),
+        ((1, 4, 5, 6), (4, 3, 3, 4), {"strides": [3, 2], "pads": [1, 1, 1, 1], "output_padding": [2, 1]}),
+        ((1, 4, 1), (4, 3, 3), {"strides": [5], "output_padding": [4]}),
         ((1, 4, 5, 6), (4, 3, 2, 2), {"group": 2, "strides": [2, 2]}),
         ((1, 4, 5, 6), (4, 1, 3, 3), {"group": 4, "strides": [2, 2], "pads": [1, 0, 1, 0]}),
         ((1, 4, 5, 6), (4, 1, 2, 2), {"group": 4, "strides": [2, 2]}),

@@ -28,6 +28,10 @@ class _Geometry:
     dilations: tuple[int, ...]
     before: tuple[Expr, ...]
     output: tuple[Expr, ...]
+    blocks: tuple[Expr, ...]
+    """Runs of `stride` outputs from the first one before cropping to the last one behind it."""
+    is_covered: bool
+    """Whether it is proved that the blocks hold all outputs."""
 
 
 @operator("ConvTranspose")
@@ -78,6 +82,8 @@ def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _G
     auto = auto_pad_of(d)
     before: list[Expr] = []
     output: list[Expr] = []
+    blocks: list[Expr] = []
+    is_covered = True
     for k in range(rank):
         stride, span = strides[k], (w.shape[2 + k] - 1) * dilations[k] + 1
         full_size = (x.shape[2 + k] - 1) * stride + span + extra[k]
@@ -90,7 +96,12 @@ def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _G
             d.require(size >= 1, f"dimension {k}: the pads crop the whole output of {full_size}")
         before.append(pad_before)
         output.append(size)
-    return _Geometry(strides, dilations, tuple(before), tuple(output))
+        # those of the full size; a declared size may be larger
+        blocks.append(x.shape[2 + k] + (span - 1 + extra[k]) // stride)
+        if output_shape:
+            blocks[k] = maximum(blocks[k], ceildiv(pad_before + size, stride))
+            is_covered = is_covered and isinstance(blocks[k], Const)
+    return _Geometry(strides, dilations, tuple(before), tuple(output), tuple(blocks), is_covered)
 
 
 def _channel(o: Expr, c: Expr, w: OpValue, groups: int) -> tuple[Expr, Expr]:
@@ -102,9 +113,11 @@ def _channel(o: Expr, c: Expr, w: OpValue, groups: int) -> tuple[Expr, Expr]:
 
 
 def _has_phases(w: OpValue, groups: int, g: _Geometry) -> bool:
-    """Whether the phases are computed: not where a dimension has a stride and a dilation, nor where a sum has no
-    channels, as the pass that interleaves and crops then costs more than products with zeros."""
-    if any(step > 1 and dilation > 1 for step, dilation in zip(g.strides, g.dilations, strict=True)):
+    """Whether the phases are computed: not where a dimension has a stride and a dilation, or a symbolic size that is to
+    become a declared one, nor where a sum has no channels, as the pass that interleaves and crops then costs more than
+    products with zeros."""
+    has_both = any(step > 1 and dilation > 1 for step, dilation in zip(g.strides, g.dilations, strict=True))
+    if has_both or not g.is_covered:
         return False
     is_exact = all(map(is_zero, (*g.before, *(n - step for n, step in zip(w.shape[2:], g.strides, strict=True)))))
     depth = w.shape[0] // groups
@@ -117,8 +130,7 @@ def _convolve_phases(d: Definition, x: OpValue, w: OpValue, groups: int, g: _Geo
     reach = [(n - 1) * dilation for n, dilation in zip(taps, g.dilations, strict=True)]
     # without phases the pads crop what is computed
     crops = [pad if step == 1 else const(0) for pad, step in zip(g.before, g.strides, strict=True)]
-    sizes = [out if step == 1 else n + r
-             for n, r, out, step in zip(x.shape[2:], reach, g.output, g.strides, strict=True)]  # fmt: skip
+    sizes = [out if step == 1 else n for n, out, step in zip(g.blocks, g.output, g.strides, strict=True)]
     source = _pad_input(d, x, [r - c for r, c in zip(reach, crops, strict=True)],
                         [n + r for n, r in zip(sizes, reach, strict=True)])  # fmt: skip
     kernel = _pad_kernel(d, w, [n * step for n, step in zip(taps, g.strides, strict=True)])
