@@ -18,6 +18,7 @@ from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
 from tilewright.runtime import Artifact, Executable
 from tilewright.runtime.call_frame import CAN_REUSE_OUTPUTS, MAX_REUSED_BYTES, OutputMemory, address_of
 from tilewright.runtime.manifest import SymbolSpec
+from tilewright.runtime.native_call import MAX_FRAMES
 
 pytestmark = pytest.mark.skipif(not CAN_REUSE_OUTPUTS, reason="this interpreter's references can't be counted")
 
@@ -174,6 +175,18 @@ def test_memory_in_use_does_not_serve_other_sizes(exe: Executable) -> None:
         exe(rows(n))
     for n, y in zip((1000, 900), kept, strict=True):
         np.testing.assert_array_equal(y, rows(n) * WEIGHT)
+
+
+def test_kept_outputs_do_not_hold_the_memory_of_large_ones(exe: Executable) -> None:
+    kept: list[np.ndarray] = []
+    for _ in range(12):
+        exe(rows(1000))
+        exe(rows(999))
+        kept.append(exe(rows(3)))
+    large = [y for y in kept if isinstance(y.base, np.ndarray) and y.base.nbytes >= rows(999).nbytes]
+    assert len(large) <= MAX_FRAMES
+    for y in kept:
+        np.testing.assert_array_equal(y, rows(3) * WEIGHT)
 
 
 def test_too_large_memory_of_other_sizes_is_released(exe: Executable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,8 @@ class CallPlan:
 
 
 MAX_SPARE_BYTES = 32 << 20
-"""Memory of an output is used for another shape unless more than this, and than three quarters of it, would be idle."""
+"""Memory of an output is used for another shape unless more than this, and than three quarters of it, would be idle;
+where callers keep such outputs, the three quarters alone count."""
 
 
 class OutputMemory:
@@ -106,11 +107,16 @@ class OutputMemory:
         populate(self.address, self.capacity)
         self.idle_references = getrefcount(self.owner)
 
-    def reshape(self, shape: tuple[int, ...], dtype: np.dtype) -> bool:
+    @property
+    def is_mostly_idle(self) -> bool:
+        """Whether more than three quarters of the memory are not used by `array`."""
+        return self.capacity > 4 * self.array.nbytes
+
+    def reshape(self, shape: tuple[int, ...], dtype: np.dtype, spare_bytes: int) -> bool:
         """Makes `array` one of another shape and dtype; whether the memory suits these. Nothing else may reference
-        it."""
+        it. At most three quarters of it, or `spare_bytes`, may be idle."""
         size = math.prod(shape) * dtype.itemsize
-        if size > self.capacity or self.capacity - size > max(3 * size, MAX_SPARE_BYTES):
+        if size > self.capacity or self.capacity - size > max(3 * size, spare_bytes):
             return False
         self.array = np.ndarray(shape, dtype, self.owner, -address_of(self.owner) % BUFFER_ALIGNMENT)
         return True
@@ -128,8 +134,8 @@ class CallFrame:
     """
 
     __slots__ = (
-        "_arguments", "_context", "_expected", "_inputs", "_memory", "_outputs", "_plan", "_symbols", "_threads",
-        "_workspace", "arrays", "fast_call", "threads", "workspace_bytes",
+        "_are_kept", "_arguments", "_context", "_expected", "_inputs", "_memory", "_outputs", "_plan", "_symbols",
+        "_threads", "_workspace", "arrays", "fast_call", "threads", "workspace_bytes",
     )  # fmt: skip
 
     def __init__(self, inputs: int, outputs: int, weights: ctypes.Array[ctypes.c_void_p], main: int) -> None:
@@ -147,6 +153,8 @@ class CallFrame:
         self._arguments = (*pointers, self._workspace, self._symbols, self._threads)
         self._plan: CallPlan | None = None
         self._memory: tuple[OutputMemory, ...] = ()
+        # whether a caller has kept outputs in memory that is mostly idle, which is idle as long as they are kept
+        self._are_kept = False
         self.arrays: tuple[np.ndarray, ...] = ()
 
     def is_ready_for(self, plan: CallPlan) -> bool:
@@ -162,15 +170,18 @@ class CallFrame:
 
     def prepare(self, plan: CallPlan) -> None:
         """Takes the sizes of a plan, and uninitialised memory for its outputs: that of the former ones where nothing
-        references it and it is large enough, as new memory is mapped page by page.
+        references it and it is large enough, as new memory is mapped page by page. Once small outputs were kept in
+        large memory, no more are put there.
 
         Raises:
             MemoryError, ValueError: there is not enough memory.
         """
-        idle = self._memory if self.is_unused() else ()
+        is_unused = self.is_unused()
+        self._are_kept = self._are_kept or (not is_unused and any(m.is_mostly_idle for m in self._memory))
+        idle, spare = self._memory if is_unused else (), 0 if self._are_kept else MAX_SPARE_BYTES
         self.release()
         self._memory = tuple(
-            idle[k] if k < len(idle) and idle[k].reshape(shape, dtype) else OutputMemory(shape, dtype)
+            idle[k] if k < len(idle) and idle[k].reshape(shape, dtype, spare) else OutputMemory(shape, dtype)
             for k, (shape, dtype) in enumerate(plan.outputs)
         )
         self.arrays = tuple(m.array for m in self._memory)
