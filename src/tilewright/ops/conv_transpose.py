@@ -3,9 +3,8 @@
 Outputs whose positions are equal modulo the stride, a *phase*, take the same taps: output q * stride + p takes taps
 p, p + stride, ... of inputs q, q - 1, ... So all phases together are a convolution of stride 1 whose kernel has
 ceil(taps / stride) taps, [n, o, h, ph, w, pw] with affine indices, viewed as [n, o, h*ph, w*pw] and cropped. A kernel
-as large as its stride has one tap per phase and nothing to crop. Only where a dimension has both a stride and a
-dilation the input is dilated (zeros between its elements) and convolved with the mirrored kernel, which multiplies
-zeros for the most part.
+as large as its stride has one tap per phase and nothing to crop. Otherwise (`_has_phases`) the input is dilated, with
+zeros between its elements, and convolved with the mirrored kernel, which multiplies zeros for the most part.
 """
 
 from collections.abc import Sequence
