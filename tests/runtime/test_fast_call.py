@@ -112,6 +112,7 @@ def test_repeated_shapes_use_a_fast_call(exe: Executable, monkeypatch: pytest.Mo
     monkeypatch.setattr(NativeCall, "run", fails)
     for k in range(3):
         np.testing.assert_array_equal(exe(rows(5, k)), rows(5, k) * WEIGHT)
+        np.testing.assert_array_equal(exe(**{exe.inputs[0].name: rows(5, k)}), rows(5, k) * WEIGHT)
     with pytest.raises(AssertionError, match="not through native code"):
         exe(rows(6))
 

@@ -210,10 +210,11 @@ class Executable:
             EvaluatorError: a node fails in the reference evaluator.
             ShapeError: a size is outside its declared range, contradicts the other inputs, or needs too much memory.
         """
-        if named or len(arrays) != len(self._names):
+        ordered = arrays if not named else None if arrays else self._ordered_arrays(named)
+        if ordered is None or len(ordered) != len(self._names):
             outputs = self._run(self._merge_feeds(arrays, named))
         else:
-            outputs = self._run_fast(arrays)
+            outputs = self._run_fast(ordered)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
@@ -231,10 +232,7 @@ class Executable:
         """
         if outputs is not None:
             self._check_names(outputs)
-        try:
-            arrays = self._pick_feeds(feeds) if len(feeds) == len(self._names) else None
-        except (KeyError, TypeError, IndexError):  # no such name, or not a mapping
-            arrays = None
+        arrays = self._ordered_arrays(feeds)
         if arrays is None:
             check_mapping(feeds)
         results = self._run(feeds) if arrays is None else self._run_fast(arrays)
@@ -242,6 +240,13 @@ class Executable:
             return {self._output_names[0]: results[0]}
         values = dict(zip(self._output_names, results))  # noqa: B905 - one per output, always
         return values if outputs is None else {name: values[name] for name in outputs}
+
+    def _ordered_arrays(self, feeds: Mapping[str, Any]) -> Sequence[Any] | None:
+        """The arrays in the order of the inputs; None where these are not what is fed."""
+        try:
+            return self._pick_feeds(feeds) if len(feeds) == len(self._names) else None
+        except (KeyError, TypeError, IndexError):  # no such name, or not a mapping
+            return None
 
     def _check_names(self, outputs: Sequence[str]) -> None:
         """Raises FeedError where an output does not exist."""
