@@ -210,11 +210,11 @@ class Executable:
             EvaluatorError: a node fails in the reference evaluator.
             ShapeError: a size is outside its declared range, contradicts the other inputs, or needs too much memory.
         """
-        ordered = arrays if not named else None if arrays else self._ordered_arrays(named)
-        if ordered is None or len(ordered) != len(self._names):
-            outputs = self._run(self._merge_feeds(arrays, named))
+        if not named and len(arrays) == len(self._names):
+            ordered = arrays
         else:
-            outputs = self._run_fast(ordered)
+            ordered = None if arrays else self._ordered_arrays(named)
+        outputs = self._run(self._merge_feeds(arrays, named)) if ordered is None else self._run_fast(ordered)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:

@@ -97,11 +97,12 @@ def make_contiguous(name: str, array: Any) -> Any:
         raise ShapeError(what, where=f"input '{name}'", hint="pass a contiguous array") from error
 
 
-def make_picker(names: Sequence[str]) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
-    """A function that picks the values of some names, in order, and raises KeyError for a missing one."""
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda feeds: [feeds[name] for name in names]
+def make_picker(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that picks the values at some keys of a mapping, or positions of a sequence, in order, and raises
+    KeyError or IndexError for a missing one."""
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda values: tuple([values[key] for key in keys])
 
 
 def check_mapping(feeds: object) -> None:

@@ -4,8 +4,8 @@ It refuses what is not right; what is wrong is found out by `feeds.InputSignatur
 """
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 
+from tilewright.runtime.feeds import make_picker
 from tilewright.runtime.manifest import SymbolSpec, TensorSpec
 
 ShapeBinder = Callable[[Sequence[tuple[int, ...]]], tuple[int, ...] | None]
@@ -32,8 +32,7 @@ def make_binder(specs: Sequence[TensorSpec], symbols: Sequence[SymbolSpec], name
     # per dimension its limits, and the first one that has the same symbol
     limits = [(dim, dim) if isinstance(dim, int) else ranges[dim] for dim in flat]
     checks = [(flat.index(dim) if isinstance(dim, str) else k, *limits[k]) for k, dim in enumerate(flat)]
-    positions = [flat.index(name) for name in names]
-    pick = _picker(positions)
+    pick = make_picker([flat.index(name) for name in names])
 
     def bind(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...] | None:
         if [len(shape) for shape in shapes] != ranks:
@@ -45,10 +44,3 @@ def make_binder(specs: Sequence[TensorSpec], symbols: Sequence[SymbolSpec], name
         return pick(sizes)
 
     return bind
-
-
-def _picker(positions: Sequence[int]) -> Callable[[Sequence[int]], tuple[int, ...]]:
-    """A function that picks the elements at some positions, as a tuple."""
-    if len(positions) > 1:
-        return itemgetter(*positions)
-    return lambda sizes: tuple([sizes[k] for k in positions])

@@ -1,7 +1,7 @@
 """Lists of generated nodes: what stands for one node of the model, under names that no other node has."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -57,8 +57,8 @@ class NodeList:
         result = output or self.name(op_type)
         name = f"{self.owner.name}/{self.prefix}{op_type}{len(self.nodes)}"
         source = self.node_source(op_type)
-        node = Node(name, op_type, "", OPSET, inputs, (result,), dict(attributes), source)
-        self.nodes.append(replace(node, stands_for=self.owner.origin))
+        node = Node(name, op_type, "", OPSET, inputs, (result,), dict(attributes), source, stands_for=self.owner.origin)
+        self.nodes.append(node)
         return result
 
     def slice(self, value: str, start: int, stop: int, axis: int) -> str:
