@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.driver.test_operators import check_natively
+from tests.driver.test_operators import check_natively, compile_natively
 from tests.frontend.onnx_models import add_initializer, model
 
 RNG = np.random.default_rng()
@@ -76,11 +76,19 @@ def test_deformed_convolutions(has_mask):
 
 @pytest.mark.parametrize("onesided", [0, 1])
 def test_spectra_of_frames(onesided):
-    length, step = RNG.integers(4, 20, 2)
+    """Judged by float64: ONNX Runtime's error is up to 30 times ours at lengths with large prime factors."""
+    length, step = (int(size) for size in RNG.integers(4, 20, 2))
     proto = model(f"y = STFT <onesided = {onesided}> (x, s, w)", inputs=f"float[b, n, 1] x, int64 s, float[{length}] w",
-                  outputs="float y", opset=17)  # fmt: skip
+                  outputs="float[b, f, k, 2] y", opset=17)  # fmt: skip
+    executable = compile_natively(proto)
     window = np.hanning(length).astype(np.float32)
-    check_natively(proto, *({"x": normal(b, n, 1), "s": np.array(step), "w": window} for b, n in ((1, 64), (2, 33))))
+    for batch, samples in ((1, 64), (2, 33)):
+        x = normal(batch, samples, 1)
+        (actual,) = executable.run({"x": x, "s": np.array(step), "w": window}).values()
+        starts = range(0, samples - length + 1, step)
+        frames = np.stack([x[:, start : start + length, 0] * window.astype(np.float64) for start in starts], axis=1)
+        spectrum = np.fft.rfft(frames) if onesided else np.fft.fft(frames)
+        np.testing.assert_allclose(actual, np.stack([spectrum.real, spectrum.imag], axis=-1), rtol=1e-6, atol=5e-6)
 
 
 @pytest.mark.parametrize("corners", [0, 1])
