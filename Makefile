@@ -83,7 +83,7 @@ verify-zoo: $(VENV)/stamp-bench ## the zoo's outputs against float64 and ONNX Ru
 bench-models: $(VENV)/stamp-bench ## the zoo's times against ONNX Runtime
 	$(PYTHON) -m benchmarks.zoo bench
 
-bench-quantized: $(VENV)/stamp-bench ## models quantized with ONNX Runtime's tools: right, native, and their times (half an hour)
+bench-quantized: $(VENV)/stamp-bench ## models quantized with ONNX Runtime's tools: right, native, and their times (ten minutes)
 	$(PYTHON) -m benchmarks.quantized --write $(BENCH_ARGS)
 
 bench-dynamic-shapes: $(VENV)/stamp-bench ## random shapes against compilations for them, ONNX Runtime and OpenVINO (half an hour; stops and goes on)

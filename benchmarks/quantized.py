@@ -1,10 +1,11 @@
 """Models quantized with ONNX Runtime's tools, next to ONNX Runtime: whether they are right, and what they cost.
 
-`python -m benchmarks.quantized [--only resnet50/qdq] [--seconds 3] [--write]` quantizes ResNet-50 and BERT-base of the
-zoo statically (QDQ and QOperator), BERT-base dynamically, and GPT-2 to 4 bits, below `build/quantized`; files that
-exist are used again. A row is right where the largest difference from ONNX Runtime's result is at most that between
-its results of the quantized and the float model. `--write` puts the table into `benchmarks/README.md`; rows of earlier
-runs stay.
+`python -m benchmarks.quantized [--only resnet50/qdq] [--seconds 3] [--prepare] [--write]` quantizes ResNet-50 and
+BERT-base of the zoo statically (QDQ and QOperator), BERT-base dynamically, and GPT-2 to 4 bits, below
+`build/quantized`. Files that exist are used again, artifacts of the same code generator among them; `--prepare` only
+makes them, so that a measurement needs a quiet machine for itself alone. A row is right where the largest difference
+from ONNX Runtime's result is at most that between its results of the quantized and the float model. `--write` puts the
+table into `benchmarks/README.md`; rows of earlier runs stay.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from benchmarks.common.report import RESULTS, markdown_table, section, write_sec
 from benchmarks.common.turns import time_medians
 from benchmarks.zoo.model import build_model
 from benchmarks.zoo.models import MODELS
+from tilewright.codegen.generator_version import generator_version
 from tilewright.runtime.manifest import FallbackStep, all_steps
 
 FOLDER = Path("build/quantized")
@@ -123,22 +125,44 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def _measure(way: str, seconds: float) -> dict[str, Any]:
-    """What becomes of one quantized model, on one thread."""
+def _quantized(way: str) -> Path:
+    """The quantized model, made where it is missing."""
     name, quantize = WAYS[way]
     path = FOLDER / f"{way.replace('/', '_')}.onnx"
     if not path.exists():
         _prepare_model(name)
         quantize(path)
+    return path
+
+
+def _artifact(way: str) -> tuple[Path, float]:
+    """The artifact of a quantized model and the seconds that its compilation took; made where there is none.
+
+    One of another version of the code generator is not used.
+    """
+    model = _quantized(way)
+    path = model.with_name(f"{model.stem}-{generator_version()[:16]}.tw")
+    seconds = path.with_suffix(".json")
+    if not seconds.exists():
+        begin = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            executable = tilewright.compile(model, threads=1, cache=False, records=False)
+        taken = time.perf_counter() - begin
+        executable.save(path)
+        seconds.write_text(json.dumps({"compile_s": taken}))
+    return path, json.loads(seconds.read_text())["compile_s"]
+
+
+def _measure(way: str, seconds: float) -> dict[str, Any]:
+    """What becomes of one quantized model, on one thread."""
+    name = WAYS[way][0]
+    artifact, compiled = _artifact(way)
     (feeds,) = _draw_batches(name, 1, seed=100)
-    session = _session(path)
+    session = _session(_quantized(way))
     expected = session.run(None, feeds)
     in_float = _session(_prepare_model(name)).run(None, feeds)
-    begin = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        executable = tilewright.compile(path, threads=1, cache=False, records=False)
-    compiled = time.perf_counter() - begin
+    executable = tilewright.load(artifact, threads=1)
     actual = executable.run(dict(feeds))
     results = [actual[spec.name] for spec in executable.outputs]
     difference = max(float(np.abs(a - e).max()) for a, e in zip(results, expected, strict=True))
@@ -165,16 +189,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=tuple(WAYS), help="one row")
     parser.add_argument("--seconds", type=float, default=3, help="time per row")
+    parser.add_argument("--prepare", action="store_true", help="quantize and compile only")
     parser.add_argument("--write", action="store_true", help="write the table into benchmarks/README.md")
     options = parser.parse_args()
     logging.getLogger().setLevel(logging.ERROR)
     file = RESULTS / "quantized.json"
     results: dict[str, Any] = json.loads(file.read_text())["models"] if file.exists() else {}
     for way in [options.only] if options.only else WAYS:
+        if options.prepare:
+            print(f"{way}: compiled in {_artifact(way)[1]:.0f} s", flush=True)
+            continue
         results[way] = _measure(way, options.seconds)
         print("\n".join(markdown_table(HEADER, list(_table_rows({way: results[way]}))).splitlines()[2:]), flush=True)
         file.write_text(json.dumps({"models": results}, indent=1) + "\n")
-    if options.write:
+    if options.write and not options.prepare:
         circumstances = describe("python -m benchmarks.quantized --write") | {"threads": "1"}
         summary = "Ratios above 1: Tilewright is faster."
         write_section("quantized", section(circumstances, summary, markdown_table(HEADER, list(_table_rows(results)))))
