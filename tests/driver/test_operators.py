@@ -26,7 +26,9 @@ def compile_natively(proto: onnx.ModelProto) -> tilewright.Executable:
         return tilewright.compile(proto, threads=2, optimizer="rule")
 
 
-def check_natively(proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bool = False) -> None:
+def check_natively(
+    proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bool = False, tolerance: float = 1e-5
+) -> None:
     """Asserts that one executable without fallbacks gives what ONNX Runtime, or the reference evaluator, gives."""
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -39,7 +41,7 @@ def check_natively(proto: onnx.ModelProto, *calls: dict[str, np.ndarray], refere
         expected_results = peer.run(None, feeds)
         for actual, expected in zip(executable.run(feeds).values(), expected_results, strict=True):
             assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
 IMAGES = [(2, 3, 9, 7), (1, 3, 5, 16), (3, 3, 40, 33)]
