@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from tilewright.codegen import emit_llvm
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, For, Func, walk
 from tilewright.loops.parser import parse
+from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.lower.trim_loops import trim_loops
+from tilewright.machine import Target
 from tilewright.verify.trimmed_loops import with_whole_loops
 from tilewright.verify.verifier import verify
 
@@ -26,6 +29,23 @@ LEVELS = (
     .replace("        for t in serial(4):", "        for p in serial(2):\n         for t in serial(3):")
     .replace("o * 12 + t * 3", "o * 18 + p * 9 + t * 3")
 )
+
+LANES = """
+func vectors(X: float32[197], W: float32[3], Y: float32[197]):
+    alloc S: float32[16] in register
+    for o in parallel(2):
+        for t in serial(7):
+            for l in vectorized(16):
+                block start(a: 197 = o * 112 + t * 16 + l) where o * 112 + t * 16 + l < 197:
+                    S[a - o * 112 - t * 16] = 0.0
+            for k in serial(3):
+                for l1 in vectorized(16):
+                    block S(a1: 197 = o * 112 + t * 16 + l1, reduce r: 3 = k) where o * 112 + t * 16 + l1 < 197:
+                        S[a1 - o * 112 - t * 16] = S[a1 - o * 112 - t * 16] + X[a1] * W[r]
+            for l2 in vectorized(16):
+                block Y(a2: 197 = o * 112 + t * 16 + l2) where o * 112 + t * 16 + l2 < 197:
+                    Y[a2] = S[a2 - o * 112 - t * 16]
+"""
 
 ELEMENTWISE = """
 func tiles(X: float32[N], Y: float32[N]; N: 1..90):
@@ -59,6 +79,27 @@ def test_levels_end_from_the_outside_to_the_inside() -> None:
     verify(trimmed)
 
 
+def test_no_vector_of_a_literal_size_is_empty() -> None:
+    func = parse(LANES)
+    trimmed = trim_loops(func)
+    assert loops_of(trimmed)["t"] == "min(o * (-7) + 13, 7)"
+    assert predicates(trimmed) == predicates(func)
+    x, w, results = np.arange(197, dtype=np.float32), np.array([1, 2, 4], np.float32), list[np.ndarray]()
+    lowered = [lower_kernel(func, Target.parse(level)).func for level in ("x86-64-v3", "x86-64-v4")]
+    for f in (func, trimmed, *lowered):
+        verify(f)
+        y = np.full(197, np.nan, np.float32)
+        interpret(f, {"X": x, "W": w, "Y": y}, {})
+        results.append(y)
+    np.testing.assert_array_equal(results, [x * 7] * len(results))
+
+
+def test_no_masked_load_of_a_literal_size_is_guarded() -> None:
+    text = str(emit_llvm([parse(LANES)], [], Target.parse("x86-64-v4")))
+    assert "masked.load" in text
+    assert "tilewright_zeros" not in text
+
+
 @pytest.mark.parametrize("source", [TILES, LEVELS])
 def test_trimmed_loops_compute_the_same(source: str) -> None:
     func = parse(source)
@@ -77,6 +118,7 @@ def test_trimmed_loops_compute_the_same(source: str) -> None:
     TILES.replace("t in serial(4)", "t in unrolled(4)"),
     TILES.replace("; N: 3..90", "").replace("N // 3", "29").replace("[N]", "[88]"),
     ELEMENTWISE,
+    LANES.replace("197", "220"),  # the last tile has all vectors, too
 ])  # fmt: skip
 def test_other_loops_are_left_alone(source: str) -> None:
     func = parse(source)

@@ -10,7 +10,9 @@ exist. They are whole, so one comparison decides for all that they compute; the 
                   where o*12 + t*3 + r < n // 3 * 3: ..
 
 Tiles of literal sizes are left to loop specialization (`specialize.py`), as are those that may be partial themselves,
-and functions without a reduction, whose loops are short.
+and functions without a reduction, whose loops are short. But no loop of literal size goes on over vectors of which no
+lane is active: 197 columns in tiles of 112 are 7 and 6 vectors, of which the last keeps its mask. Code for vectors that
+may be empty tests for it at every access (`docs/decisions/0015-masked-accesses.md`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -36,7 +38,7 @@ def trim_loops(func: Func) -> Func:
     Args:
         func: a scheduled function, without branches.
     """
-    if not func.symbols or not any(i.kind is IterKind.REDUCE for b in blocks(func.body) for i in b.iters):
+    if not any(i.kind is IterKind.REDUCE for b in blocks(func.body) for i in b.iters):
         return func
     body = _trimmed(func.body, NO_BOUNDS, frozenset(func.symbols))
     return func if body is func.body else func.with_body(body)
@@ -59,9 +61,13 @@ def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var]) -> For:
     if not isinstance(loop.extent, Const) or loop.extent.value < 2:
         return loop
     inner = [x for x, _ in walk(loop.body) if isinstance(x, For)]
-    ends = [_end_by_condition(b, loop, inner, bounds) for b in blocks(loop.body)]
-    end = next((e for e, _ in ends[0].values() if free_vars(e) & symbols), None) if ends else None
+    by_condition = _end_by_condition if symbols else _end_by_lanes
+    ends = [by_condition(b, loop, inner, bounds) for b in blocks(loop.body)]
+    outer = symbols or bounds.ranges.keys()
+    end = next((e for e, _ in ends[0].values() if free_vars(e) & outer), None) if ends else None
     if end is None or not all(any(e is end for e, _ in x.values()) for x in ends):
+        return loop
+    if not symbols and can_prove_non_negative(end - loop.extent, bounds):
         return loop
     extent = minimum(loop.extent, end if can_prove_non_negative(end, bounds) else maximum(end, 0))
     settled = {c for x in ends for c, (e, is_decided) in x.items() if is_decided and e is end}
@@ -93,6 +99,19 @@ def _end_by_condition(block: Block, loop: For, inner: Sequence[For], bounds: Bou
             end = _end(slack, loop.var, [x.var for x in inner], bounds) if splitters else None
             if end is not None:
                 ends[c] = end, loop.var in splitters
+    return ends
+
+
+def _end_by_lanes(block: Block, loop: For, inner: Sequence[For], bounds: Bounds) -> dict[Expr, tuple[Expr, bool]]:
+    """By condition on the lanes of a block the number of iterations of a loop in which a lane may be active; the
+    condition is never settled."""
+    lanes = {x.var for x in inner if x.kind is LoopKind.VECTORIZED}
+    ends: dict[Expr, tuple[Expr, bool]] = {}
+    for c in conjuncts(block.predicate):
+        if isinstance(c, Binary) and c.op == "lt" and c.a.dtype == int64 and free_vars(c) & lanes:
+            end = _end(polynomial(c.b - c.a), loop.var, [x.var for x in inner], bounds)
+            if end is not None:
+                ends[c] = end, False
     return ends
 
 

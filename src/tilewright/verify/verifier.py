@@ -60,7 +60,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
     _check(func, (lambda: well_formed.find_structure_errors(func), lambda: well_formed.find_type_errors(func)))
-    func = merge_copies(with_whole_loops(func))
+    func = with_whole_loops(merge_copies(func))
     contexts = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
 
     @cache
