@@ -19,7 +19,7 @@ from tilewright.optimize.task import Task
 from tilewright.tile.packing import panel_width
 from tilewright.tile.problem import Problem, extract_problem, problems_at
 from tilewright.tile.program import Sizes, Sketch, TileProgram
-from tilewright.tile.shape_samples import value_of
+from tilewright.tile.shape_samples import SMALLEST_SIZES, value_of
 
 MODELS = {"dense": dense, "pointwise": pointwise, "inputs": product_of_inputs}
 MACHINE = machine_named("zen5")
@@ -132,3 +132,12 @@ def test_a_shape_that_is_bad_whatever_runs_does_not_hide_the_others() -> None:
     assert variants is not None
     assert len(variants.programs) > 1
     assert {p.sketch.lane for p in variants.programs} == {single.sketch.lane}
+
+
+def test_programs_of_few_rows_leave_no_costly_remainder() -> None:
+    """A remainder of single rows costs a pass over all weights each; some program of the set fits any few rows."""
+    _, result = constructed("dense")
+    variants = variants_of(result)
+    few = [r for s, r in zip(variants.shapes, variants.regrets, strict=True) if max(s.values()) <= SMALLEST_SIZES]
+    assert len(few) == SMALLEST_SIZES
+    assert max(few) < 1.3

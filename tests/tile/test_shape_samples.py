@@ -7,8 +7,10 @@ from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Expr, Symbol
 from tilewright.tile.shape_samples import (
     DEFAULT_MAX_SIZE,
+    GRID_STEPS,
     MAX_DOWNSAMPLING,
     SMALLEST_MAP_SIZES,
+    SMALLEST_SIZES,
     ShapeSamples,
     ranges_from_divisions,
     used_by,
@@ -71,3 +73,13 @@ def test_mapped_sizes_are_at_least_their_minima(first: int, second: int, taken: 
         assert sizes[symbol] >= 3
         assert sizes[H] >= 1
     assert len({tuple(s.items()) for s in samples.shapes}) == len(samples.shapes)
+
+
+@given(st.integers(1, 40), st.integers(0, 2000))
+def test_the_grid_has_all_small_sizes_of_a_symbol_and_both_ends(low: int, further: int) -> None:
+    size = Symbol("d", low, low + further)
+    grid = {sizes[size] for sizes in ShapeSamples.of((size,)).grid}
+    assert grid >= set(range(low, min(low + further, low + SMALLEST_SIZES - 1) + 1))
+    assert max(grid) == low + further
+    assert min(grid) == low
+    assert len(grid) <= SMALLEST_SIZES + GRID_STEPS

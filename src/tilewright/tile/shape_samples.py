@@ -38,9 +38,9 @@ GRID_STEPS = 12
 ALIASED_QUANTILES = (0.7, 0.9)
 """Positions in the ranges of several symbols at which powers of two are in the grid."""
 
-SMALLEST_SIZES = 8
-"""Values at the low end of a single symbol's range that are all in the grid: as many as rows of a register tile, below
-which tiles of other heights serve."""
+SMALLEST_SIZES = 24
+"""Values at the low end of a single symbol's range that are all in the grid: up to twice as many as rows of a register
+tile, a remainder of a few rows costs as much as a whole tile, and tiles of other heights leave none."""
 
 MAX_SAMPLE_VOLUME = 1 << 20
 """Largest product of all symbols' sizes in a sample, unless the product of their minima is larger."""
