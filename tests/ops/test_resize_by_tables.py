@@ -11,6 +11,8 @@ RNG = np.random.default_rng(27)
 MODES = ["half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"]
 ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]
 CLOSE = Tolerance(1e-4, 1e-5)
+CLOSE_TO_FLOAT32 = Tolerance(1e-4, 1e-4)
+"""Where the reference has positions in float32."""
 
 
 def normal(*shape, dtype=np.float32):
@@ -41,12 +43,24 @@ def test_nearest_of_data(mode, rounding):
 
 @pytest.mark.parametrize("exclude", [0, 1])
 @pytest.mark.parametrize("kind", ["linear", "cubic"])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "half_pixel_symmetric"])
 def test_interpolation_of_data(mode, kind, exclude):
     attributes = {"mode": kind, "coordinate_transformation_mode": mode, "exclude_outside": exclude}
     scales = RNG.uniform(0.55, 2.5, 2).astype(np.float32)
     compare(normal(1, 2, 6, 7), attributes, scales=(1, 1, *scales))
     compare(normal(1, 2, 6, 7), attributes, sizes=(1, 2, *RNG.integers(2, 14, 2)))
+
+
+@pytest.mark.parametrize(("kind", "exclude"), [("linear", 0), ("cubic", 0), ("cubic", 1)])
+def test_symmetric_interpolation_of_data(kind, exclude):
+    """By ONNX Runtime, which copies images whose size stays: ONNX's reference takes weights and pixels of different
+    neighbours where a position is an integer but for rounding, as the middle one is."""
+    mode = {"mode": kind, "coordinate_transformation_mode": "half_pixel_symmetric", "exclude_outside": exclude}
+    x, scales = normal(1, 2, 6, 7), RNG.uniform([1.2, 0.55], 2.5).astype(np.float32)
+    for is_constant in (False, True):
+        for inputs in ([x, None, np.array([1, 1, *scales], np.float32)], [x, None, None, np.array([1, 2, 9, 11])]):
+            case, constants = NodeCase("Resize", inputs, mode, opset=19), range(1, len(inputs)) if is_constant else ()
+            check(case, constants=constants, reference="ort", tolerance=CLOSE_TO_FLOAT32)
 
 
 @pytest.mark.parametrize("known", [False, True])
