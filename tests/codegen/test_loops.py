@@ -286,3 +286,34 @@ func even(X: float32[5, 27], Y: float32[5, 14]):
 """)
     check(func, {"X": normal(5, 27), "Y": normal(5, 14)}, target=target)
     assert "gather" not in emit_llvm([func], [], Target.parse(target))
+
+
+def test_arithmetic_of_addresses_is_emitted_once_per_region_of_unrolled_iterations():
+    func = parse("""
+func rows(X: float32[M, N, 8], Y: float32[M, N, 8]; M: 8..100, N: 8..100):
+    for i in serial(M // 4):
+        for u in unrolled(4):
+            for w in unrolled(4):
+                for l in vectorized(8):
+                    block Y(a: M = i * 4 + u, b: N = w, c: 8 = l):
+                        Y[a, b, c] = X[a, b, c] * 2.0
+""")
+    for m, n in ((8, 8), (13, 9)):
+        check(func, {"X": normal(m, n, 8), "Y": normal(m, n, 8)}, {"M": m, "N": n}, "host")
+    lines = emit_llvm([func], [], Target.parse("x86-64-v4")).splitlines()
+    arithmetic = [line.partition(" = ")[2] for line in lines if " = mul " in line or " = getelementptr " in line]
+    assert len(arithmetic) > 16
+    assert len(arithmetic) == len(set(arithmetic))
+
+
+def test_undefined_lanes_have_no_text_each():
+    func = parse("""
+func scale(X: float32[N], Y: float32[N, 16]; N: 1..100):
+    for i in serial(N):
+        for l in vectorized(16):
+            block Y(a: N = i, b: 16 = l):
+                Y[a, b] = X[a]
+""")
+    text = emit_llvm([func], [], Target.parse("x86-64-v4"))
+    assert "<16 x float> undef" in text
+    assert "float undef," not in text

@@ -10,6 +10,7 @@ from tilewright.codegen.emit_index import IndexEmitter, IndexParts
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.strided_loads import NO_MARGIN, ReadMargin, constant_stride
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
+from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Buffer, Expr, MemoryScope
 from tilewright.loops.private_memory import PRIVATE_PADDING
 from tilewright.lower.lane_access import LaneAccesses
@@ -41,8 +42,25 @@ class AddressEmitter:
         self.unmasked_buffers: dict[str, Buffer] = {}
 
     def address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Address:
-        """The address of an element, with an offset per lane where the indices vary by lane."""
-        position = self.accesses.linear_index(buffer, indices, self.scope.bounds)
+        """The address of an element, with an offset per lane where the indices vary by lane.
+
+        It is emitted once per region for all unrolled iterations in which it is the same.
+        """
+        scope = self.scope
+        position = self.accesses.linear_index(buffer, indices, scope.bounds)
+        dependencies = [scope.dependencies(e) for e in (position, *indices)]
+        if any(d.reads_memory for d in dependencies):
+            return self._emit_address(buffer, indices, position)
+        constants = scope.constants
+        unrolled = frozenset([(v, constants[v]) for d in dependencies for v in d.variables if v in constants])
+        key = (buffer.name, indices, scope.lane, scope.lanes, unrolled)
+        address = scope.lookup_address(key)
+        if address is None:
+            address = self._emit_address(buffer, indices, position)
+            scope.cache_address(key, address)
+        return address
+
+    def _emit_address(self, buffer: Buffer, indices: tuple[Expr, ...], position: Expr) -> Address:
         first, *others = [self._emit_parts(buffer, parts) for parts in self.indices.split_by_subvector(position)]
         if others:
             return replace(first, offsets=None, subvectors=(first, *others))
@@ -54,11 +72,21 @@ class AddressEmitter:
     def _emit_parts(self, buffer: Buffer, parts: IndexParts) -> Address:
         base = self.pointer(buffer)
         if parts.uniform is not None:
-            base = offset_pointer(self.builder, buffer.dtype, base, parts.uniform)
-        base = offset_pointer(self.builder, buffer.dtype, base, parts.offset)
+            base = self._offset_pointer(buffer.dtype, base, parts.uniform)
+        if parts.offset:
+            base = self._offset_pointer(buffer.dtype, base, parts.offset)
         if isinstance(parts.lanes, ir.Value):
             return Address(base, vector=parts.lanes)
         return Address(base, offsets=parts.lanes)
+
+    def _offset_pointer(self, dtype: DType, base: ir.Value, offset: ir.Value | int) -> ir.Value:
+        """`offset_pointer`, once for all accesses of a region with the same values."""
+        key = ("pointer", base, offset, dtype)
+        pointer = self.scope.lookup(key)
+        if pointer is None:
+            pointer = offset_pointer(self.builder, dtype, base, offset)
+            self.scope.cache(key, pointer, is_shareable=True)
+        return pointer
 
     def _read_margin(self, buffer: Buffer, indices: tuple[Expr, ...], position: Expr) -> ReadMargin:
         """Elements that may be read around an access, in all iterations of the loops that are not unrolled."""

@@ -5,7 +5,7 @@ variables, so that LLVM can hoist its prefix. The lane-varying part is a constan
 variables are replaced by their values here, so that no instance simplifies its indices again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -13,6 +13,7 @@ from llvmlite import ir
 from tilewright.codegen.emit_scope import EmitScope
 from tilewright.codegen.llvm_types import I64, broadcast, constant, splat
 from tilewright.codegen.subvectors import subvector_length
+from tilewright.errors import InternalError
 from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.intervals import Interval, polynomial_interval
 from tilewright.expr.algebra.polynomial import Monomial, Polynomial, polynomial
@@ -171,28 +172,60 @@ class IndexEmitter:
         cached = self.scope.lookup(key)
         if cached is not None:
             return cached
-        b = self.builder
         total: ir.Value | None = None
-        is_pure = True
+        is_pure = is_shareable = True
+        summed: tuple[tuple[Monomial, int], ...] = ()
         for monomial, factor in self._outermost_first(terms):
             if not factor:
                 continue
-            dependencies = [self.scope.dependencies(a) for a in monomial]
-            is_pure = is_pure and not any(f.reads_memory for f in dependencies)
-            flags = ("nsw",) if is_pure else ()
-            product: ir.Value | None = None
-            for atom in sorted(monomial, key=lambda a: self._loop_depth((a,))):
-                value = self.atom(atom)
-                product = value if product is None else b.mul(product, value, flags=flags)
-            if product is None:
-                continue
-            if factor != 1:
-                product = b.mul(product, I64(factor), flags=flags)
-            total = product if total is None else b.add(total, product, flags=flags)
+            is_pure = is_pure and not any(self.scope.dependencies(a).reads_memory for a in monomial)
+            is_shareable = is_shareable and all(self.scope.is_shareable(a) for a in monomial)
+            summed = (*summed, (monomial, factor))
+            # addresses near each other have their first terms in common
+            prefix = self.scope.lookup(("sum", summed)) if is_pure else None
+            if prefix is None:
+                product = self._emit_product(monomial, factor, is_pure)
+                if total is None:
+                    prefix = product
+                else:
+                    prefix = self.builder.add(total, product, flags=("nsw",) if is_pure else ())
+                if is_pure:
+                    self.scope.cache(("sum", summed), prefix, is_shareable)
+            total = prefix
         result = I64(0) if total is None else total
-        shareable = all(self.scope.is_shareable(a) for m in terms for a in m)
-        self.scope.cache(key, result, shareable)
+        self.scope.cache(key, result, all(self.scope.is_shareable(a) for m in terms for a in m))
         return result
+
+    def _emit_product(self, monomial: Monomial, factor: int, is_pure: bool) -> ir.Value:
+        """The value of one term, which has atoms; without the flag of pure arithmetic after one that reads memory."""
+        flags = ("nsw",) if is_pure else ()
+        product: ir.Value | None = None
+        atoms: Monomial = ()
+        is_shareable = True
+        for atom in sorted(monomial, key=lambda a: self._loop_depth((a,))):
+            value = self.atom(atom)
+            atoms = (*atoms, atom)
+            is_shareable = is_shareable and self.scope.is_shareable(atom)
+            if product is None:
+                product = value
+            else:
+                product = self._cached_product(("product", atoms), product, value, flags, is_shareable)
+        if product is None:
+            raise InternalError("expected a term with variables")
+        if factor == 1:
+            return product
+        return self._cached_product(("term", atoms, factor), product, I64(factor), flags, is_shareable)
+
+    def _cached_product(
+        self, key: Hashable, a: ir.Value, b: ir.Value, flags: tuple[str, ...], is_shareable: bool
+    ) -> ir.Value:
+        """`a * b`; pure products are emitted once."""
+        product = self.scope.lookup(key) if flags else None
+        if product is None:
+            product = self.builder.mul(a, b, flags=flags)
+            if flags:
+                self.scope.cache(key, product, is_shareable)
+        return product
 
     def _emit_lane_terms(self, terms: Terms) -> tuple[int, ...] | ir.Value:
         scope = self.scope

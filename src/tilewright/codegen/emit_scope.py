@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from llvmlite import ir
 
+from tilewright.codegen.address import Address
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Unary, Var
 from tilewright.expr.numpy_semantics import apply_integer
@@ -19,10 +20,11 @@ from tilewright.lower.dependencies import DependencyAnalysis
 
 @dataclass(slots=True)
 class ValueFrame:
-    """Values that were emitted in one region."""
+    """Values and addresses that were emitted in one region."""
 
     is_control_flow: bool
     values: dict[Hashable, ir.Value] = field(default_factory=dict[Hashable, ir.Value])
+    addresses: dict[Hashable, Address] = field(default_factory=dict[Hashable, Address])
 
 
 class EmitScope:
@@ -108,8 +110,8 @@ class EmitScope:
             raise ValueError("no vectorized loop here")
 
         def is_lane_invariant(key: Hashable) -> bool:
-            # frozensets are keys of index sums (`emit_index`), which are dropped altogether
-            return not isinstance(key, frozenset) and not (
+            # frozensets and tuples are keys of parts of addresses (`emit_index`), which are dropped altogether
+            return not isinstance(key, frozenset | tuple) and not (
                 isinstance(key, Expr) and lane in self.dependencies(key).variables
             )
 
@@ -149,6 +151,18 @@ class EmitScope:
             if frame.is_control_flow or not is_shareable:
                 frame.values[key] = value
                 return
+
+    def lookup_address(self, key: Hashable) -> Address | None:
+        """The cached address; None where there is none that is valid here."""
+        for frame in reversed(self.frames):
+            address = frame.addresses.get(key)
+            if address is not None:
+                return address
+        return None
+
+    def cache_address(self, key: Hashable, address: Address) -> None:
+        """Caches an address that does not depend on memory; the key holds the unrolled iteration."""
+        next(f for f in reversed(self.frames) if f.is_control_flow).addresses[key] = address
 
     def is_shareable(self, e: Expr) -> bool:
         """Whether the value is pure and the same in all unrolled instances."""

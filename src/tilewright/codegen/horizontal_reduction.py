@@ -12,8 +12,9 @@ from tilewright.codegen.emit_scope import EmitScope
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.nodes import FALSE, Expr, Var
-from tilewright.expr.traversal import conjuncts
-from tilewright.loops.ir import Block, For, If, LoopKind, Seq, Stmt
+from tilewright.expr.traversal import conjuncts, free_vars
+from tilewright.loops.accumulation import match_accumulation
+from tilewright.loops.ir import Block, For, If, IterKind, LoopKind, Seq, Stmt
 from tilewright.lower.resolve_block import (
     ResolvedBlock,
     at_first_iteration,
@@ -117,7 +118,10 @@ def _reduced_blocks(
 def _reduced_block(
     body: Stmt, lanes: int, variables: tuple[Var, ...], bounds: Bounds, scope: EmitScope
 ) -> ReducedBlock | None:
-    if not isinstance(body, Block):
+    if not isinstance(body, Block) or match_accumulation(body.body) is None:
+        return None
+    # most blocks have their lanes along results; resolving a block takes long
+    if not any(variables[-1] in free_vars(i.binding) for i in body.iters if i.kind is IterKind.REDUCE):
         return None
     r = resolve_block(body, bounds)
     loop_variables = frozenset(variables)

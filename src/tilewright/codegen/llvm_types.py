@@ -74,6 +74,16 @@ class Splat(ir.Constant):
         return f"splat ({self._element.type} {self._element.get_reference()})"
 
 
+class UndefinedVector(ir.Constant):
+    """A vector whose lanes are all undefined; llvmlite's own has a text per lane."""
+
+    def __init__(self, kind: ir.VectorType) -> None:
+        super().__init__(kind, None)
+
+    def _get_reference(self) -> str:
+        return "undef"
+
+
 @lru_cache(maxsize=4096)
 def _constant(_: str, kind: ir.Type, value: float | tuple[float, ...], __: str) -> ir.Constant:
     # shared objects: llvmlite renders the text of a constant once per object, and vectors have long texts
@@ -89,7 +99,7 @@ def _constant(_: str, kind: ir.Type, value: float | tuple[float, ...], __: str) 
 
 @lru_cache(maxsize=256)
 def _undefined(_: str, kind: ir.Type) -> ir.Constant:
-    return ir.Constant(kind, ir.Undefined)
+    return UndefinedVector(kind) if isinstance(kind, ir.VectorType) else ir.Constant(kind, ir.Undefined)
 
 
 def is_constant_splat(value: ir.Value, number: int) -> bool:
@@ -123,7 +133,7 @@ def splat(builder: ir.IRBuilder, value: ir.Value, lanes: int) -> ir.Value:
         return constant(kind, value.constant)
     nothing = undefined(kind)
     first = builder.insert_element(nothing, value, I32(0))
-    return builder.shuffle_vector(first, nothing, constant(ir.VectorType(I32, lanes), [0] * lanes))
+    return builder.shuffle_vector(first, nothing, constant(ir.VectorType(I32, lanes), 0))
 
 
 def broadcast(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
