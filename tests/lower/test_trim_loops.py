@@ -1,9 +1,12 @@
 """Loops that end with the last whole tile: what they become, that they compute the same, and which are left alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tilewright.codegen import emit_llvm
+from tilewright.errors import VerifyError
 from tilewright.loops.interpreter import interpret
 from tilewright.loops.ir import Block, For, Func, walk
 from tilewright.loops.parser import parse
@@ -119,6 +122,7 @@ def test_trimmed_loops_compute_the_same(source: str) -> None:
     TILES.replace("; N: 3..90", "").replace("N // 3", "29").replace("[N]", "[88]"),
     ELEMENTWISE,
     LANES.replace("197", "220"),  # the last tile has all vectors, too
+    LANES.replace("o in parallel(2)", "o in vthread(2)"),  # virtual threads are sunk into loops of the same size only
 ])  # fmt: skip
 def test_other_loops_are_left_alone(source: str) -> None:
     func = parse(source)
@@ -135,6 +139,32 @@ def test_a_block_without_the_predicate_keeps_the_loop() -> None:
 """
     )
     assert loops_of(func)["t"] == loops_of(trim_loops(func))["t"] == "4"
+
+
+STAGED = """
+func staged(X: float32[61], W: float32[3], Y: float32[61]):
+    alloc S: float32[24] in stack
+    for o in parallel(3):
+        for t in serial(6):
+            for k in serial(3):
+                for l in vectorized(4):
+                    block S(a: 61 = o * 24 + t * 4 + l, reduce r: 3 = k) where o * 24 + t * 4 + l < 61:
+                        init S[a - o * 24] = 0.0
+                        S[a - o * 24] = S[a - o * 24] + X[a] * W[r]
+        for t2 in serial(6):
+            for l2 in vectorized(4):
+                block Y(b: 61 = o * 24 + t2 * 4 + l2) where o * 24 + t2 * 4 + l2 < 61:
+                    Y[b] = S[b - o * 24]
+"""
+
+
+def test_a_copy_of_an_iteration_that_there_is_not_is_rejected() -> None:
+    """In a fourth tile of 24 the trimmed loop is empty, and the copy of its last iteration would store before S."""
+    func = lower_kernel(parse(STAGED), Target.parse("x86-64-v3")).func
+    verify(func)
+    assert isinstance(func.body, For)
+    with pytest.raises(VerifyError, match="S"):
+        verify(func.with_body(replace(func.body, extent=func.body.extent + 1)))
 
 
 def test_the_verifier_sees_whole_loops() -> None:

@@ -11,7 +11,7 @@ the program without branches. A branch around an iteration of which a mask leave
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
+from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, interval
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Expr, Select, Var
@@ -83,7 +83,11 @@ def _with_last_iteration(first: Stmt, last: Stmt, bounds: Bounds) -> For | None:
     if not isinstance(first, For) or not isinstance(last, For) or first.kind is not last.kind:
         return None
     whole = first.extent + 1
-    if not is_one(last.extent) and _normal_form(last.extent, {}) is not minimum(whole, 1):
+    if is_one(last.extent):
+        # it runs in any case, so there must be such an iteration
+        if (interval(whole, bounds)[0] or 0) <= 0:
+            return None
+    elif _normal_form(last.extent, {}) is not minimum(whole, 1):
         return None
     names: dict[Var, Expr] = {last.var: first.var - first.extent}
     if not _prefetch_alike(first, last, names):
