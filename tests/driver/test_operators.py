@@ -27,21 +27,33 @@ def compile_natively(proto: onnx.ModelProto) -> tilewright.Executable:
 
 
 def check_natively(
-    proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bool = False, tolerance: float = 1e-5
+    proto: onnx.ModelProto, *calls: dict[str, np.ndarray], reference: bool = False, in_float64: bool = False
 ) -> None:
-    """Asserts that one executable without fallbacks gives what ONNX Runtime, or the reference evaluator, gives."""
+    """Asserts that one executable without fallbacks gives what ONNX Runtime, or the reference evaluator, gives.
+
+    Args:
+        proto: the model.
+        calls: feeds.
+        reference: by the reference evaluator.
+        in_float64: by that, with feeds in float64: where float32 positions err by more than the results may.
+    """
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
     executable = compile_natively(proto)
-    if reference:
+    if reference or in_float64:
         peer = ReferenceEvaluator(proto)
     else:
         peer = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     for feeds in calls:
-        expected_results = peer.run(None, feeds)
+        expected_results = peer.run(None, {n: _as_float64(x) for n, x in feeds.items()} if in_float64 else feeds)
         for actual, expected in zip(executable.run(feeds).values(), expected_results, strict=True):
-            assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
-            np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+            expected_dtype = np.float32 if in_float64 and expected.dtype == np.float64 else expected.dtype
+            assert (actual.dtype, actual.shape) == (expected_dtype, expected.shape)
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def _as_float64(x: np.ndarray) -> np.ndarray:
+    return x.astype(np.float64) if x.dtype == np.float32 else x
 
 
 IMAGES = [(2, 3, 9, 7), (1, 3, 5, 16), (3, 3, 40, 33)]

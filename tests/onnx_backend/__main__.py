@@ -43,6 +43,7 @@ def written_outcomes(path: Path) -> dict[Key, Outcome]:
 def write_outcomes(path: Path, outcomes: Mapping[Key, Outcome]) -> None:
     """Writes outcomes in place of those that the file has."""
     listed = [{"category": c, "name": n, "kind": o.kind, "detail": o.detail} for (c, n), o in outcomes.items()]
+    path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(json.dumps(listed, indent=1))
     part.replace(path)

@@ -193,7 +193,7 @@ class IndexEmitter:
                     self.scope.cache(("sum", summed), prefix, is_shareable)
             total = prefix
         result = I64(0) if total is None else total
-        self.scope.cache(key, result, all(self.scope.is_shareable(a) for m in terms for a in m))
+        self.scope.cache(key, result, is_shareable)
         return result
 
     def _emit_product(self, monomial: Monomial, factor: int, is_pure: bool) -> ir.Value:

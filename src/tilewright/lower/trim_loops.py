@@ -40,31 +40,31 @@ def trim_loops(func: Func) -> Func:
     """
     if not any(i.kind is IterKind.REDUCE for b in blocks(func.body) for i in b.iters):
         return func
-    interleaved = frozenset(s.var for s, _ in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.VTHREAD)
-    body = _trimmed(func.body, NO_BOUNDS, frozenset(func.symbols), interleaved)
+    vthreads = frozenset(s.var for s, _ in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.VTHREAD)
+    body = _trimmed(func.body, NO_BOUNDS, frozenset(func.symbols), vthreads)
     return func if body is func.body else func.with_body(body)
 
 
-def _trimmed(s: Stmt, bounds: Bounds, symbols: frozenset[Var], interleaved: frozenset[Var]) -> Stmt:
+def _trimmed(s: Stmt, bounds: Bounds, symbols: frozenset[Var], vthreads: frozenset[Var]) -> Stmt:
     match s:
         case For():
-            trimmed = _trim(s, bounds, symbols, interleaved) if s.kind is LoopKind.SERIAL else s
-            body = _trimmed(trimmed.body, bounds.with_loop(trimmed.var, trimmed.extent), symbols, interleaved)
+            trimmed = _trim(s, bounds, symbols, vthreads) if s.kind is LoopKind.SERIAL else s
+            body = _trimmed(trimmed.body, bounds.with_loop(trimmed.var, trimmed.extent), symbols, vthreads)
             return trimmed if body is trimmed.body else replace(trimmed, body=body)
         case Seq():
-            return map_children(s, lambda c: _trimmed(c, bounds, symbols, interleaved))
+            return map_children(s, lambda c: _trimmed(c, bounds, symbols, vthreads))
         case _:
             return s
 
 
-def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var], interleaved: frozenset[Var]) -> For:
+def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var], vthreads: frozenset[Var]) -> For:
     """A loop that ends where all blocks inside do; the same loop where that is not one comparison.
 
     Args:
         loop: of literal size.
         bounds: of the loops around it.
         symbols: of the function.
-        interleaved: variables of virtual threads, which are only sunk into loops of the same size for all of them.
+        vthreads: variables of virtual threads, which are only sunk into loops of the same size for all of them.
     """
     if not isinstance(loop.extent, Const) or loop.extent.value < 2:
         return loop
@@ -75,7 +75,7 @@ def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var], interleaved: froze
     end = next((e for e, _ in ends[0].values() if free_vars(e) & outer), None) if ends else None
     if end is None or not all(any(e is end for e, _ in x.values()) for x in ends):
         return loop
-    if not symbols and (free_vars(end) & interleaved or can_prove_non_negative(end - loop.extent, bounds)):
+    if not symbols and (free_vars(end) & vthreads or can_prove_non_negative(end - loop.extent, bounds)):
         return loop
     extent = minimum(loop.extent, end if can_prove_non_negative(end, bounds) else maximum(end, 0))
     settled = {c for x in ends for c, (e, is_decided) in x.items() if is_decided and e is end}
