@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.driver import models
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernel_build import kernel_builds, worker_threads
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
+from tilewright.driver.kernel_build.worker_threads import Job, TaskQueue, WorkerThread
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import MeasureError, OptionError
 from tilewright.measure.worker_process import WorkerProcess
@@ -131,6 +133,7 @@ def test_errors_end_the_workers(workers):
 _INTERRUPTED = """
 import signal
 import sys
+import threading
 # a shell ignores it for what it runs in the background
 signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.driver import models
@@ -190,3 +193,30 @@ def test_wrong_numbers_of_processes(jobs, variable, message):
     with pytest.raises(OptionError) as refusal:
         build_resources(jobs, False, {"TILEWRIGHT_JOBS": variable})
     assert str(refusal.value) == f"[option] {message}; give a number of processes, or nothing for one per core"
+
+
+def test_large_tasks_and_large_answers_do_not_wait_for_each_other(monkeypatch):
+    """A worker that has another task and writes a large answer reads nothing until that has been read."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setattr(worker_threads, "MODULE", "tests.driver.large_answers")
+    sizes = [10, 1 << 20, 10, 10, 1 << 20, 1 << 20, 10]
+    worker = WorkerThread({"do": "set up"})
+    queue = TaskQueue([worker] * len(sizes))
+
+    def request(number):
+        return {"do": "echo", "number": number, "data": "x" * sizes[number]}
+
+    watchdog = threading.Timer(30, worker.close)
+    watchdog.start()
+    try:
+        worker.begin(Job(queue, request, [()] * len(sizes)))
+        answers = {}
+        while len(answers) < len(sizes):
+            # a task for this process: the worker has failed
+            number, value = queue.next_for_this_process()
+            assert value is not None
+            answers[number] = value[0]
+    finally:
+        watchdog.cancel()
+        worker.close()
+    assert answers == {k: k for k in range(len(sizes))}

@@ -36,6 +36,11 @@ _OUT_OF_MEMORY_WORDS = ("out of memory", "MemoryError", "bad_alloc", "Cannot all
 _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
+def encode_request(request: Mapping[str, Any]) -> bytes:
+    """A request as a worker reads it: a line of JSON."""
+    return json.dumps(request).encode() + b"\n"
+
+
 class WorkerProcess:
     """One worker.
 
@@ -88,14 +93,16 @@ class WorkerProcess:
         self.send(request)
         return self.receive(time.monotonic() + seconds, seconds)
 
-    def send(self, request: Mapping[str, Any]) -> int:
-        """Sends a request, which `receive` answers, and returns its number of bytes."""
-        stdin, line = self._process.stdin, json.dumps(request).encode() + b"\n"
-        if stdin is not None:
+    def send(self, request: Mapping[str, Any]) -> None:
+        """Sends a request, which `receive` answers."""
+        self.send_encoded(encode_request(request))
+
+    def send_encoded(self, line: bytes) -> None:
+        """Sends a request of `encode_request`, which `receive` answers."""
+        if self._process.stdin is not None:
             with suppress(OSError):  # of a worker that died: its answer says so
-                stdin.write(line)
-                stdin.flush()
-        return len(line)
+                self._process.stdin.write(line)
+                self._process.stdin.flush()
 
     def receive(self, end: float, seconds: float) -> Reply:
         """The answer, or a failure at the time `end` of the monotonic clock, `seconds` after the request."""

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from typing import Any
 
 from tilewright.errors import MeasureError
-from tilewright.measure.worker_process import WorkerProcess
+from tilewright.measure.worker_process import WorkerProcess, encode_request
 
 MODULE = "tilewright.driver.kernel_build.build_worker"
 
@@ -22,8 +22,11 @@ TASK_SECONDS = 600.0
 """Longest time of one task in a worker; this process takes it over then."""
 
 MAX_QUEUED_BYTES = 16 << 10
-"""Tasks up to this size are sent while the worker is busy with another one, so that it never waits for this process; a
-pipe takes 64 KiB before it blocks."""
+"""Tasks up to this size are sent while the worker is busy with another one, so that it never waits for this process.
+
+A pipe takes 64 KiB before it blocks. A larger task would block this thread until the worker reads, and the worker may
+meanwhile wait for this thread to read a large answer: for ever.
+"""
 
 MIN_WAITING = 3
 """Where fewer tasks than this are waiting, no worker takes one ahead."""
@@ -118,6 +121,7 @@ class WorkerThread:
         self._setup = setup
         self._changed = threading.Condition()
         self._job: Job | None = None
+        self._unsent: tuple[int, bytes] | None = None
         self._is_busy = self._has_ended = False
         self._thread = threading.Thread(target=self._main, daemon=True)
         self._thread.start()
@@ -167,7 +171,8 @@ class WorkerThread:
             with self._changed:
                 self._has_ended, self._is_busy = True, False
                 if self._job is not None:
-                    self._job.queue.give_back(self, sent)
+                    unsent = [] if self._unsent is None else [self._unsent[0]]
+                    self._job.queue.give_back(self, [*sent, *unsent])
                 self._changed.notify_all()
 
     def _next_job(self) -> Job | None:
@@ -190,14 +195,19 @@ class WorkerThread:
         return True
 
     def _send(self, job: Job, sent: deque[int]) -> bool:
-        """Sends tasks until the process has enough; whether it has any."""
+        """Sends tasks until the process has enough; whether it has any. A large one waits until it has none."""
         while len(sent) < 2:
-            number = job.queue.take(self, bool(sent))
-            if number is None:
+            if self._unsent is None:
+                number = job.queue.take(self, bool(sent))
+                if number is None:
+                    break
+                self._unsent = number, encode_request(job.request(number))
+            number, line = self._unsent
+            if sent and len(line) > MAX_QUEUED_BYTES:
                 break
+            self._unsent = None
             sent.append(number)
-            if self._process.send(job.request(number)) > MAX_QUEUED_BYTES:
-                break
+            self._process.send_encoded(line)
         return bool(sent)
 
 
