@@ -11,6 +11,7 @@ from tilewright.loops.ir import Func
 from tilewright.lower.dead_lanes import dead_lane_buffers
 from tilewright.lower.legalize_vectors import legalize_vectors
 from tilewright.lower.lower_vthreads import lower_vthreads
+from tilewright.lower.promote_sums import promote_sums
 from tilewright.lower.skip_masked_tiles import skip_masked_tiles
 from tilewright.lower.specialize import specialize_loops
 from tilewright.lower.trim_loops import trim_loops
@@ -39,4 +40,4 @@ def lower_kernel(func: Func, target: Target) -> LoweredKernel:
     func = lower_vthreads(initialize_empty_reductions(skip_masked_tiles(trim_loops(func))), target)
     # before legalisation: a vectorized loop has one mask, the vectors that it is split into differ in theirs
     dead_lanes = dead_lane_buffers(func)
-    return LoweredKernel(specialize_loops(legalize_vectors(func, target), target), dead_lanes)
+    return LoweredKernel(promote_sums(specialize_loops(legalize_vectors(func, target), target), target), dead_lanes)

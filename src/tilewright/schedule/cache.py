@@ -8,6 +8,7 @@ from tilewright.expr.operations import select
 from tilewright.layout.layout import Layout
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, Func, IterKind, Stmt, Store, blocks, seq
+from tilewright.loops.redirect_accesses import redirect_accesses
 from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_only_writer, check_untouched
 from tilewright.schedule.rewrite_tree import (
     check_new_names,
@@ -16,7 +17,6 @@ from tilewright.schedule.rewrite_tree import (
     fresh_name,
     map_blocks,
     nest_loops,
-    redirect_accesses,
     spatial_vars,
     top_statement_of,
     used_names,

@@ -12,6 +12,7 @@ from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import CONCURRENT, THREADED, Block, BlockIter, For, Func, IterKind, blocks, seq
+from tilewright.loops.redirect_accesses import redirect_accesses_in
 from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
 from tilewright.schedule.region import Span, check_domain, over_region, region
 from tilewright.schedule.rewrite_tree import (
@@ -22,7 +23,6 @@ from tilewright.schedule.rewrite_tree import (
     map_blocks,
     map_store,
     nest_loops,
-    redirect_accesses_in,
     spatial_vars,
     used_names,
     with_stmt_replaced,

@@ -8,11 +8,11 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Buffer, Expr, MemoryScope, Var
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, If, Seq, Stmt, map_children, walk
+from tilewright.loops.redirect_accesses import redirect_accesses_in
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
     claim_name,
     copy_with_fresh_names,
-    redirect_accesses_in,
     substitute_vars,
     unproved_conjuncts,
     used_names,

@@ -11,6 +11,7 @@ from tilewright.expr.nodes import Buffer, Const, MemoryScope
 from tilewright.expr.operations import ceildiv
 from tilewright.loops.access import read_buffers
 from tilewright.loops.ir import Block, Func, seq
+from tilewright.loops.redirect_accesses import redirect_accesses
 from tilewright.schedule.legality import check_inputs_final, check_no_races, check_only_writer
 from tilewright.schedule.rewrite_tree import (
     check_new_names,
@@ -20,7 +21,6 @@ from tilewright.schedule.rewrite_tree import (
     find_alloc,
     find_block,
     map_blocks,
-    redirect_accesses,
     top_statement_of,
     used_names,
     with_buffer_replaced,

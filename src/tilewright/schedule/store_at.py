@@ -8,9 +8,10 @@ from tilewright.expr.nodes import Buffer, Expr, MemoryScope
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, blocks, walk
+from tilewright.loops.redirect_accesses import redirect_accesses_in
 from tilewright.schedule.legality import check_no_races
 from tilewright.schedule.region import region
-from tilewright.schedule.rewrite_tree import find_alloc, find_loop, redirect_accesses_in, with_stmt_replaced
+from tilewright.schedule.rewrite_tree import find_alloc, find_loop, with_stmt_replaced
 from tilewright.verify import races
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 

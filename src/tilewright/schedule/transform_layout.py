@@ -28,6 +28,7 @@ from tilewright.loops.ir import (
     map_children,
     walk,
 )
+from tilewright.loops.redirect_accesses import redirect_accesses
 from tilewright.schedule.legality import accessing_blocks, check_in_bounds, check_no_races
 from tilewright.schedule.rewrite_tree import (
     bounds_of,
@@ -35,7 +36,6 @@ from tilewright.schedule.rewrite_tree import (
     find_alloc,
     nest_loops,
     new_loop_vars,
-    redirect_accesses,
     spatial_vars,
     used_names,
     with_stmt_replaced,

@@ -4,6 +4,7 @@ Checked in this order; the first group with a problem ends the verification and 
   * structure (`well_formed.py`): unique names, sequences in normal form, declared variables and buffers, scopes;
   * types (`well_formed.py`): stored values have the buffer's type, operands agree, indices and sizes are int64,
     conditions bool;
+  * sums in registers (`promoted_sums.py`): those that are copies of elements of another buffer are renamed to these;
   * branches (`merge_copies.py`): the arms of every branch are copies of one statement, so that all further checks are
     those of a program without branches;
   * overflow (`index_overflow.py`): numbers computed from literals and loop variables stay below 2^62;
@@ -45,6 +46,7 @@ from tilewright.verify import (
 )
 from tilewright.verify.diagnostics import Diagnostic
 from tilewright.verify.merge_copies import merge_copies
+from tilewright.verify.promoted_sums import with_sums_in_memory
 from tilewright.verify.trimmed_loops import with_whole_loops
 
 
@@ -60,7 +62,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
         VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
     _check(func, (lambda: well_formed.find_structure_errors(func), lambda: well_formed.find_type_errors(func)))
-    func = with_whole_loops(merge_copies(func))
+    func = with_whole_loops(merge_copies(with_sums_in_memory(func)))
     contexts = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
 
     @cache
