@@ -1,7 +1,12 @@
-"""Incremental results of a benchmark: one JSON file by part and name, written as soon as they are known."""
+"""Incremental results of a benchmark: one JSON file by part and name, written as soon as they are known.
 
+Several processes may add to one file, such as those that measure different operators on different processors.
+"""
+
+import fcntl
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +23,7 @@ class ResultStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        read: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
-        self.data = {part: {name: r for name, r in results.items() if part == CIRCUMSTANCES or "source" in r}
-                     for part, results in read.items()}  # fmt: skip
+        self.data = self._read()
 
     def get(self, part: str, name: str) -> dict[str, Any] | None:
         """A result; None where there is none."""
@@ -31,9 +34,27 @@ class ResultStore:
         return self.data.get(part, {})
 
     def put(self, part: str, name: str, result: Mapping[str, Any]) -> None:
-        """Keeps a result."""
-        self.data.setdefault(part, {})[name] = dict(result)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self.path.with_suffix(".part")
-        unfinished.write_text(json.dumps(self.data, indent=1) + "\n")
-        unfinished.replace(self.path)
+        """Keeps a result, and takes over what other processes have added to the file meanwhile."""
+        with exclusive(self.path):
+            self.data = self._read()
+            self.data.setdefault(part, {})[name] = dict(result)
+            unfinished = self.path.with_suffix(".part")
+            unfinished.write_text(json.dumps(self.data, indent=1) + "\n")
+            unfinished.replace(self.path)
+
+    def _read(self) -> dict[str, dict[str, Any]]:
+        read: dict[str, dict[str, Any]] = json.loads(self.path.read_text()) if self.path.exists() else {}
+        return {part: {name: r for name, r in results.items() if part == CIRCUMSTANCES or "source" in r}
+                for part, results in read.items()}  # fmt: skip
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Waits until no other process works on the file, and keeps others away until the end.
+
+    The lock is a file of its own beside it, as the file itself may be replaced. A process that ends lets go of it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(path.name + ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

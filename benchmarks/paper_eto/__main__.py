@@ -1,12 +1,15 @@
 """Command line of the experiments of ETO's paper.
 
     python -m benchmarks.paper_eto [--parts graphs,tune] [--sets BERT-Base,...] [--methods eto,...] [--operators N]
-                                   [--trials 200] [--seconds 600] [--write]
+                                   [--trials 200] [--share K/N] [--seconds 600] [--write]
 
 `graphs` plans the nine sets of operators, without measuring. `tune` tunes the operators of sets on one thread by every
 method, all from nothing, and times the programs that they found in turns with those of the full search. What is
 measured is kept at once, so that a run that was stopped, or that stops itself after `--seconds`, goes on where it was.
 `--write` puts the tables into benchmarks/README.md.
+
+`searches` makes full searches alone, the K-th of every N operators with `--share K/N`. Processes may work at the same
+time, each on a processor of its own: one that comes to a search that another one makes waits for it, and takes its log.
 """
 
 import argparse
@@ -43,11 +46,12 @@ def main() -> int:
     store, deadline = ResultStore(FILE), time.monotonic() + options.seconds
     experiments = {"graphs": _graphs(), "tune": _tunings(options, deadline)}
     parts = options.parts.split(",")
-    unknown = sorted(set(parts) - set(experiments))
+    unknown = sorted(set(parts) - {*experiments, "searches"})
     if unknown:
         print(f"unknown parts: {', '.join(unknown)}", file=sys.stderr)
         return 2
-    left = sum(run_experiments(x, experiments[x], store, MODULE, deadline=deadline) for x in parts)
+    left = _search_share(options, deadline) if "searches" in parts else 0
+    left += sum(run_experiments(x, experiments[x], store, MODULE, deadline=deadline) for x in parts if x in experiments)
     text = tables.markdown(store)
     if options.write:
         write_section("paper_eto", text)
@@ -61,14 +65,22 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=f"python -m {MODULE}", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--parts", default="graphs,tune", help="graphs, tune (default: both)")
+    parser.add_argument("--parts", default="graphs,tune", help="graphs, tune (default: both), searches")
     parser.add_argument("--sets", default=",".join(SETS), help=f"sets that are tuned (default: {','.join(SETS)})")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
     parser.add_argument("--operators", type=int, help="only the first operators of every set")
     parser.add_argument("--trials", type=int, default=TRIALS, help=f"programs of a full search (default {TRIALS})")
+    parser.add_argument("--share", default="1/1", type=_share_in, help="K/N: of searches, the K-th of every N")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--write", action="store_true", help="update benchmarks/README.md")
     return parser
+
+
+def _share_in(text: str) -> tuple[int, int]:
+    share, shares = map(int, text.split("/"))
+    if not 1 <= share <= shares:
+        raise argparse.ArgumentTypeError(f"expected K/N with 1 <= K <= N, got {text}")
+    return share, shares
 
 
 def _print_line(line: str) -> None:
@@ -91,6 +103,20 @@ def _tunings(options: argparse.Namespace, deadline: float) -> Iterator[Experimen
                 return None if result is None else {"set": key, "method": method, **result}
 
             yield f"{key}: {method}", measure
+
+
+def _search_share(options: argparse.Namespace, deadline: float) -> int:
+    """Makes the full searches of a share of the operators; how many are not complete."""
+    share, shares = options.share
+    pairs = [pair for name in options.sets.split(",") for pair in set_tasks(name, options.operators)]
+    left = 0
+    for pair in pairs[share - 1 :: shares]:
+        try:
+            with LocalMeasurer() as measurer:
+                run_method("full search", [pair], Context(measurer, options.trials, deadline, _print_line))
+        except OutOfTimeError:
+            left += 1
+    return left
 
 
 def _tune_set(tasks: SetTasks, method: str, trials: int, deadline: float) -> Mapping[str, Any] | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.common.result_store import exclusive
 from benchmarks.paper_eto.operator_tasks import SetTasks
 from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import ScheduleError, VerifyError
@@ -195,11 +196,14 @@ def _logged_search(
     """A search with its log, which is shared by all methods that make it."""
     key = hashlib.sha256(f"{task.task.hash} {origin}".encode()).hexdigest()[:16]
     name = f"{kind}-{key}"
-    log = SearchLog(LOGS / f"{name}.jsonl")
-    if log.fingerprint != generator_version():
-        log.clear(generator_version())
-    status = run_search(search, task.task, log, context.trials, context.deadline, context.measurer,
-                        lambda line: context.say(f"{kind} {task.vector}: {line}"))  # fmt: skip
+    path = LOGS / f"{name}.jsonl"
+    # another process that makes the same search is waited for, and its log taken
+    with exclusive(path):
+        log = SearchLog(path)
+        if log.fingerprint != generator_version():
+            log.clear(generator_version())
+        status = run_search(search, task.task, log, context.trials, context.deadline, context.measurer,
+                            lambda line: context.say(f"{kind} {task.vector}: {line}"))  # fmt: skip
     if not status.is_finished and time.monotonic() > context.deadline:
         raise OutOfTimeError
     outcome.logs[name] = log
