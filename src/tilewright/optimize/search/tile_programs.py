@@ -31,6 +31,9 @@ MAX_STEPS = 40
 MAX_MUTATION_STEPS = 4
 """Edges that a changed program is away from its parent at most."""
 
+MAX_DRAWS = 4
+"""Draws of a register tile, of which the first legal one counts."""
+
 ORDER_RATE, SKETCH_RATE = 0.15, 0.05
 """How often a changed program has its loops in another order, and other lanes or packed operands."""
 
@@ -62,11 +65,15 @@ class TilePrograms:
         return TilePrograms(task, machine, problem, spaces) if spaces else None
 
     def random(self, count: int, rng: np.random.Generator) -> list[Genes]:
-        """Programs at the ends of random walks; each walk has its own liking for growth and its own length."""
+        """Programs at the ends of random walks; each walk has its own liking for growth and its own length.
+
+        Half of them begin with a register tile that is drawn, as one from a single vector rarely comes to large ones.
+        """
         genes: list[Genes] = []
         for k, (space, sketches) in enumerate(self.spaces):
             many = -(-count // len(self.spaces))
             start = np.repeat(space.initial_state()[None], many, axis=0)
+            start[::2] = with_drawn_register_tiles(space, start[::2], rng)
             states = random_walk(space, start, rng.integers(1, MAX_STEPS, many), rng.uniform(0.4, 1.0, many), rng)
             orders = rng.integers(len(sketches), size=many)
             genes += self._genes_of_states(k, orders, states)
@@ -168,6 +175,29 @@ class TilePrograms:
     def tree(self, genes: Genes, parallel: bool) -> TileTree:
         """The loops of a program; raises ScheduleError where they are not legal."""
         return program_tree(self.program(genes), self.task, parallel, self.machine.cores)
+
+
+def with_drawn_register_tiles(space: SearchSpace, states: Indices, rng: np.random.Generator) -> Indices:
+    """States with register tiles of which every size along an axis of results is as likely as any other, and tiles of
+    one register tile each; one whose draws all give an illegal program stays as it is.
+
+    Args:
+        space: the graph.
+        states: [state, axis]
+        rng: draws the sizes.
+    """
+    states, is_left = states.copy(), np.ones(len(states), bool)
+    for _ in range(MAX_DRAWS):
+        drawn = states.copy()
+        for k, (axis, lattice) in enumerate(zip(space.problem.axes, space.lattices, strict=True)):
+            if not axis.is_reduction or k == space.sketch.lane:
+                sizes = rng.choice(lattice.register_sizes, len(states))
+                drawn[:, k] = [lattice.closest(int(n), int(n), int(n)) for n in sizes]
+        sizes = space.sizes(drawn)
+        is_legal_draw = is_left & is_legal(space.problem, space.sketch, sizes) & space.are_lowerable(sizes)
+        states = np.where(is_legal_draw[:, None], drawn, states)
+        is_left &= ~is_legal_draw
+    return states
 
 
 def random_walk(
