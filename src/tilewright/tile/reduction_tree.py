@@ -18,6 +18,7 @@ from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, IterKind, LoopKind
 from tilewright.schedule.tails import Tail
 from tilewright.tile.program import REGISTER, SizeTuples
+from tilewright.tile.transposed_columns import MIN_COLUMNS
 from tilewright.tile.tree import (
     CacheWrite,
     Compute,
@@ -69,7 +70,7 @@ class TiledReduction:
         parts: of the partitioned axis; a single one without partition.
         k_block: (axis, points) of the K-blocks; None without K-blocking, and where lanes reduce.
         store_axes: axes along which results may be stored as vectors, the best first; the lane axis where register
-            tiles have a single point along all of them.
+            tiles have too few points along all of them.
         partitioned: the axis that is cut into the parts.
         shared: loops over L2 tiles around all parts, outermost first.
         packs: packed copies of operands.
@@ -186,9 +187,13 @@ class _PartTree:
 
     @cached_property
     def _store_axis(self) -> int:
-        """The axis along which results are stored as vectors."""
-        lane = self.reduction.lane
-        return next((a for a in self.reduction.store_axes if a != lane and a in self._points), lane)
+        """The axis along which results are stored as vectors.
+
+        Not one of two or three points below an epilogue: it would compute with so many lanes.
+        """
+        lane, register = self.reduction.lane, self.sizes[REGISTER]
+        least = 2 if self.reduction.epilogue is None else MIN_COLUMNS
+        return next((a for a in self.reduction.store_axes if a != lane and register[a] >= least), lane)
 
     @property
     def _is_transposed(self) -> bool:
