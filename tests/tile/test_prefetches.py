@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.optimize.computations import products_of_pictures
+from tests.optimize.computations import product, products_of_pictures
+from tests.optimize.programs import Program
 from tests.optimize.tasks import task_of
 from tests.tile.results import check_same_results
 
@@ -47,6 +48,17 @@ def test_the_rows_of_the_next_tile_are_prefetched():
     # a hint per channel: the last one of the next ten pixels, which no earlier tile has touched
     assert len(hints) == 2
     assert all(str(p.indices[2]).endswith("+ 19") for p in hints), hints
+
+
+@pytest.mark.parametrize(("tiles", "count"), [(32, 1), (33, 0)])
+def test_constants_that_many_tiles_read_are_not_prefetched(tiles: int, count: int):
+    task = task_of(Program([product(7 * tiles, 64, 48)], {}, frozenset({"w"})))
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    sizes = ((7, 32, 2), (28, 32, 48), (28, 64, 48))
+    small, large = Sketch(1, 16, (0, 1), 2, ((1, 1),)), Sketch(1, 16, (0, 1), 2, ((1, 1),), prefetched_operands=(1,))
+    assert len(prefetches(TileProgram(problem, small, sizes))) == count
+    assert len(prefetches(TileProgram(problem, large, sizes))) == 1
 
 
 @pytest.mark.parametrize("pixels", [2, 20])

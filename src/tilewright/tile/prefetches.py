@@ -1,5 +1,6 @@
 """Software prefetches in the reduction loop around register tiles: of packed copies, and for the next tile."""
 
+from collections.abc import Sequence
 from math import prod
 
 from tilewright.machine.alignment import CACHE_LINE_BYTES
@@ -16,6 +17,10 @@ whole pages apart share a set of L1."""
 MIN_PREFETCH_ROWS = 4
 """Rows of a register tile from which on constants that L2 holds are prefetched: a hint per line takes the slot of a
 load, of which tiles of few rows have none to spare."""
+
+MAX_PREFETCH_PASSES = 32
+"""Register tiles that read a panel of a constant that L2 holds, up to which it is prefetched: only the first one finds
+it beyond L2, and all pay for the hints."""
 
 
 def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
@@ -34,14 +39,23 @@ def _panels_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
     register, hints = program.sizes[REGISTER], list[Prefetch]()
     for k, axis in program.sketch.packed:
         operand = program.problem.operands[k]
-        rows = prod(register[a] for a in program.problem.spatial if not operand.uses(a))
+        others = [a for a in program.problem.spatial if not operand.uses(a)]
+        rows = prod(register[a] for a in others)
         is_large = k in program.sketch.prefetched_operands
-        if (is_large and rows > 1) or (operand.constant and rows >= MIN_PREFETCH_ROWS):
+        if (is_large and rows > 1) or (
+            operand.constant and rows >= MIN_PREFETCH_ROWS and _passes(program, others) <= MAX_PREFETCH_PASSES
+        ):
             step = register[axis] * operand.element_bytes
             for r in program.problem.reduce:
                 step *= register[r] if operand.uses(r) else 1
             hints.append(Prefetch(copy_name(program, k), min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step))))
     return tuple(hints)
+
+
+def _passes(program: TileProgram, axes: Sequence[int]) -> int:
+    """Register tiles along axes; one of unknown size counts as one tile."""
+    sizes = ((program.problem.axes[a], program.sizes[REGISTER][a]) for a in axes)
+    return prod(-(-axis.extent // size) for axis, size in sizes if axis.is_static)
 
 
 def _next_rows(program: TileProgram) -> tuple[Prefetch, ...]:
