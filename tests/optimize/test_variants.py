@@ -12,6 +12,7 @@ from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct import variants as variants_module
 from tilewright.optimize.construct.optimizer import ConstructionResult, Gensor
 from tilewright.optimize.construct.time_model import CostModel
 from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, MIN_GAIN, ProgramVariants, choose_variants
@@ -93,6 +94,41 @@ def test_there_are_at_most_as_many_as_allowed(count: int) -> None:
 def test_construction_is_deterministic() -> None:
     first, second = (variants_of(constructed("dense")[1]) for _ in range(2))
     assert first == second
+
+
+def _times_on_grid(task: Task, variants: ProgramVariants) -> Numbers:
+    """Nanoseconds of the chosen program at every shape of the grid, by the cost model."""
+    problems = problems_at(task.func, task.constants, variants.shapes)
+    times = [
+        sample_times(replace(p, samples=(p,)), program.sketch, program.array[None], MACHINE)[0, 0]
+        for p, k in zip(problems, variants.choices, strict=True)
+        if p is not None and (program := variants.programs[k])
+    ]
+    return np.array(times)
+
+
+def test_states_that_are_left_out_are_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few states of walks are compared at all shapes and in all loop orders; more would choose no faster programs."""
+    task, result = constructed("pointwise")
+    asked: list[int] = []
+    score = CostModel.sample_times
+
+    def counted(self: CostModel, problem: Problem, sketch: Sketch, sizes: Sizes) -> Numbers:
+        asked.append(len(sizes))
+        return score(self, problem, sketch, sizes)
+
+    monkeypatch.setattr(CostModel, "sample_times", counted)
+    few = Gensor(MACHINE).construct(task)
+    count = sum(asked)
+    monkeypatch.setattr(variants_module, "MAX_WALK_STATES", 10**6)
+    monkeypatch.setattr(variants_module, "REORDERED_PER_SHAPE", 10**6)
+    every = Gensor(MACHINE).construct(task)
+    assert few is not None
+    assert every is not None
+    assert variants_of(few) == variants_of(result)
+    assert count < 0.8 * (sum(asked) - count)
+    ratios = _times_on_grid(task, variants_of(few)) / _times_on_grid(task, variants_of(every))
+    assert np.exp(np.log(ratios).mean()) < 1.02
 
 
 class _OneBadShape:

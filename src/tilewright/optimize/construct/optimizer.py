@@ -36,7 +36,7 @@ from tilewright.optimize.construct.search_space import SearchSpace
 from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.construct.time_model import CostModel
 from tilewright.optimize.construct.trajectory import Trajectory
-from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants
+from tilewright.optimize.construct.variants import DEFAULT_MAX_VARIANTS, ProgramVariants, choose_variants, walk_states
 from tilewright.optimize.interface import ProgramEstimate, ScheduledPrograms, scheduled
 from tilewright.optimize.select_axes import select_axes
 from tilewright.optimize.task import Task
@@ -303,7 +303,9 @@ class Gensor(ProgramConstructor):
         single = None if result is None else result.programs[0]
         if result is None or not isinstance(single, TileProgram) or not problem.samples:
             return result
-        states = [(sketch, w.space.sizes(w.recorded_states())) for w in walk_batches for sketch in sketches[w.space]]
+        states: list[tuple[Sketch, Sizes]] = []
+        for walks in walk_batches:
+            states += yield from walk_states(walks, sketches[walks.space])
         states += [(search.sketch, search.space.sizes(search.states)) for search in searches]
         variants = choose_variants(single, states, task, CostModel(machine), self.max_variants)
         return replace(result, variants=variants)

@@ -21,6 +21,8 @@ from tilewright.cost.footprint import Numbers
 from tilewright.expr.nodes import Expr, Var
 from tilewright.loops.ir import blocks
 from tilewright.optimize.construct.aliased_rows import rows_alias
+from tilewright.optimize.construct.gensor import WalkBatch
+from tilewright.optimize.construct.lock_step import SteppedSearch
 from tilewright.optimize.construct.run_time_cost import RunTimeCost, run_time_cost, select_cheapest
 from tilewright.optimize.construct.time_model import TimeModel
 from tilewright.optimize.task import Task
@@ -35,11 +37,17 @@ DEFAULT_MAX_VARIANTS = 8
 MAX_VARIANTS = 64
 """The most programs that may be asked for."""
 
+MAX_WALK_STATES = 512
+"""The recorded states of a walk, the best ones of sums at representative sizes, among which variants are chosen."""
+
 COARSE_STEP = 3
 """Every so many shapes of the grid all programs are compared, at the others only the best of these."""
 
 CANDIDATES_PER_SHAPE = 12
 """The programs of a layout that are best at such a shape."""
+
+REORDERED_PER_SHAPE = 24
+"""The sums of a layout that are best at such a shape in one loop order, which are compared in the others, too."""
 
 MIN_GAIN = 0.01
 """The least part of the regret by which one more variant must reduce it. For products of 768 to 3072 columns, 0.02
@@ -90,6 +98,18 @@ class ProgramVariants:
     def gain(self) -> float:
         """By which factor the variants are faster than the single program, in the geometric mean over the shapes."""
         return _geomean(np.array(self.single)) / _geomean(np.array(self.regrets))
+
+
+def walk_states(walks: WalkBatch, sketches: Sequence[Sketch]) -> SteppedSearch[list[States]]:
+    """The recorded states of walks among which variants are chosen, in every loop order.
+
+    Of sums these are the best ones at representative sizes in the first loop order, at which their times are known.
+    """
+    space, states = walks.space, walks.recorded_states()
+    if space.problem.reduce and len(states) > MAX_WALK_STATES:
+        nanoseconds = yield from space.nanoseconds(sketches[0], states)
+        states = states[np.sort(np.argsort(nanoseconds, kind="stable")[:MAX_WALK_STATES])]
+    return [(sketch, space.sizes(states)) for sketch in sketches]
 
 
 def choose_variants(
@@ -228,16 +248,41 @@ def _constant_layout(program: TileProgram) -> object:
 def _candidates(problems: Sequence[Problem], states: Sequence[States], model: TimeModel) -> _Candidates:
     """The best programs at some of the problems, with their times at all of them."""
     coarse, fine = (replace(p[0], samples=tuple(p)) for p in (problems[::COARSE_STEP], problems))
-    times = [model.sample_times(coarse, sketch, sizes) for sketch, sizes in states]
-    limits = np.sort(np.concatenate(times, axis=1), axis=1)[:, :CANDIDATES_PER_SHAPE][:, -1:]
+    scored = _coarse_times(coarse, states, model)
+    limits = _nth_best([t for *_, t in scored], CANDIDATES_PER_SHAPE)
     programs: list[tuple[Sketch, Sizes]] = []
     on_shapes: list[Numbers] = []
-    for (sketch, sizes), t in zip(states, times, strict=True):
+    for sketch, sizes, t in scored:
         best = np.flatnonzero((t <= limits).any(axis=0))
         if len(best):
             programs += [(sketch, sizes[k]) for k in best]
             on_shapes.append(model.sample_times(fine, sketch, sizes[best]).T)
     return _Candidates(tuple(programs), np.concatenate(on_shapes) + model.machine.cost.call_ns)
+
+
+def _coarse_times(coarse: Problem, states: Sequence[States], model: TimeModel) -> list[tuple[Sketch, Sizes, Numbers]]:
+    """Programs with their nanoseconds [shape, candidate]; sums that are far from the best in the first loop order are
+    left out in the others. Which order copies and transposes are best in, their sizes say less about."""
+    by_order: dict[object, list[States]] = {}
+    for sketch, sizes in states:
+        by_order.setdefault((sketch.lane, sketch.packed) if coarse.reduce else sketch, []).append((sketch, sizes))
+    groups = list(by_order.values())
+    firsts = [(sketch, sizes, model.sample_times(coarse, sketch, sizes)) for (sketch, sizes), *_ in groups]
+    limits = _nth_best([t for *_, t in firsts], REORDERED_PER_SHAPE)
+    scored: list[tuple[Sketch, Sizes, Numbers]] = []
+    for first, (_, *others) in zip(firsts, groups, strict=True):
+        scored.append(first)
+        slow = {x.tobytes() for x in first[1][(first[2] > limits).all(axis=0)]}
+        for sketch, sizes in others:
+            kept = sizes[[x.tobytes() not in slow for x in sizes]]
+            if len(kept):
+                scored.append((sketch, kept, model.sample_times(coarse, sketch, kept)))
+    return scored
+
+
+def _nth_best(times: Sequence[Numbers], n: int) -> Numbers:
+    """The n-th best of times [shape, candidate] at every shape [shape, 1], or the worst of fewer."""
+    return np.sort(np.concatenate(times, axis=1), axis=1)[:, :n][:, -1:]
 
 
 def root_mean_square(regrets: Numbers) -> Numbers:
