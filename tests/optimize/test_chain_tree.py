@@ -77,6 +77,18 @@ def random_tiling(func: Func, chain: Chain, draw: Callable[[st.SearchStrategy[in
     return ChainTiling(expression, tuple(chosen.items()))
 
 
+@pytest.mark.parametrize(("terms", "is_unrolled"), [(768, True), (756, False)])
+def test_steps_of_a_sum_whose_last_tile_is_partial_are_not_unrolled(terms: int, is_unrolled: bool) -> None:
+    """One branch before a step then decides for a whole register tile whether there is a product to add."""
+    chain = Chain((11,), 87, (22, terms, 23))
+    func = tw.create_schedule(chain.tensor()).func
+    row, n, _, _ = chain_axes(func, chain)
+    tree = chain_tree(task_of(func), ChainTiling(nested((row, n)), ((row, 96), (n, 256))), MACHINE)
+    leaf = show_tree(tree).partition("v_i2_1 32:")[2].partition("C1.partial")[0]
+    assert ("v_i2 1 unrolled" in leaf) is is_unrolled
+    assert ("v_i2 1:" in leaf) is not is_unrolled
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(chains(), st.data(), st.sampled_from(["x86-64-v4", "x86-64-v3"]))
 def test_random_chains(case: tuple[Chain, dict[str, int]], data: st.DataObject, target: str) -> None:

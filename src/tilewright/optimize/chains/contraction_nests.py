@@ -90,7 +90,8 @@ def contraction_nest(tiled: TiledChain, stage: ChainStage, path: Path, epilogue:
     around += tiled.point_loops([a for a in others if a is not None], path)
     around += tiled.loop_over(lane, tile.lanes, path)
     over_rows = [] if rows is None else tiled.loop_over(rows, tile.rows, path)
-    over_steps = [Loop(steps, tile.steps, ()), Loop(steps, 1, (), UNROLLED)] if tile.steps > 1 else [Loop(steps, 1, ())]
+    unrolls = tile.steps > 1 and not (is_split(tiled, stage, path) and _has_partial_tile(tiled, steps))
+    over_steps = [Loop(steps, tile.steps, ()), Loop(steps, 1, (), UNROLLED)] if unrolls else [Loop(steps, 1, ())]
     lanes = [] if tiled.has_one_point(lane, path) else [Loop(lane, 1, (), VECTORIZED)]
 
     def points(height: int) -> list[Loop]:
@@ -125,6 +126,14 @@ def _checked_steps(tiled: TiledChain, stage: ChainStage, path: Path, tile: Regis
     points = tiled.points(stage.reduced[0], path).points or 1
     multiply_adds = tile.rows * -(-tile.lanes // tiled.vector)
     return next(u for u in range(min(points, max(1, MAX_UNROLLED // multiply_adds)), 0, -1) if points % u == 0)
+
+
+def _has_partial_tile(tiled: TiledChain, axis: str) -> bool:
+    """Whether the last tile of a reduction may be partial. The terms of a split sum are selected there, step by step:
+    one branch before a step decides for all of its register tile, selects inside of unrolled steps for every product.
+    """
+    extent = tiled.chain.points(axis)
+    return extent is None or extent % tiled.tiles[axis] > 0
 
 
 def _remaining_rows(tiled: TiledChain, stage: ChainStage, path: Path, rows: str | None, height: int) -> int:
