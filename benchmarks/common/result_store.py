@@ -36,7 +36,8 @@ class ResultStore:
     def put(self, part: str, name: str, result: Mapping[str, Any]) -> None:
         """Keeps a result, and takes over what other processes have added to the file meanwhile."""
         with exclusive(self.path):
-            self.data = self._read()
+            for other, results in self._read().items():
+                self.data.setdefault(other, {}).update(results)
             self.data.setdefault(part, {})[name] = dict(result)
             unfinished = self.path.with_suffix(".part")
             unfinished.write_text(json.dumps(self.data, indent=1) + "\n")
