@@ -143,13 +143,33 @@ STORE = "for 'C_sums.store.i' in unrolled(4)"
     ("C_sums[a - io * 4, b - jo * 32] = C_sums[a - io * 4, b - jo * 32] +",
      "C_sums[a - io * 4 + 1, b - jo * 32] = C_sums[a - io * 4 + 1, b - jo * 32] +"),  # outside of the registers
     ("Y[a2, b2] = C[a2, b2]", "Y[a2, b2] = C[a2, b2] + C_sums[0, 0]"),  # read after the end
+    ("('C_sums.load.0': 4", "('C_sums.load.0': 3"),  # the binding leaves its domain
+    (LOAD, LOAD.replace("unrolled", "serial")),  # registers have no addresses
+    (LOAD + ":", LOAD + " prefetching B[io * 4611686018427387904, 0]:"),  # the address wraps around
+    (STORE + ":", STORE + " prefetching C_sums[0, 0]:"),
+    ("+ io * 4,", "+ (io * 4611686018427387904) // 1152921504606846976,"),  # the same but for overflow
+    ("+ io * 4,", "+ (io // n * n + io % n) * 4,"),  # the same but for n = 0
+    ("a - io * 4,", "a - (io // n * n + io % n) * 4,"),
+    ("                                    C_sums[a - io * 4",
+     "                                    init C_sums[a - io * 4, b - jo * 32] = 0.0\n"
+     "                                    C_sums[a - io * 4"),  # stored before the copy where the reduction is empty
 ])  # fmt: skip
 def test_a_wrong_copy_is_refused(old: str, new: str) -> None:
-    text = show(promoted())
+    text = show(promoted()).replace("Y: float32[16, 64]", "Y: float32[16, 64]; n: 0..4")
+    verify(parse(text))
     assert old in text
     func = parse(text.replace(old, new))
     with pytest.raises(VerifyError):
         verify(func)
+
+
+def test_copies_that_repeat_elements_are_refused() -> None:
+    """Lanes that write the same register."""
+    text = show(promoted())
+    copy = next(x for x in re.split(r"(?=^ +for 'C_sums.load.i')|(?=^ +for k )", text, flags=re.M) if "load.i" in x)
+    repeated = " " * 16 + "for repeat in vectorized(4):\n" + re.sub(r"^", "    ", copy.rstrip("\n"), flags=re.M) + "\n"
+    with pytest.raises(VerifyError, match="repeat"):
+        verify(parse(text.replace(copy, repeated)))
 
 
 NESTED = """

@@ -11,32 +11,34 @@ verifier's other checks see what is in between with the names of the box (`lower
     for i in unrolled(8): C[i0 + i] = T[i]
 
 What that hides from them is proved here: the copies stay in both buffers, the accesses in between in the register
-buffer, whose indices are literals once loops are expanded. The copies are of memory that one thread accesses, so they
-cannot race.
+buffer, whose indices are literals once loops are expanded, none divides by 0, and copies prefetch nothing. The copies
+are of memory that one thread accesses, so they cannot race. Overflow is checked before (`verifier.py`).
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds
 from tilewright.expr.algebra.polynomial import constant_value, expression, polynomial
-from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove_non_negative
+from tilewright.expr.algebra.prover import can_prove_lt, can_prove_non_negative
 from tilewright.expr.nodes import TRUE, Buffer, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, has_loads
 from tilewright.loops.access import accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import EXPANDED, Block, For, Func, IterKind, LoopKind, Seq, Stmt, map_children, seq, walk
 from tilewright.loops.redirect_accesses import redirect_accesses_in
+from tilewright.verify.domains import find_domain_errors
+from tilewright.verify.nonzero_divisors import find_zero_divisors
 
 _SEQUENTIAL = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.VECTORIZED)
 _OUTER = (LoopKind.SERIAL, LoopKind.UNROLLED, LoopKind.PARALLEL)
+_COPYING = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
 
 
 def with_sums_in_memory(func: Func) -> Func:
     """The function with the accesses to tiles in registers renamed to the elements that they are copies of; unchanged
     where a register buffer that would be renamed in one place is accessed in another."""
     tiles: list[Buffer] = []
-    body = _in_memory(func.body, NO_BOUNDS, tiles)
+    body = _in_memory(func.body, (), tiles)
     is_elsewhere = len(set(tiles)) < len(tiles) or any(b in tiles for s, _ in walk(body) for b in _accessed(s))
     if body is func.body or is_elsewhere:
         return func
@@ -54,27 +56,27 @@ def _accessed(s: Stmt) -> tuple[Buffer, ...]:
             return ()
 
 
-def _in_memory(s: Stmt, bounds: Bounds, tiles: list[Buffer]) -> Stmt:
-    """A statement with its tiles renamed, which are added to `tiles`."""
+def _in_memory(s: Stmt, outer: tuple[For, ...], tiles: list[Buffer]) -> Stmt:
+    """A statement inside of loops with its tiles renamed, which are added to `tiles`."""
     match s:
         case Seq():
-            inner = map_children(s, lambda c: _in_memory(c, bounds, tiles))
-            return _sequence_in_memory(inner.stmts, bounds, tiles, inner) if isinstance(inner, Seq) else inner
+            inner = map_children(s, lambda c: _in_memory(c, outer, tiles))
+            return _sequence_in_memory(inner.stmts, outer, tiles, inner) if isinstance(inner, Seq) else inner
         case For() if s.kind in _OUTER:
-            body = _in_memory(s.body, bounds.with_loop(s.var, s.extent), tiles)
+            body = _in_memory(s.body, (*outer, s), tiles)
             return s if body is s.body else replace(s, body=body)
         case For() | Block():
             return s
         case _:
-            return map_children(s, lambda c: _in_memory(c, bounds, tiles))
+            return map_children(s, lambda c: _in_memory(c, outer, tiles))
 
 
-def _sequence_in_memory(stmts: Sequence[Stmt], bounds: Bounds, tiles: list[Buffer], unchanged: Stmt) -> Stmt:
+def _sequence_in_memory(stmts: Sequence[Stmt], outer: tuple[For, ...], tiles: list[Buffer], unchanged: Stmt) -> Stmt:
     result = list(stmts)
     for k in range(len(stmts) - 3, -1, -1):
         load, loop, store = result[k : k + 3]
-        copy = _matching_copies(load, store, bounds)
-        if copy is not None and isinstance(loop, For) and _may_rename(loop, copy, bounds):
+        copy = _matching_copies(load, store, outer)
+        if copy is not None and isinstance(loop, For) and _may_rename(loop, copy, outer):
             start = copy.start
             renamed = redirect_accesses_in(
                 loop, copy.tile, copy.buffer, lambda h, start=start: tuple(i + j for i, j in zip(start, h, strict=True))
@@ -99,13 +101,13 @@ class _Copy:
     start: tuple[Expr, ...]
 
 
-def _matching_copies(load: Stmt, store: Stmt, bounds: Bounds) -> _Copy | None:
+def _matching_copies(load: Stmt, store: Stmt, outer: tuple[For, ...]) -> _Copy | None:
     """The copy to a register buffer, if the second statement is the same copy back."""
-    forth, back = _copy(load, bounds, True), _copy(store, bounds, False)
+    forth, back = _copy(load, outer, True), _copy(store, outer, False)
     return forth if forth == back else None
 
 
-def _copy(s: Stmt, bounds: Bounds, loads: bool) -> _Copy | None:
+def _copy(s: Stmt, outer: tuple[For, ...], loads: bool) -> _Copy | None:
     """The copy that a nest is, to registers or back; None for another statement."""
     loops: list[For] = []
     while isinstance(s, For):
@@ -113,7 +115,9 @@ def _copy(s: Stmt, bounds: Bounds, loads: bool) -> _Copy | None:
         s = s.body
     if not isinstance(s, Block) or s.init is not None or s.predicate is not TRUE or not isinstance(s.body.value, Load):
         return None
-    if any(i.kind is not IterKind.SPATIAL for i in s.iters) or any(x.kind not in _SEQUENTIAL for x in loops):
+    if any(i.kind is not IterKind.SPATIAL for i in s.iters):
+        return None
+    if any(x.kind not in _COPYING or x.prefetches for x in loops):
         return None
     stored, loaded = (s.body.buffer, s.body.indices), (s.body.value.buffer, s.body.value.indices)
     (tile, points), (buffer, elements) = (stored, loaded) if loads else (loaded, stored)
@@ -121,22 +125,19 @@ def _copy(s: Stmt, bounds: Bounds, loads: bool) -> _Copy | None:
         return None
     if len(tile.shape) != len(buffer.shape):
         return None
-    context = BlockContext.of(s, tuple(loops))
+    context = BlockContext.of(s, (*outer, *loops))
     points = tuple(context.over_loops(p) for p in points)
     start = tuple(expression(polynomial(context.over_loops(e) - p)) for e, p in zip(elements, points, strict=True))
     inner = frozenset(x.var for x in loops)
     if any(free_vars(i) & inner or has_loads(i) for i in start) or not _reaches_all(points, tile, loops):
         return None
-    is_inside = all(
-        can_prove_non_negative(i, bounds) and can_prove_le(i + n, size, bounds)
-        for i, n, size in zip(start, tile.shape, buffer.shape, strict=True)
-    )
-    return _Copy(tile, buffer, start) if is_inside else None
+    is_unsafe = any(find_domain_errors(context)) or any(find_zero_divisors(context))
+    return None if is_unsafe else _Copy(tile, buffer, start)
 
 
 def _reaches_all(points: Sequence[Expr], tile: Buffer, loops: Sequence[For]) -> bool:
     """Whether the points of loops are all elements of a buffer: per dimension 0, 1, ... as the digits of a number whose
-    places are loops of its own."""
+    places are loops of its own, and no other loop repeats them."""
     extents = {x.var: constant_value(polynomial(x.extent)) for x in loops}
     used: list[Var] = []
     for p, n in zip(points, tile.shape, strict=True):
@@ -155,23 +156,21 @@ def _reaches_all(points: Sequence[Expr], tile: Buffer, loops: Sequence[For]) -> 
             size *= extent
         if size != constant_value(polynomial(n)):
             return False
-    return len(set(used)) == len(used) and all(n is not None and n > 0 for n in extents.values())
+    return len(set(used)) == len(used) and all(n == 1 for v, n in extents.items() if v not in used)
 
 
-def _may_rename(loop: For, copy: _Copy, bounds: Bounds) -> bool:
+def _may_rename(loop: For, copy: _Copy, outer: tuple[For, ...]) -> bool:
     """Whether nothing in a loop accesses the buffer of a copy itself, and whether accesses to the tile stay in it, at
     indices that are literals once loops are expanded."""
-    for s, loops in walk(loop):
+    for s, loops in walk(loop, outer):
         if isinstance(s, For) and (s.kind not in _SEQUENTIAL or copy.buffer in _accessed(s)):
             return False
-        if not isinstance(s, Block):
+        if not isinstance(s, Block) or not {copy.tile, copy.buffer} & set(_accessed(s)):
             continue
         context = BlockContext.of(s, loops)
-        inside = bounds
-        for x in loops:
-            inside = inside.with_loop(x.var, x.extent)
-        inside = inside.assuming(s.predicate)
-        expanded = frozenset(x.var for x in loops if x.kind in EXPANDED)
+        expanded = frozenset(x.var for x in loops[len(outer) :] if x.kind in EXPANDED)
+        if s.init is not None or any(find_zero_divisors(context)):
+            return False
         for a in accesses(s):
             if a.buffer == copy.buffer:
                 return False
@@ -179,7 +178,7 @@ def _may_rename(loop: For, copy: _Copy, bounds: Bounds) -> bool:
                 continue
             for h, n in zip(a.indices, copy.tile.shape, strict=True):
                 index = context.over_loops(h)
-                is_inside = can_prove_non_negative(index, inside) and can_prove_lt(index, n, inside)
-                if not is_inside or not free_vars(index) <= expanded:
+                is_inside = can_prove_non_negative(index, context.bounds) and can_prove_lt(index, n, context.bounds)
+                if not is_inside or has_loads(index) or not free_vars(index) <= expanded:
                     return False
     return True

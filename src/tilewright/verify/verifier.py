@@ -4,10 +4,10 @@ Checked in this order; the first group with a problem ends the verification and 
   * structure (`well_formed.py`): unique names, sequences in normal form, declared variables and buffers, scopes;
   * types (`well_formed.py`): stored values have the buffer's type, operands agree, indices and sizes are int64,
     conditions bool;
+  * overflow (`index_overflow.py`): numbers computed from literals and loop variables stay below 2^62;
   * sums in registers (`promoted_sums.py`): those that are copies of elements of another buffer are renamed to these;
   * branches (`merge_copies.py`): the arms of every branch are copies of one statement, so that all further checks are
     those of a program without branches;
-  * overflow (`index_overflow.py`): numbers computed from literals and loop variables stay below 2^62;
   * order (`well_formed.py`): internal buffers are written before they are read;
   * memory scopes (`memory_scopes.py`): register buffers have literal shapes and are indexed by literals and by
     variables of unrolled, vectorized and vthread loops;
@@ -61,7 +61,12 @@ def verify(func: Func, *, registers: bool = True) -> None:
     Raises:
         VerifyError: lists all problems of the first check that fails, with the offending loops or blocks.
     """
-    _check(func, (lambda: well_formed.find_structure_errors(func), lambda: well_formed.find_type_errors(func)))
+    as_executed = (
+        lambda func=func: well_formed.find_structure_errors(func),
+        lambda func=func: well_formed.find_type_errors(func),
+        lambda func=func: index_overflow.find_overflows(func),
+    )
+    _check(func, as_executed)
     func = with_whole_loops(merge_copies(with_sums_in_memory(func)))
     contexts = [BlockContext.of(s, enclosing) for s, enclosing in walk(func.body) if isinstance(s, Block)]
 
@@ -71,7 +76,6 @@ def verify(func: Func, *, registers: bool = True) -> None:
 
     groups = (
         lambda: _find_branches(func),
-        lambda: index_overflow.find_overflows(func),
         lambda: well_formed.find_reads_before_writes(func),
         lambda: memory_scopes.find_memory_scope_errors(func, contexts, registers),
         lambda: memory_scopes.find_stack_overflow(func, contexts),
