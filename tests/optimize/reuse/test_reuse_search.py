@@ -106,7 +106,8 @@ def test_what_was_told_before_is_not_asked_again() -> None:
     history = [timed(c, made_up_time(c)) for c in search.ask(3)]
     resumed = ReuseSearch(target, source)
     resumed.tell(history)
-    assert resumed.trials == 3
+    # a batch is of one round, which may have fewer programs
+    assert resumed.trials == len(history) > 0
     assert resumed.best == min(history, key=lambda m: m.nanoseconds or 0.0)
     assert not {m.candidate for m in history} & set(_run(resumed))
 
