@@ -35,7 +35,7 @@ class ResultStore:
 
     def put(self, part: str, name: str, result: Mapping[str, Any]) -> None:
         """Keeps a result, and takes over what other processes have added to the file meanwhile."""
-        with exclusive(self.path):
+        with file_lock(self.path):
             for other, results in self._read().items():
                 self.data.setdefault(other, {}).update(results)
             self.data.setdefault(part, {})[name] = dict(result)
@@ -50,7 +50,7 @@ class ResultStore:
 
 
 @contextmanager
-def exclusive(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Iterator[None]:
     """Waits until no other process works on the file, and keeps others away until the end.
 
     The lock is a file of its own beside it, as the file itself may be replaced. A process that ends lets go of it.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.common.result_store import exclusive
+from benchmarks.common.result_store import file_lock
 from benchmarks.paper_eto.operator_tasks import SetTasks
 from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import ScheduleError, VerifyError
@@ -198,7 +198,7 @@ def _logged_search(
     name = f"{kind}-{key}"
     path = LOGS / f"{name}.jsonl"
     # another process that makes the same search is waited for, and its log taken
-    with exclusive(path):
+    with file_lock(path):
         log = SearchLog(path)
         if log.fingerprint != generator_version():
             log.clear(generator_version())

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.common.result_store import ResultStore, exclusive
+from benchmarks.common.result_store import ResultStore, file_lock
 
 ROOT = Path(__file__).parents[2]
 
@@ -22,10 +22,10 @@ def test_what_another_process_has_added_is_kept(tmp_path: Path) -> None:
 
 def test_a_lock_keeps_others_away_until_its_process_is_killed(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    holds = "import sys, time; from pathlib import Path; from benchmarks.common.result_store import exclusive\n"
-    holds += "with exclusive(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
-    takes = "import sys; from pathlib import Path; from benchmarks.common.result_store import exclusive\n"
-    takes += "with exclusive(Path(sys.argv[1])): pass"
+    holds = "import sys, time; from pathlib import Path; from benchmarks.common.result_store import file_lock\n"
+    holds += "with file_lock(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)"
+    takes = "import sys; from pathlib import Path; from benchmarks.common.result_store import file_lock\n"
+    takes += "with file_lock(Path(sys.argv[1])): pass"
     command = [sys.executable, "-c"]
     environment = {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     with subprocess.Popen([*command, holds, str(path)], stdout=subprocess.PIPE, env=environment) as holder:
@@ -36,5 +36,5 @@ def test_a_lock_keeps_others_away_until_its_process_is_killed(tmp_path: Path) ->
             assert taker.poll() is None
             holder.kill()
             assert taker.wait(60) == 0
-    with exclusive(path):
+    with file_lock(path):
         assert not path.exists()
