@@ -5,7 +5,7 @@ Several processes may add to one file, such as those that measure different oper
 
 import fcntl
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -50,7 +50,7 @@ class ResultStore:
 
 
 @contextmanager
-def file_lock(path: Path) -> Iterator[None]:
+def file_lock(path: Path) -> Generator[None]:
     """Waits until no other process works on the file, and keeps others away until the end.
 
     The lock is a file of its own beside it, as the file itself may be replaced. A process that ends lets go of it.
