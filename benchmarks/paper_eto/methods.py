@@ -16,9 +16,10 @@ from tilewright.codegen.generator_version import generator_version
 from tilewright.errors import ScheduleError, VerifyError
 from tilewright.measure.search import fastest_programs, run_search, timed_entries
 from tilewright.measure.search_log import SearchLog
+from tilewright.optimize.construct.optimizer import Roller
 from tilewright.optimize.measurer import Candidate, Measurement, Measurer
 from tilewright.optimize.reuse.loop_vector import LoopVector
-from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, PlanStep, plan_reuse
+from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, PlanStep, ReusePlan, costs_in_seconds, plan_reuse
 from tilewright.optimize.reuse.recognize import tile_program_of
 from tilewright.optimize.reuse.reusable_task import ReusableTask, bridge_task
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
@@ -109,10 +110,8 @@ def run_method(method: str, tasks: SetTasks, context: Context) -> Outcome:
 def _tune_along_tree(bridges: BridgeChoice, tasks: SetTasks, outcome: Outcome, context: Context) -> None:
     """Tunes along the cheapest tree. A step whose source has no program, or whose bridge can't be made, is searched in
     full."""
-    costs = SearchCosts(full=context.trials, sizes=PROCESSOR_COSTS.sizes)
-    operators = [Operator(f"{o.type} {o.vector}", t.vector, float(o.frequency * o.vector.points)) for o, t in tasks]
-    plan = plan_reuse(operators, bridges=bridges, costs=costs)
-    outcome.estimated = plan.cost
+    plan = plan_of(bridges, tasks, context.trials)
+    outcome.estimated = plan.programs
     context.say(plan.text())
     sources: dict[int, ReuseSource] = {}
     for position, step in enumerate(plan.steps):
@@ -127,6 +126,22 @@ def _tune_along_tree(bridges: BridgeChoice, tasks: SetTasks, outcome: Outcome, c
             sources[position] = ReuseSource(task, program)
         if step.operator is not None:
             outcome.best[step.operator] = best
+
+
+def plan_of(bridges: BridgeChoice, tasks: SetTasks, trials: int) -> ReusePlan:
+    """The cheapest plan of a set in estimated seconds, with full searches of so many programs."""
+    operators = [
+        Operator(f"{o.type} {o.vector}", t.vector, float(o.frequency * o.vector.points), predicted_seconds(t))
+        for o, t in tasks
+    ]
+    costs = SearchCosts(full=trials, sizes=PROCESSOR_COSTS.sizes)
+    return plan_reuse(operators, bridges=bridges, costs=costs_in_seconds(operators, costs))
+
+
+def predicted_seconds(task: ReusableTask) -> float:
+    """Seconds of a call, as the cost model predicts them for a program that is constructed greedily; 0 if unknown."""
+    construction = Roller(task.machine).construct(task.task)
+    return 0.0 if construction is None else construction.estimate * 1e-9
 
 
 def _task_of(step: PlanStep, tasks: Sequence[ReusableTask]) -> ReusableTask | None:

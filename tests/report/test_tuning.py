@@ -101,7 +101,7 @@ def test_the_data_is_json() -> None:
 
 
 def test_the_page_is_one_file_of_well_formed_xml_without_a_network() -> None:
-    reuse = ReusePlan((PlanStep(StepKind.FULL, 0, NAME, None, None, 20.0, 1.0),), 20.0)
+    reuse = ReusePlan((PlanStep(StepKind.FULL, 0, NAME, None, None, 20.0, 12.0, 1.0),), 20.0, 12.0, "seconds")
     assert "full search, 20 programs" in report.html(tuned_result(reuse=reuse))
     empty = replace(tuned_result().session, timeline=(), kernels=())
     for result in (tuned_result(reuse=reuse), tuned_result(session=empty)):

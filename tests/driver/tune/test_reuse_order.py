@@ -36,6 +36,7 @@ from tilewright.optimize.reuse.recognize import tile_program_of
 from tilewright.optimize.reuse.reusable_task import ReusableTask
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice
 from tilewright.optimize.reuse.reuse_search import ReuseSource
+from tilewright.optimize.reuse.trial_cost import FIXED_SECONDS, REUSE_CALLS
 
 MACHINE = machine_named("zen5")
 ROLLER = Roller(MACHINE)
@@ -61,6 +62,16 @@ def test_every_kernel_has_a_step_after_that_of_its_source(plan: TuningPlan) -> N
     assert sorted(k for k in order.kernel_of if k is not None) == [0, 1, 2]
     assert [s.kind for s in order.reuse.steps].count(StepKind.REUSE) >= 1
     assert all(s.source is None or s.source < k for k, s in enumerate(order.reuse.steps))
+
+
+def test_costs_are_seconds_by_predicted_times(plan: TuningPlan) -> None:
+    slow, *others = plan.kernels
+    order = ReuseOrder.of(replace(plan, kernels=(replace(slow, predicted=1e8), *others)), bridges=BridgeChoice.NONE)
+    assert order.reuse.unit == "seconds"
+    (step,) = [s for s in order.reuse.steps if s.operator == 0]
+    # a tenth of a second per call: no full search, which would take 200 of more than 10 s
+    assert step.kind is StepKind.REUSE
+    assert step.cost == pytest.approx(step.programs * (FIXED_SECONDS + 0.1 * REUSE_CALLS))
 
 
 def test_bridges_are_kernels_without_calls(plan: TuningPlan) -> None:

@@ -1,6 +1,7 @@
-"""Plans of reuse: order, costs, independent parts, budgets, and how they are shown."""
+"""Plans of reuse: order, costs in programs and in seconds, independent parts, budgets, and how they are shown."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,9 +9,18 @@ from benchmarks.paper_eto.operator_sets import loop_vector, operator_sets
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewright.optimize.reuse.plan import PROCESSOR_COSTS, Operator, ReusePlan, StepKind, plan_reuse, replan
+from tilewright.optimize.reuse.plan import (
+    PROCESSOR_COSTS,
+    Operator,
+    ReusePlan,
+    StepKind,
+    costs_in_seconds,
+    plan_reuse,
+    replan,
+)
 from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
 from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchFeature
+from tilewright.optimize.reuse.trial_cost import FIXED_SECONDS, FULL_CALLS, REUSE_CALLS, TrialCosts
 
 
 def _of_set(name: str) -> list[Operator]:
@@ -99,7 +109,7 @@ def test_plans_are_shown_as_text_and_as_json() -> None:
     lines = plan.text().splitlines()
     assert len(lines) == len(plan.steps) + 1
     assert "full search, 200 programs" in lines[0]
-    assert lines[-1].startswith(f"{plan.cost:.0f} programs estimated; 1000 by full searches")
+    assert lines[-1].startswith(f"{plan.cost:.0f} programs estimated; 1000 programs by full searches")
     data = json.loads(json.dumps(plan.data()))
     assert [s["source"] for s in data["steps"]] == [s.source for s in plan.steps]
     assert any(s["bridge"] for s in data["steps"])
@@ -122,7 +132,7 @@ def test_costs_are_estimated_anew_once_the_sketch_of_a_kind_is_known() -> None:
 
 
 def test_a_plan_of_nothing_is_empty() -> None:
-    assert plan_reuse([]) == ReusePlan((), 0.0)
+    assert plan_reuse([]) == ReusePlan((), 0.0, 0.0)
     assert plan_reuse([]).budgets(10) == ()
 
 
@@ -131,3 +141,80 @@ def test_a_small_budget_reaches_every_operator() -> None:
     budgets = plan.budgets(40)
     assert min(budgets) >= 40 * 0.4 / len(plan.steps) - 1
     assert max(budgets) < 40 * 0.8
+
+
+SECONDS_PER_POINT = 2e-11
+"""Of a multiply-add, on one core."""
+
+
+def _with_times(operators: list[Operator]) -> list[Operator]:
+    return [replace(o, seconds=SECONDS_PER_POINT * o.vector.points) for o in operators if o.vector is not None]
+
+
+def _seconds_of(plan: ReusePlan) -> float:
+    """What the steps of a plan cost in seconds."""
+    seconds = 0.0
+    for s in plan.steps:
+        assert s.vector is not None
+        calls = REUSE_CALLS if s.kind is StepKind.REUSE else FULL_CALLS
+        seconds += s.programs * (FIXED_SECONDS + calls * SECONDS_PER_POINT * s.vector.points)
+    return seconds
+
+
+@pytest.mark.parametrize("bridges", [BridgeChoice.NONE, BridgeChoice.ONE_HOP])
+def test_a_plan_in_seconds_searches_what_is_quick_to_measure_in_full(bridges: BridgeChoice) -> None:
+    operators = _with_times(_of_set("BERT-Base"))
+    by_programs = plan_reuse(operators, bridges=bridges)
+    by_seconds = plan_reuse(operators, bridges=bridges, costs=costs_in_seconds(operators))
+    assert by_seconds.steps != by_programs.steps
+    assert by_seconds.cost == pytest.approx(_seconds_of(by_seconds))
+    assert by_seconds.cost < 0.8 * _seconds_of(by_programs)
+    assert by_programs.cost == by_programs.programs <= by_seconds.programs
+    roots = [max(s.vector.points for s in p.steps if s.kind is StepKind.FULL and s.vector is not None)
+             for p in (by_programs, by_seconds)]  # fmt: skip
+    # the product of 128x768x3072 or a smaller one
+    assert roots[1] < roots[0] == 128 * 768 * 3072
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.lists(st.integers(1, 30), min_size=4, max_size=4), min_size=1, max_size=6), st.floats(0.1, 10.0))
+def test_trials_of_one_cost_give_the_plan_of_programs(shapes: list[list[int]], cost: float) -> None:
+    operators = [Operator(f"op{k}", loop_vector("BMM", "x".join(map(str, s)))) for k, s in enumerate(shapes)]
+    plan = plan_reuse(operators)
+    equal = plan_reuse(operators, costs=replace(PROCESSOR_COSTS, trial=TrialCosts("units", cost)))
+    assert plan.cost == plan.programs
+    assert equal.cost == pytest.approx(cost * plan.cost)
+    assert equal.cost == pytest.approx(cost * equal.programs)
+
+
+def test_a_bridge_takes_the_time_of_its_iterations() -> None:
+    small, large = loop_vector("BMM", "1x8x8x8"), loop_vector("BMM", "1x16x16x16")
+    costs = TrialCosts.in_seconds([(large, 8e-3), (None, 1.0)])
+    assert costs.of_full_search(small) == pytest.approx(FIXED_SECONDS + FULL_CALLS * 1e-3)
+    assert costs.of_reuse(small) == pytest.approx(FIXED_SECONDS + REUSE_CALLS * 1e-3)
+    assert costs.of_full_search(8e-3) == costs.of_full_search(large)
+    # nothing is known of other kinds
+    assert costs.of_reuse(loop_vector("C2D", "1x8x8x8x8x3x3")) == FIXED_SECONDS
+
+
+def test_seconds_are_shown_beside_programs_and_budgets_stay_programs() -> None:
+    operators = [*_with_times(_of_set("BERT-Base")), Operator("gather", None, seconds=1e-3)]
+    plan = plan_reuse(operators, costs=costs_in_seconds(operators))
+    *lines, last = plan.text().splitlines()
+    assert lines[-1] == f"gather: full search, 200 programs, {200 * (FIXED_SECONDS + FULL_CALLS * 1e-3):.0f} seconds"
+    assert all(" programs, " in line and line.endswith(" seconds") for line in lines)
+    assert last.startswith(f"{plan.programs:.0f} programs, {plan.cost:.0f} seconds estimated; 1200 programs, ")
+    assert last.endswith("times as many seconds)")
+    data = plan.data()
+    assert data["unit"] == "seconds"
+    assert data["cost"] == round(plan.cost, 1) != data["programs"] == round(plan.programs, 1)
+    assert abs(sum(plan.budgets(1e9)) - plan.programs) <= len(plan.steps)
+
+
+def test_a_plan_of_the_rest_keeps_its_unit() -> None:
+    operators = _with_times(_of_set("BERT-Base"))
+    costs = costs_in_seconds(operators)
+    again = replan(operators, {0: PROCESSOR_SEARCH}, costs=costs)
+    assert again.unit == "seconds"
+    assert again.full_programs == 200 * (len(operators) - 1)
+    assert again.cost < plan_reuse(operators, costs=costs).cost

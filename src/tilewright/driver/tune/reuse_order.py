@@ -11,9 +11,9 @@ from tilewright.driver.tune.plan import MeasurePoint, PlannedKernel, TuningPlan,
 from tilewright.driver.tune.recorded_sources import RecordedSource
 from tilewright.optimize.measurer import Candidate
 from tilewright.optimize.reuse.loop_vector import LoopVector
-from tilewright.optimize.reuse.plan import Operator, ReusePlan, StepKind, plan_reuse
+from tilewright.optimize.reuse.plan import Operator, ReusePlan, StepKind, costs_in_seconds, plan_reuse
 from tilewright.optimize.reuse.reusable_task import ReusableTask, bridge_task
-from tilewright.optimize.reuse.reuse_graph import BridgeChoice
+from tilewright.optimize.reuse.reuse_graph import BridgeChoice, SearchCosts
 
 FindSources = Callable[[Collection[LoopVector]], Sequence[RecordedSource]]
 """Finds recorded programs that operators with these loop vectors may start from."""
@@ -31,6 +31,7 @@ class ReuseOrder:
         recorded: the recorded programs, by the position that steps name.
         operators: the kernels of the model as the plan sees them.
         bridges: which bridges may be tuned.
+        costs: what searches cost, in seconds.
         reusables: per kernel its loop vector and tile programs; None for kernels that can't reuse programs.
     """
 
@@ -40,6 +41,7 @@ class ReuseOrder:
     recorded: tuple[RecordedSource, ...]
     operators: tuple[Operator, ...]
     bridges: BridgeChoice
+    costs: SearchCosts
     reusables: tuple[ReusableTask | None, ...]
 
     @staticmethod
@@ -61,7 +63,8 @@ class ReuseOrder:
         operators = [operator_of(k, r) for k, r in zip(kernels, reusables, strict=True)]
         sources = [] if recorded is None else recorded([r.vector for r in reusables if r is not None])
         known = [Operator(s.label, s.vector) for s in sources]
-        reuse = plan_reuse(operators, known, bridges=bridges)
+        costs = costs_in_seconds(operators)
+        reuse = plan_reuse(operators, known, bridges, costs)
         kernel_of: list[int | None] = []
         for step in reuse.steps:
             position = None if step.kind is StepKind.RECORDED else step.operator
@@ -73,13 +76,14 @@ class ReuseOrder:
             kernel_of.append(position)
         return ReuseOrder(
             replace(plan, kernels=tuple(kernels)), reuse, tuple(kernel_of), tuple(sources), tuple(operators), bridges,
-            tuple(reusables),
+            costs, tuple(reusables),
         )
 
 
 def operator_of(kernel: PlannedKernel, reusable: ReusableTask | None) -> Operator:
     """A kernel as plans of reuse see it."""
-    return Operator(kernel.label, None if reusable is None else reusable.vector, kernel.predicted_total)
+    return Operator(kernel.label, None if reusable is None else reusable.vector, kernel.predicted_total,
+                    (kernel.predicted or 0.0) * 1e-9)  # fmt: skip
 
 
 def bridge_of(

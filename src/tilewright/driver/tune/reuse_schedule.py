@@ -126,7 +126,8 @@ class ReuseSchedule:
             reusable = self._reusables[k]
             if k >= count and reusable is not None:
                 extra.append((operator_of(session.kernels[k].kernel, reusable), k))
-        plan = replan(self._reuse_order.operators, tuned, [o for o, _ in extra], self._reuse_order.bridges)
+        order = self._reuse_order
+        plan = replan(order.operators, tuned, [o for o, _ in extra], order.bridges, order.costs)
         kernel_of = [None if s.kind is StepKind.RECORDED else self._position_of(s.operator, s.vector, session)
                      for s in plan.steps]  # fmt: skip
         sources = [*(source for _, source in extra), *sorted(tuned)]

@@ -2,7 +2,7 @@
 
 A plan is a tree below full searches and recorded programs. What is below two different of these is independent, and may
 be tuned on different machines at once. Operators that are called often, and those that others start from, get more of a
-budget.
+budget. Costs are measured programs, or the seconds that measuring them takes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.optimize.reuse.loop_vector import LoopVector
 from tilewright.optimize.reuse.reuse_graph import ROOT, BridgeChoice, ReuseGraph, SearchCosts, reuse_graph
 from tilewright.optimize.reuse.search_cost import PROCESSOR_SEARCH, SearchSize
+from tilewright.optimize.reuse.trial_cost import PROGRAMS, TrialCosts
 
 FULL_TRIALS = 200
 """Programs that a full search on processors measures, where nothing else is said."""
@@ -51,11 +52,13 @@ class Operator:
         label: its name for people.
         vector: its loop vector; None for kernels that can't reuse programs.
         weight: its time per inference, in any unit.
+        seconds: predicted time of a call; 0 if unknown.
     """
 
     label: str
     vector: LoopVector | None
     weight: float = 1.0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,8 @@ class PlanStep:
         label: its name for people.
         vector: its loop vector, None for kernels that can't reuse programs.
         source: the step whose program it starts from; None for full searches and recorded programs.
-        cost: estimated number of programs that are measured.
+        programs: estimated number of programs that are measured.
+        cost: what these cost, in the plan's unit.
         weight: its time per inference with that of all operators that start from it.
     """
 
@@ -77,6 +81,7 @@ class PlanStep:
     label: str
     vector: LoopVector | None
     source: int | None
+    programs: float
     cost: float
     weight: float
 
@@ -92,15 +97,24 @@ class ReusePlan:
 
     Attributes:
         steps: the steps.
-        full_cost: estimated number of programs that full searches of all operators measure.
+        full_programs: estimated number of programs that full searches of all operators measure.
+        full_cost: what these cost.
+        unit: of costs, in words.
     """
 
     steps: tuple[PlanStep, ...]
+    full_programs: float
     full_cost: float
+    unit: str = PROGRAMS.unit
+
+    @property
+    def programs(self) -> float:
+        """Estimated number of programs that are measured."""
+        return sum(s.programs for s in self.steps)
 
     @property
     def cost(self) -> float:
-        """Estimated number of programs that are measured."""
+        """What these cost."""
         return sum(s.cost for s in self.steps)
 
     def subtrees(self) -> tuple[tuple[int, ...], ...]:
@@ -113,10 +127,10 @@ class ReusePlan:
         return tuple(tuple(tree) for tree in trees.values())
 
     def budgets(self, trials: float) -> tuple[int, ...]:
-        """How many programs each step may measure, of so many in all, at most what the plan costs: a part in equal
-        shares, so that a small budget reaches every step, the rest by cost, more where the weight is above the mean;
-        at least one each except recorded ones."""
-        costs = np.array([s.cost for s in self.steps])
+        """How many programs each step may measure, of so many in all, at most those of the plan: a part in equal
+        shares, so that a small budget reaches every step, the rest by the steps' programs, more where the weight is
+        above the mean; at least one each except recorded ones."""
+        costs = np.array([s.programs for s in self.steps])
         weights = np.array([max(s.weight, 0.0) for s in self.steps])
         mean = float(weights.mean()) if len(weights) else 0.0
         factors = np.clip(np.sqrt(weights / mean), MIN_SHARE, MAX_SHARE) if mean > 0 else np.ones(len(costs))
@@ -142,24 +156,34 @@ class ReusePlan:
         for k, s in enumerate(self.steps):
             how = s.kind if s.source is None else f"from {self.steps[s.source].label}"
             loops = "" if s.vector is None else f" [{s.vector}]"
-            cost = "" if s.kind is StepKind.RECORDED else f", {s.cost:.0f} programs"
+            cost = "" if s.kind is StepKind.RECORDED else f", {self._amount(s.programs, s.cost)}"
             lines.append(f"{'  ' * self.depth(k)}{s.label}{loops}: {how}{cost}")
         ratio = self.full_cost / self.cost if self.cost else 1.0
         lines.append(
-            f"{self.cost:.0f} programs estimated; {self.full_cost:.0f} by full searches ({ratio:.1f} times as many)"
+            f"{self._amount(self.programs, self.cost)} estimated;"
+            f" {self._amount(self.full_programs, self.full_cost)} by full searches ({ratio:.1f} times as many"
+            f"{'' if self.unit == PROGRAMS.unit else f' {self.unit}'})"
         )
         return "\n".join(lines)
+
+    def _amount(self, programs: float, cost: float) -> str:
+        """A number of programs, with what they cost where that is something else."""
+        text = f"{programs:.0f} programs"
+        return text if self.unit == PROGRAMS.unit else f"{text}, {cost:.0f} {self.unit}"
 
     def data(self) -> dict[str, Any]:
         """The plan as JSON values."""
         return {
+            "unit": self.unit,
+            "programs": round(self.programs, 1),
             "cost": round(self.cost, 1),
+            "full_programs": round(self.full_programs, 1),
             "full_cost": round(self.full_cost, 1),
             "steps": [
                 {
                     "kind": s.kind.value, "operator": s.operator, "label": s.label, "bridge": s.is_bridge,
                     "loops": None if s.vector is None else list(s.vector.extents), "source": s.source,
-                    "cost": round(s.cost, 1), "weight": s.weight,
+                    "programs": round(s.programs, 1), "cost": round(s.cost, 1), "weight": s.weight,
                 }
                 for s in self.steps
             ],
@@ -205,11 +229,23 @@ def plan_reuse(
         source = None if tail == ROOT else position[tail]
         position[node] = len(steps)
         kind = kind if source is None else StepKind.REUSE
-        steps.append(PlanStep(kind, number, label, vector, source, graph.costs[tail, node], weights[node]))
+        programs, cost = graph.programs[tail, node], graph.costs[tail, node]
+        steps.append(PlanStep(kind, number, label, vector, source, programs, cost, weights[node]))
+    full_costs = [costs.full * costs.trial.of_full_search(o.vector or o.seconds) for o in operators]
     for k, o in enumerate(operators):
         if o.vector is None:
-            steps.append(PlanStep(StepKind.FULL, k, o.label, None, None, costs.full, o.weight))
-    return ReusePlan(tuple(steps), costs.full * len(operators))
+            steps.append(PlanStep(StepKind.FULL, k, o.label, None, None, costs.full, full_costs[k], o.weight))
+    return ReusePlan(tuple(steps), costs.full * len(operators), sum(full_costs), costs.trial.unit)
+
+
+def costs_in_seconds(operators: Sequence[Operator], costs: SearchCosts = PROCESSOR_COSTS) -> SearchCosts:
+    """Costs in seconds instead of programs, with the operators' predicted times.
+
+    Args:
+        operators: those that are to be tuned.
+        costs: what searches measure.
+    """
+    return replace(costs, trial=TrialCosts.in_seconds((o.vector, o.seconds) for o in operators))
 
 
 def replan(
@@ -244,7 +280,7 @@ def replan(
         s if s.operator is None or s.kind is StepKind.RECORDED else replace(s, operator=left[s.operator])
         for s in plan.steps
     ]
-    return ReusePlan(tuple(steps), plan.full_cost)
+    return replace(plan, steps=tuple(steps))
 
 
 def _loop_vectors(operators: Sequence[Operator]) -> list[LoopVector]:

@@ -2,7 +2,8 @@
 
 Node 0 is the root: an arc from it stands for a full search, or for what is recorded already. The operators follow, then
 operators of which programs are recorded, then bridges. An arc between two of them stands for the reuse of the tail's
-program, and costs the estimated number of programs that are measured for the head (ETO, Section 6).
+program, and costs the estimated number of programs that are measured for the head (ETO, Section 6), each at the cost of
+a trial of the head (`trial_cost.py`).
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,6 +16,7 @@ from tilewright.optimize.reuse.bridges import all_bridges, one_hop_bridges, reus
 from tilewright.optimize.reuse.greedy_flac import Arc
 from tilewright.optimize.reuse.loop_vector import LoopVector, OperatorKind
 from tilewright.optimize.reuse.search_cost import GPU_SEARCH, SearchSize, estimated_search_cost
+from tilewright.optimize.reuse.trial_cost import PROGRAMS, TrialCosts
 
 ROOT = 0
 """The node of full searches."""
@@ -46,22 +48,24 @@ _BRIDGES: Mapping[BridgeChoice, Callable[[Sequence[LoopVector]], tuple[LoopVecto
 
 @dataclass(frozen=True, slots=True)
 class SearchCosts:
-    """What searches cost, in measured programs.
+    """What searches cost.
 
     Attributes:
-        full: a search from nothing.
-        recorded: what it costs to take a recorded program of another machine as it is.
+        full: programs that a search from nothing measures.
+        recorded: what it costs to take a recorded program of another machine as it is, in the unit of `trial`.
         sizes: of the hierarchical searches, one for each sketch that may turn out to be chosen.
         known: of kinds whose sketch is known, because one of their operators is tuned, the size of its search.
+        trial: what the measurement of a program costs; by default 1, so that costs are numbers of programs.
     """
 
     full: float = FULL_SEARCH_TRIALS
     recorded: float = 0.0
     sizes: tuple[SearchSize, ...] = (GPU_SEARCH,)
     known: Mapping[OperatorKind, SearchSize] = field(default_factory=dict[OperatorKind, SearchSize])
+    trial: TrialCosts = PROGRAMS
 
-    def of_reuse(self, target: LoopVector, source: LoopVector) -> float:
-        """The estimated cost of the reuse of a source's program for a target."""
+    def programs_of_reuse(self, target: LoopVector, source: LoopVector) -> float:
+        """The estimated number of programs that the reuse of a source's program for a target measures."""
         size = self.known.get(target.kind)
         return estimated_search_cost(target, source, self.sizes if size is None else (size,))
 
@@ -74,12 +78,14 @@ class ReuseGraph:
         operators: those that are to be tuned.
         recorded: operators of which programs are recorded, of other models or machines.
         bridges: operators that may be tuned where it makes others cheaper.
-        costs: cost of every arc between nodes.
+        programs: estimated number of programs that are measured along every arc between nodes.
+        costs: cost of every arc.
     """
 
     operators: tuple[LoopVector, ...]
     recorded: tuple[LoopVector, ...]
     bridges: tuple[LoopVector, ...]
+    programs: Mapping[Arc, float]
     costs: Mapping[Arc, float]
 
     @property
@@ -134,10 +140,13 @@ def reuse_graph(
     operators, sources = tuple(operators), tuple(dict.fromkeys(recorded))
     added = _BRIDGES[bridges](operators)
     nodes = (*operators, *sources, *added)
+    programs: dict[Arc, float] = {}
     arcs: dict[Arc, float] = {}
-    for k in range(len(nodes)):
+    for k, node in enumerate(nodes):
         is_recorded = len(operators) <= k < len(operators) + len(sources)
-        arcs[ROOT, k + 1] = costs.recorded if is_recorded else costs.full
+        programs[ROOT, k + 1] = 0.0 if is_recorded else costs.full
+        arcs[ROOT, k + 1] = costs.recorded if is_recorded else costs.full * costs.trial.of_full_search(node)
     for s, t in reuse_pairs(nodes):
-        arcs[s + 1, t + 1] = costs.of_reuse(nodes[t], nodes[s])
-    return ReuseGraph(operators, sources, added, arcs)
+        programs[s + 1, t + 1] = costs.programs_of_reuse(nodes[t], nodes[s])
+        arcs[s + 1, t + 1] = programs[s + 1, t + 1] * costs.trial.of_reuse(nodes[t])
+    return ReuseGraph(operators, sources, added, programs, arcs)
