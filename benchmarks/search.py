@@ -3,9 +3,10 @@
     python -m benchmarks.search [--parts search,model] [--operators NAME,...] [--variants ansor,random,search]
                                 [--trials 128,400] [--programs 40] [--seconds S]
 
-`search`: every variant measures so many programs of every operator, all kinds of them. Then the fastest program after
-each number of trials takes turns with the constructed one, in long blocks: the table has the constructed time over the
-searched one's, so 1 is as fast, more is faster.
+`search`: every variant measures so many programs of every operator, all kinds of them. Then the fastest program takes
+turns with the constructed one, in long blocks: the table has the constructed time over the searched one's, so 1 is as
+fast, more is faster. Operators take turns in an order that is drawn, first all with the least number of trials; further
+trials go on with the same searches.
 
 `model`: rank correlation with measured times, on operators left out of training: of the learned model, of the
 analytical one, and of a second measurement, for programs drawn uniformly (`benchmarks/populations.py`).
@@ -35,7 +36,7 @@ from tilewright.cost.learned.part_features import FeatureRows
 from tilewright.cost.learned.ranking_model import MeasuredPrograms, train
 from tilewright.cost.learned.rowwise_features import rowwise_features
 from tilewright.cost.learned.tile_features import tile_features
-from tilewright.errors import TilewrightError
+from tilewright.errors import MeasureError, TilewrightError
 from tilewright.machine.calibration_store import machine_for
 from tilewright.machine.model import Machine
 from tilewright.measure.build import decode_candidate
@@ -62,6 +63,9 @@ OPERATORS = (
     "globalaveragepool_2048x7x7", "transpose_0213_128x12x64", "transpose_nhwc_256x56x56", "transpose_1000x777",
 )  # fmt: skip
 """24 operators of all kinds, named as in `benchmarks.operators.cases`."""
+
+ORDER_SEED = 7
+"""Of the order in which operators are searched for."""
 
 FINAL_PLAN = RunPlan(rounds=15, seconds=0.02, pause=0.0)
 """Blocks of the comparison at the end."""
@@ -99,7 +103,8 @@ def main() -> int:
     store = ResultStore(FOLDER / "results.json")
     left = 0
     if "search" in given.parts.split(","):
-        left += sum(not _search_operator(store, name, options) for name in options.operators)
+        asked = [(name, n) for n in options.trials for name in in_drawn_order(options.operators)]
+        left += sum(not _search_operator(store, name, n, options) for name, n in asked)
         print(search_table(store, options))
     if "model" in given.parts.split(","):
         left += sum(not _measure_programs(store, name, options) for name in _model_operators(options))
@@ -108,50 +113,57 @@ def main() -> int:
     return 3 if left else 0
 
 
-def _search_operator(store: ResultStore, name: str, options: Options) -> bool:
-    """Searches of all variants for an operator, and their comparison; whether it is complete."""
-    key = f"{name} {','.join(options.variants)} {','.join(map(str, options.trials))}"
-    known = store.get("search", key)
-    if known is not None and known["source"] == source_hash():
+def in_drawn_order(names: Sequence[str]) -> list[str]:
+    """The operators in an order drawn once for all runs, so that a table of some of them is a fair sample."""
+    return [names[int(k)] for k in np.random.default_rng(ORDER_SEED).permutation(len(names))]
+
+
+def _search_operator(store: ResultStore, name: str, count: int, options: Options) -> bool:
+    """Searches of all variants for an operator up to so many trials, and their comparison; whether it is complete."""
+    missing = [v for v in options.variants if not _is_current(store.get("search", f"{name} {v} {count}"))]
+    if not missing:
         return True
+    if time.monotonic() > options.deadline:
+        return False
     space = one_thread_space(cost_model.largest_kernel_task(name))
-    logs: dict[str, SearchLog] = {}
-    for variant in options.variants:
-        logs[variant] = current_log(space, SearchLog(FOLDER / f"{name}_{variant}.jsonl"))
+    constructed = constructed_starts(space.task, space.machine, space).candidates[0]
+    for variant in missing:
+        log = current_log(space, SearchLog(FOLDER / f"{name}_{variant}.jsonl"))
         search = start_search(space.task, space.machine, variant)
         with LocalMeasurer() as measurer:
             status = run_search(
-                search, space.task, logs[variant], options.trials[-1], options.deadline, measurer,
+                search, space.task, log, count, options.deadline, measurer,
                 lambda line, v=variant: print(f"{name} {v}: {line}", file=sys.stderr, flush=True),
             )  # fmt: skip
         if not status.is_finished:
             return False
-    try:
-        result = {"source": source_hash(), **_compare(space, logs, options)}
-    except TilewrightError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return False
-    result["programs"] = {v: len(timed_entries(log)) for v, log in logs.items()}
-    store.put("search", key, result)
+        try:
+            speed = _speed_over_constructed(space, _fastest_of_first(log, count), constructed)
+        except TilewrightError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+            return False
+        programs = min(count, len(timed_entries(log)))
+        store.put("search", f"{name} {variant} {count}", {"source": source_hash(), "programs": programs, **speed})
     store.put("circumstances", "search", environment.describe(f"python -m benchmarks.search {' '.join(sys.argv[1:])}"))
     return True
 
 
-def _compare(space: ProgramSpace, logs: dict[str, SearchLog], options: Options) -> dict[str, Any]:
-    """The fastest programs of each variant in turns with the constructed one: "variant trials" to its speed."""
-    constructed = constructed_starts(space.task, space.machine, space).candidates[0]
-    speeds: dict[str, Any] = {}
+def _is_current(result: dict[str, Any] | None) -> bool:
+    return result is not None and result["source"] == source_hash()
+
+
+def _speed_over_constructed(space: ProgramSpace, best: Candidate, constructed: Candidate) -> dict[str, Any]:
+    """How fast a program is in turns with the constructed one: that one's time over its own.
+
+    Raises:
+        TilewrightError: it can't be measured.
+    """
     with LocalMeasurer(MeasureOptions(plan=FINAL_PLAN, max_ratio=100.0)) as measurer:
-        for variant, log in logs.items():
-            for count in options.trials:
-                best = _fastest_of_first(log, count)
-                (m,) = measurer.measure(space.task, [best], constructed)
-                if isinstance(m.result, Timing) and m.result.incumbent:
-                    speeds[f"{variant} {count}"] = {
-                        "speed": m.result.incumbent / m.result.nanoseconds, "spread": m.result.spread,
-                        "ns": m.result.nanoseconds,
-                    }  # fmt: skip
-    return {"speeds": speeds}
+        (m,) = measurer.measure(space.task, [best], constructed)
+    if not isinstance(m.result, Timing) or not m.result.incumbent:
+        raise MeasureError(f"the fastest program can't be timed: {m.result}", where=space.task.func.name)
+    timing = m.result
+    return {"speed": timing.incumbent / timing.nanoseconds, "spread": timing.spread, "ns": timing.nanoseconds}
 
 
 def _fastest_of_first(log: SearchLog, count: int) -> Candidate:
@@ -159,17 +171,24 @@ def _fastest_of_first(log: SearchLog, count: int) -> Candidate:
 
 
 def search_table(store: ResultStore, options: Options) -> str:
-    """Speeds over the constructed program, and their geometric means."""
-    columns = [f"{v} {n}" for v in options.variants for n in options.trials]
-    rows: list[list[str]] = []
-    speeds: dict[str, list[float]] = {c: [] for c in columns}
+    """Speeds over the constructed program, their geometric means, and those relative to random draws of as many
+    programs, over the operators that have both."""
+    columns = [(v, n) for n in options.trials for v in options.variants]
+    speeds: dict[str, dict[tuple[str, int], float]] = {}
     for key, result in store.all("search").items():
-        cells = [result["speeds"].get(c) for c in columns]
-        rows.append([key.split()[0], *("-" if c is None else f"{c['speed']:.2f}" for c in cells)])
-        for column, cell in zip(columns, cells, strict=True):
-            speeds[column] += [] if cell is None else [cell["speed"]]
-    rows.append(["geometric mean", *(f"{geometric_mean(x):.3f}" if x else "-" for x in speeds.values())])
-    return report.markdown_table(("operator", *columns), rows)
+        name, variant, count = key.split()
+        speeds.setdefault(name, {})[variant, int(count)] = result["speed"]
+    rows = [[name, *(f"{own[c]:.2f}" if c in own else "-" for c in columns)] for name, own in speeds.items()]
+    means, ratios = ["geometric mean (of so many)"], ["over `random` (of so many)"]
+    for variant, n in columns:
+        means.append(_mean([own[variant, n] for own in speeds.values() if (variant, n) in own]))
+        pairs = [(own.get((variant, n)), own.get(("random", n))) for own in speeds.values()]
+        ratios.append(_mean([own / random for own, random in pairs if own and random]))
+    return report.markdown_table(("operator", *(f"{v} {n}" for v, n in columns)), [*rows, means, ratios])
+
+
+def _mean(values: Sequence[float]) -> str:
+    return f"{geometric_mean(list(values)):.3f} ({len(values)})" if values else "-"
 
 
 def _model_operators(options: Options) -> Iterator[str]:

@@ -35,7 +35,6 @@ from tilewright.schedule.step import Step, replay
 from tilewright.verify.verifier import verify
 
 KINDS = tuple(STAGES)
-WITHOUT_MODEL = ("random", "evolution")
 VARIANTS = tuple(map(str, SearchVariant))
 
 
@@ -127,10 +126,10 @@ def test_searches_go_on_where_everything_fails() -> None:
     assert search.best is None
 
 
-def test_evolution_asks_for_faster_programs_than_random_does() -> None:
-    """By the cost model, which stands for the clock."""
+def test_ranked_programs_are_faster_than_random_ones() -> None:
+    """By the cost model, which stands for the clock; the search from nothing ranks by it from the first batch on."""
     means: dict[str, float] = {}
-    for variant in WITHOUT_MODEL:
+    for variant in ("random", "evolution", "ansor"):
         search = begin(search_task("product"), variant)
         for _ in range(2):
             batch = search.ask(12)
@@ -139,7 +138,18 @@ def test_evolution_asks_for_faster_programs_than_random_does() -> None:
             times = search.space.predicted_times(programs)
             search.tell([timed(c, t) for c, t in zip(batch, times, strict=True)])
         means[variant] = float(np.mean([o.nanoseconds or 0.0 for o in search.observations]))
-    assert means["evolution"] < 0.95 * means["random"]
+    assert max(means["evolution"], means["ansor"]) < 0.95 * means["random"]
+
+
+def test_a_search_that_learns_asks_for_few_programs_while_little_is_known() -> None:
+    search = begin(search_task("product"), "ansor")
+    sizes: list[int] = []
+    for _ in range(7):
+        batch = search.ask(100)
+        sizes.append(len(batch))
+        search.tell([timed(c, made_up_time(c)) for c in batch])
+    assert sizes == [16, 16, 16, 16, 16, 20, 25]
+    assert len(begin(search_task("product"), "random").ask(100)) == 100
 
 
 def test_starts_are_asked_for_first_without_those_that_are_not_legal() -> None:

@@ -11,8 +11,8 @@ class SearchVariant(StrEnum):
     """How candidates are chosen.
 
     Attributes:
-        SEARCH: a model learned from the measurements ranks what evolution makes of constructed programs and the best
-            ones measured.
+        SEARCH: the analytical cost model, and a model learned from the measurements that corrects it, rank what
+            evolution makes of constructed programs and the best ones measured.
         ANSOR: the same from nothing: neither constructed programs nor others are known at first.
         EVOLUTION: the analytical cost model ranks; nothing is learned but which programs were fast.
         RANDOM_DRAWS: programs are drawn at random.

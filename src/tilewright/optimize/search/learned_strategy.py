@@ -18,20 +18,29 @@ from tilewright.optimize.search.strategies import (
     scores_of_times,
 )
 
-MIN_OBSERVATIONS = 24
+MIN_OBSERVATIONS = 12
 """Programs measured from which on a model is learned."""
+
+FIRST_BATCH = 16
+"""Programs of the first batches."""
+
+MAX_GROWTH = 0.25
+"""A batch's programs over those measured, once that is more than the first batches have: what is learned from a few
+measurements decides about few programs."""
+
+FIRST_RANDOM_SHARE = 0.5
+"""Share of random programs where nothing was measured and no start is given."""
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedStrategy:
-    """The best of a batch are what evolution finds best by a model learned from all programs measured; some are random.
+    """The best of a batch are what evolution finds best by the analytical model, and a model learned from all programs
+    measured that corrects it; some are random.
 
     The model is learned anew where more is known, so that it depends on the observations alone.
 
     Attributes:
         space: the programs.
-        has_prior: whether the analytical model counts: it ranks before anything is learned, and the learned model
-            corrects it. Without it the first programs are random.
         starts: programs that populations begin with, beside the fastest measured and random ones.
         evolution: parameters of the evolution.
         boosting: parameters of the model.
@@ -39,19 +48,20 @@ class LearnedStrategy:
     """
 
     space: ProgramSpace
-    has_prior: bool
     starts: Sequence[ProgramId] = ()
     evolution: EvolutionSettings = field(default_factory=EvolutionSettings)
     boosting: BoostingSettings = field(default_factory=BoostingSettings)
     models: dict[int, RankingModel] = field(default_factory=dict[int, RankingModel])
+
+    def max_batch(self, observed: int) -> int:
+        """See `search.strategies.SearchStrategy`."""
+        return max(FIRST_BATCH, int(MAX_GROWTH * observed))
 
     def propose(
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
     ) -> list[ProgramId]:
         """See `search.strategies.SearchStrategy`."""
         model = self._model(observations)
-        if model is None and not self.has_prior:
-            return draw_untried(self.space, tried, count, rng)
         first = first_population(self.space, observations, self.starts, self.evolution.population, rng)
 
         def score(programs: Sequence[ProgramId]) -> Numbers:
@@ -60,7 +70,8 @@ class LearnedStrategy:
             return np.maximum(model.scores(self.space.features(programs)), 0.0)
 
         ranked = evolve(self.space, first, score, tried, rng, self.evolution)
-        drawn = draw_untried(self.space, tried, ceil(RANDOM_SHARE * count) if count > 1 else 0, rng)
+        share = RANDOM_SHARE if observations or self.starts else FIRST_RANDOM_SHARE
+        drawn = draw_untried(self.space, tried, ceil(share * count) if count > 1 else 0, rng)
         chosen = list(dict.fromkeys([*drawn, *ranked]))[:count]
         return [*chosen, *draw_untried(self.space, {*tried, *chosen}, count - len(chosen), rng)]
 
@@ -75,5 +86,5 @@ class LearnedStrategy:
                 self.space.features([o.program for o in observations]),
                 np.array([np.inf if o.nanoseconds is None else o.nanoseconds for o in observations]),
             )
-            self.models[len(observations)] = train([measured], self.has_prior, self.boosting)
+            self.models[len(observations)] = train([measured], True, self.boosting)
         return self.models[len(observations)]

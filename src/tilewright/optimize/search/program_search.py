@@ -87,10 +87,12 @@ class ProgramSearch:
         return "" if program is None or self.space is None else self.space.describe(program)
 
     def ask(self, count: int) -> list[Candidate]:
-        """The next candidates; see `Search`. There are fewer where some of a batch have a time already."""
+        """The next candidates; see `Search`. There are fewer where some of a batch have a time already, and where the
+        strategy waits for measurements before it decides about more."""
         candidates: list[Candidate] = []
         for _ in range(MAX_ROUNDS):
-            admitted = self._next_batch(count)
+            limit = None if self.strategy is None else self.strategy.max_batch(len(self._observations))
+            admitted = self._next_batch(count if limit is None else min(count, limit))
             candidates = [c for c, m in admitted if m is None]
             for _, known in admitted:
                 self._observe(known)

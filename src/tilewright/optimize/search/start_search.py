@@ -78,4 +78,4 @@ def _strategy(
         hint = f" ({error.hint})" if error.hint else ""
         warn_user(f"{error.what}; the analytical cost model ranks programs alone{hint}", SearchWarning)
         return EvolutionStrategy(space, known.population, evolution)
-    return LearnedStrategy(space, variant is SearchVariant.SEARCH, known.population, evolution)
+    return LearnedStrategy(space, known.population, evolution)

@@ -40,6 +40,10 @@ class Observation:
 class SearchStrategy(Protocol):
     """Chooses programs."""
 
+    def max_batch(self, observed: int) -> int | None:
+        """The most programs that are asked for at once where so many were measured; None without a limit."""
+        ...
+
     def propose(
         self,
         observations: Sequence[Observation],
@@ -56,6 +60,10 @@ class RandomStrategy:
     """Programs drawn at random."""
 
     space: ProgramSpace
+
+    def max_batch(self, observed: int) -> int | None:
+        """None: what was measured changes little."""
+        return None
 
     def propose(
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
@@ -78,6 +86,10 @@ class EvolutionStrategy:
     space: ProgramSpace
     starts: Sequence[ProgramId] = ()
     settings: EvolutionSettings = field(default_factory=EvolutionSettings)
+
+    def max_batch(self, observed: int) -> int | None:
+        """None: what was measured changes little."""
+        return None
 
     def propose(
         self, observations: Sequence[Observation], tried: Collection[ProgramId], count: int, rng: np.random.Generator
