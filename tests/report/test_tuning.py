@@ -113,6 +113,28 @@ def test_the_page_is_one_file_of_well_formed_xml_without_a_network() -> None:
         assert "\x1b" not in text
 
 
+def test_the_tree_of_reuse_has_the_cost_and_the_result_of_every_edge() -> None:
+    source = PlanStep(StepKind.RECORDED, 0, "record", None, None, 0.0, 0.0, 1.0)
+    steps = [PlanStep(StepKind.REUSE, k, f"k{k}", None, 0, 20.0, 12.0, 1.0) for k in (1, 0)]
+    bridge = PlanStep(StepKind.FULL, None, "bridge", None, None, 200.0, 40.0, 1.0)
+    full = PlanStep(StepKind.FULL, 2, "k2", None, None, 200.0, 50.0, 1.0)
+    plan = ReusePlan((source, *steps, bridge, full), 600.0, 140.0, "seconds")
+    result = tuned_result(reuse=plan, reuse_kernels=(None, 1, 0, None, 2))
+    tree = report.html(result).split("<pre>")[1].split("</pre>")[0].splitlines()
+    assert tree[:5] == [
+        "record: recorded",
+        "  k1: from record, 20 programs, 12 seconds; 40 measured, 1.00 -&gt; 0.80 us (1.250 times as fast)",
+        "  k0: from record, 20 programs, 12 seconds; 8 measured, 0.50 -&gt; 0.50 us (1.000 times as fast)",
+        "bridge: full search, 200 programs, 40 seconds",
+        "k2: full search, 200 programs, 50 seconds; not reached",
+    ]
+    data = report.data(result)["reuse"]
+    assert [s["trials"] for s in data["steps"]] == [0, 40, 8, 0, 0]
+    assert data["steps"][1]["after_us"] == 0.8
+    assert data["steps"][4]["before_us"] is None
+    assert report.data(tuned_result())["reuse"] is None
+
+
 def test_the_plan_as_table_and_data() -> None:
     plan = tuned_result().plan
     rows = report.plan_rows(plan)

@@ -12,6 +12,7 @@ from tilewright.driver.tune.session import EndReason, TunedKernel
 from tilewright.errors import pluralize
 from tilewright.expr.nodes import const
 from tilewright.report.profile import printable
+from tilewright.report.reuse_tree import reuse_data, reuse_text
 from tilewright.report.roofline import Point, roofline
 from tilewright.report.tuning_curve import tuning_curve
 from tilewright.version import __version__
@@ -159,7 +160,7 @@ def data(result: TuningResult) -> dict[str, Any]:
         "reverted": r.is_reverted,
         "notes": [text for text in (r.note, r.advice) if text],
         "kernels": [_kernel_data(k) for k in r.session.kernels],
-        "reuse": None if r.reuse is None else r.reuse.data(),
+        "reuse": reuse_data(r),
         "timeline": [
             {"seconds": round(s.seconds, 3), "trials": s.trials, "kernel": s.label,
              "untuned_us": round(s.untuned / 1e3, 3), "tuned_us": round(s.tuned / 1e3, 3)}
@@ -210,19 +211,13 @@ def html(result: TuningResult) -> str:
         "<h2>Kernels, the largest gain first</h2>",
         _table_html(kernels),
         '<p class="note">noise: distance between the quartiles of the blocks of the measurement that decided.</p>',
-        *([] if r.reuse is None else ["<h2>Reuse of programs</h2>", f"<pre>{escape(_reuse_text(r))}</pre>"]),
+        *([] if r.reuse is None else ["<h2>Reuse of programs</h2>", f"<pre>{escape(reuse_text(r))}</pre>"]),
         "<h2>Beside the machine's limits</h2>",
         f'<div class="roof">{roofline(machine, machine.cores, points)}</div>',
         '<p class="note">Two dots per tuned kernel, before and after; bytes are those of its operands, once each.</p>',
         "</body></html>\n",
     ]
     return "\n".join(parts)
-
-
-def _reuse_text(result: TuningResult) -> str:
-    """The tree of reuse without unprintable characters."""
-    lines = [] if result.reuse is None else result.reuse.text().split("\n")
-    return "\n".join(map(printable, lines))
 
 
 def _table_html(kernels: Sequence[TunedKernel]) -> str:

@@ -27,6 +27,7 @@ from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions, Runner
 from tilewright.measure.records.jsonl import open_writable
+from tilewright.measure.records.store import RecordStore
 from tilewright.measure.workers.cluster import ClusterWorkers
 from tilewright.measure.workers.interface import EFFORT_PLANS, MeasureWorkers
 from tilewright.measure.workers.local import LocalWorkers
@@ -225,9 +226,7 @@ def tune_with_options(
         compile_seconds = time.monotonic() - started
         store = stack.enter_context(open_writable(source.path))
         records = TuningRecords(store, plan.machine, tuning.variant)
-        order = None
-        if tuning.plan == "eto":
-            order = ReuseOrder.of(plan, lambda vectors: recorded_sources(store, plan.machine, vectors))
+        order = _order_of(plan, tuning, store)
         instruments = Instruments(workers, records)
         session = _make_session(plan, order, instruments, tuning, started, report)
         outcome = session.run()
@@ -251,6 +250,7 @@ def tune_with_options(
         records=str(source.path),
         session=outcome,
         reuse=None if order is None else order.reuse,
+        reuse_kernels=() if order is None else order.kernel_of,
         comparison=comparison,
         is_reverted=is_reverted,
         note=note,
@@ -274,6 +274,13 @@ def _store_of(resources: BuildResources) -> RecordSource:
     source = replace(resources.records, frozen=False)
     open_writable(source.path).close()
     return source
+
+
+def _order_of(plan: TuningPlan, tuning: TuneOptions, store: RecordStore) -> ReuseOrder | None:
+    """The order of reuse, with the programs of a store as sources; None for other orders."""
+    if tuning.plan != "eto":
+        return None
+    return ReuseOrder.of(plan, lambda vectors: recorded_sources(store, plan.machine, vectors))
 
 
 def _make_session(

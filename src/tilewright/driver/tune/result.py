@@ -22,6 +22,7 @@ class TuningResult:
         records: path of the store that holds the records.
         session: what was measured, and what won.
         reuse: which kernels started from which others' programs; None where they did not.
+        reuse_kernels: per step of it the position of its kernel in the session; None where it has none.
         comparison: the tuned model in turns with the untuned one, at some sizes; empty where nothing won, or where it
             was not made.
         is_reverted: whether the tuned model was slower as a whole, so that all kernels stay as they were.
@@ -43,6 +44,7 @@ class TuningResult:
     compile_seconds: float
     seconds: float
     reuse: ReusePlan | None = None
+    reuse_kernels: tuple[int | None, ...] = ()
 
     @property
     def predicted_speedup(self) -> float:

@@ -150,14 +150,19 @@ class ReusePlan:
         source = self.steps[step].source
         return 0 if source is None else 1 + self.depth(source)
 
-    def text(self) -> str:
-        """The tree, one step a line, for people."""
+    def text(self, outcomes: Sequence[str] = ()) -> str:
+        """The tree, one step a line, for people.
+
+        Args:
+            outcomes: what came of each step, empty for those of which nothing is to be said; none before the tuning.
+        """
         lines: list[str] = []
         for k, s in enumerate(self.steps):
             how = s.kind if s.source is None else f"from {self.steps[s.source].label}"
             loops = "" if s.vector is None else f" [{s.vector}]"
             cost = "" if s.kind is StepKind.RECORDED else f", {self._amount(s.programs, s.cost)}"
-            lines.append(f"{'  ' * self.depth(k)}{s.label}{loops}: {how}{cost}")
+            outcome = f"; {outcomes[k]}" if outcomes and outcomes[k] else ""
+            lines.append(f"{'  ' * self.depth(k)}{s.label}{loops}: {how}{cost}{outcome}")
         ratio = self.full_cost / self.cost if self.cost else 1.0
         lines.append(
             f"{self._amount(self.programs, self.cost)} estimated;"
