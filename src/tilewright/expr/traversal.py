@@ -1,9 +1,9 @@
-"""Walks over expressions: post-order, free variables, loads, and replacement of loads."""
+"""Walks over expressions: post-order, free variables, loads, and replacement of loads and variables."""
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
-from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Var
+from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Select, Var
 
 _free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyDictionary()
 _loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
@@ -91,3 +91,20 @@ def replace_loads(e: Expr, replace: Callable[[Load], Expr]) -> Expr:
         return result
 
     return rebuild(e) if loads(e) else e
+
+
+def replace_variables(e: Expr, mapping: Mapping[Var, Expr]) -> Expr:
+    """`e` with variables replaced, and no arithmetic simplified: quick, for what is only printed or evaluated."""
+    memo: dict[Expr, Expr] = {}
+    for node in post_order(e):
+        children = node.children()
+        replaced = tuple(memo[c] for c in children)
+        if isinstance(node, Var):
+            memo[node] = mapping.get(node, node)
+        elif all(a is b for a, b in zip(children, replaced, strict=True)):
+            memo[node] = node
+        elif isinstance(node, Binary):
+            memo[node] = Binary(node.op, *replaced)
+        else:
+            memo[node] = Select(*replaced) if isinstance(node, Select) else node.rebuild(replaced)
+    return memo[e]

@@ -5,7 +5,6 @@ Regions are derived, never stored, so they cannot disagree with the block.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_non_negative
@@ -13,6 +12,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Const, Expr, Load, Select, Unary, Var, const
 from tilewright.expr.operations import binary, conjunction
 from tilewright.expr.traversal import free_vars
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.ir import Block, For, Store
 
 _NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
@@ -48,7 +48,7 @@ def accesses(block: Block) -> tuple[Access, ...]:
     return _accesses(block.body) + (() if block.init is None else _accesses(block.init))
 
 
-@lru_cache(maxsize=4096)
+@kernel_cache(maxsize=4096)
 def _accesses(store: Store) -> tuple[Access, ...]:
     reads: dict[Access, None] = {}
     for index in store.indices:
@@ -125,7 +125,7 @@ def regions(touching: Sequence[Access], block: Block, inner: Sequence[For], boun
     return tuple(result)
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def _index_range(index: Expr, size: Expr, inner: tuple[tuple[Var, Expr], ...], inside: Bounds) -> tuple[Expr, Expr]:
     """The first and last value of an index over inner loops; the whole dimension where it is not proved monotonic."""
     low = high = index

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
@@ -11,6 +10,7 @@ from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Buffer, Expr, Var, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, free_vars, is_one, loads
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, walk
 from tilewright.schedule.guarded_ends import guarded_ends_of
@@ -120,7 +120,7 @@ def _loop_ranges(loops: Sequence[For]) -> tuple[LoopRange, ...]:
     return tuple((x.var, x.extent) for x in loops)
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def _range_over(
     low: Expr, high: Expr, inner: tuple[LoopRange, ...], outer: tuple[LoopRange, ...]
 ) -> tuple[Expr, Expr] | Var:

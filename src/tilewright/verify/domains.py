@@ -1,12 +1,12 @@
 """Domains: bindings stay in the domains of their variables, and accesses in their buffers."""
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_lt, can_prove_non_negative
 from tilewright.expr.algebra.simplify import simplify
 from tilewright.expr.nodes import Expr, Var
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.printer import show_stmt
@@ -39,7 +39,7 @@ def find_domain_errors(context: BlockContext) -> Iterator[Diagnostic]:
                 yield Diagnostic(where, what, show_stmt(block))
 
 
-@lru_cache(maxsize=4096)
+@kernel_cache(maxsize=4096)
 def _unproved_accesses(
     domains: tuple[tuple[Var, Expr], ...], touched: tuple[Access, ...]
 ) -> tuple[tuple[Access, int], ...]:

@@ -8,7 +8,6 @@ floating point count as 0.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import inf
 from typing import Literal
 
@@ -18,6 +17,7 @@ from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Binary, Const, Expr, Select, Unary, Var, const
 from tilewright.expr.operations import maximum
 from tilewright.expr.traversal import free_vars, has_loads, post_order
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.ir import Block, For, Func
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
@@ -67,7 +67,7 @@ def _roots(s: For | Block) -> Iterator[Expr]:
             yield from (*store.indices, store.value)
 
 
-@lru_cache(maxsize=1 << 13)
+@kernel_cache(maxsize=1 << 13)
 def _outermost_arithmetic(root: Expr) -> tuple[Expr, ...]:
     """The outermost sums, differences and products of int64 numbers in an expression."""
     operations = [n for n in post_order(root) if isinstance(n, Binary) and n.op in _ARITHMETIC and n.dtype is int64]

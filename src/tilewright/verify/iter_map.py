@@ -7,7 +7,6 @@ does a tile that is shifted inwards, `min(io*16, N - 16) + ii`. Other bindings a
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds, facts_of
@@ -16,6 +15,7 @@ from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt
 from tilewright.expr.nodes import Binary, Expr, Var, const
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, free_vars, is_one
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import BlockIter, IterKind
 from tilewright.verify.iter_split import IterSplit, exact_quotient, match_iter_split
@@ -61,7 +61,7 @@ def iter_ranges(context: BlockContext, include_spatial: bool, num_fixed_loops: i
     return ranges
 
 
-@lru_cache(maxsize=1 << 11)
+@kernel_cache(maxsize=1 << 11)
 def _iter_ranges(
     iters: tuple[BlockIter, ...],
     loops: tuple[LoopExtent, ...],

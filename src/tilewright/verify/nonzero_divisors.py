@@ -12,13 +12,13 @@ proves one thing only: if it fails where a size is 0, with 0 for every quotient 
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, facts_of
 from tilewright.expr.algebra.intervals import MAX_INDEX, value_interval
 from tilewright.expr.algebra.prover import can_prove_non_negative
 from tilewright.expr.nodes import Binary, Const, Expr, Symbol, Var, const
 from tilewright.expr.traversal import conjuncts, free_vars, has_loads, post_order
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.ir import Block, For
@@ -78,7 +78,7 @@ class _ProgramPoint:
     can_be_guarded: bool = False
 
 
-@lru_cache(maxsize=1 << 13)
+@kernel_cache(maxsize=1 << 13)
 def _possible_zero_divisors(e: Expr) -> tuple[Expr, ...]:
     """The divisors in an expression, inner divisions first, that the declared ranges of sizes do not keep >= 1.
 
@@ -105,7 +105,7 @@ def _access_divisors(block: Block) -> tuple[tuple[Access, tuple[Expr, ...]], ...
     return tuple((a, tuple(dict.fromkeys(divisors))) for a, divisors in divisors_of if divisors)
 
 
-@lru_cache(maxsize=1 << 13)
+@kernel_cache(maxsize=1 << 13)
 def _possible_zero_divisors_in(parts: tuple[Expr, ...]) -> tuple[Expr, ...]:
     return tuple(d for e in parts for d in _possible_zero_divisors(e))
 
@@ -158,7 +158,7 @@ def _is_never_zero(size: Var, point: _ProgramPoint, bounds: Bounds, proved: set[
     return False
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def _with_size_zero(e: Expr, size: Var) -> Expr:
     """The value of an expression where a size is 0; quotients and remainders by 0 are 0."""
     if not e.children():

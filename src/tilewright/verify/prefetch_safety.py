@@ -7,12 +7,12 @@ times the size of its dimension keeps the address far below 2^63.
 
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_non_negative
 from tilewright.expr.nodes import Binary, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, loads, post_order
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.ir import Block, For, Func, If, LoopKind, Seq, Stmt, map_children
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_loop
@@ -68,7 +68,7 @@ def drop_stale_prefetches(func: Func) -> Func:
     return func.with_body(visit(func.body, frozenset(func.symbols), Bounds()))
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def unsafe_reason(prefetch: Load, bounds: Bounds) -> str | None:
     """Why the address of a prefetch is not proved to be safe to compute; None where it is."""
     if prefetch.buffer.scope is not MemoryScope.MEMORY:

@@ -9,7 +9,6 @@ where one of these does not hold.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import Bounds, negated_comparison
 from tilewright.expr.algebra.prover import can_prove, can_prove_le, can_prove_lt, can_prove_non_negative
@@ -17,6 +16,7 @@ from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Expr, Load, Var, const
 from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts, free_vars, loads
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.block_context import BlockContext
 from tilewright.loops.empty_reductions import init_where_empty
@@ -194,7 +194,7 @@ def _missing_conditions(w: _Write, read: _Read, earlier: frozenset[Var], bounds:
     )
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def _find_missing_conditions(
     loops: tuple[tuple[Var, Expr, bool], ...],
     num_shared: int,

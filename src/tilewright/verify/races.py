@@ -8,13 +8,13 @@ identifies iteration p if it is c*p + r + offset with 0 <= r < c, or if the indi
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from tilewright.expr.algebra import polynomial as poly
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt, can_prove_non_negative
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var, const
 from tilewright.expr.traversal import free_vars, loads
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import Access, accesses
 from tilewright.loops.accumulation import match_accumulation
 from tilewright.loops.block_context import BlockContext
@@ -229,7 +229,7 @@ def store_keys(context: BlockContext, k: int, fixed: Collection[Var] = ()) -> fr
     )
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def iteration_keys(
     indices: tuple[Expr, ...], var: Var, extent: Expr, variant: frozenset[Var], bounds: Bounds
 ) -> frozenset[IterationKey]:

@@ -2,11 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 
 from tilewright.expr.dtype import DType, boolean, int64
 from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, MemoryScope, Select, Symbol, Unary, Var
 from tilewright.expr.traversal import loads, post_order
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import accesses
 from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
@@ -90,7 +90,7 @@ def _find_undefined(
                 )
 
 
-@lru_cache(maxsize=8192)
+@kernel_cache(maxsize=8192)
 def _names(e: Expr) -> tuple[tuple[Var, ...], tuple[Buffer, ...]]:
     """The variables and buffers of an expression, in the order of the text."""
     nodes = list(post_order(e))
@@ -134,7 +134,7 @@ def _check_type(e: Expr, wanted: DType, what: str, where: str, thing: Buffer | S
         yield Diagnostic(where, problem, text_of(thing))
 
 
-@lru_cache(maxsize=8192)
+@kernel_cache(maxsize=8192)
 def _type_errors(e: Expr) -> tuple[str, ...]:
     """The type errors inside an expression."""
     errors: list[str] = []

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 from tilewright.driver.artifact_names import ArtifactNames
 from tilewright.driver.kernel_build.kernels import BoundKernel, BoundUnit
-from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Expr, Var
 from tilewright.expr.printer import show
-from tilewright.expr.traversal import free_vars
+from tilewright.expr.traversal import free_vars, replace_variables
 from tilewright.lower.kernel_variants import KernelVariants
 from tilewright.runtime.manifest_meta import VariantsSpec
 
@@ -24,8 +23,9 @@ def variant_specs(units: Sequence[BoundUnit], names: ArtifactNames) -> tuple[Var
 
 
 def _variants_spec(unit: BoundKernel, kernel: KernelVariants, names: ArtifactNames) -> VariantsSpec:
-    selector = substitute(kernel.selector, unit.sizes)
-    times = [substitute(e.picoseconds, unit.sizes) for e in unit.compiled.estimates]
+    """The entry of a kernel; its expressions are not simplified, as that takes longer than all else of an entry."""
+    selector = replace_variables(kernel.selector, unit.sizes)
+    times = [replace_variables(e.picoseconds, unit.sizes) for e in unit.compiled.estimates]
     used = sorted({v for e in (selector, *times) for v in free_vars(e)}, key=lambda v: v.name)
     numbered: dict[Var, Expr] = {v: v.renamed(f"s{k}") for k, v in enumerate(used)}
     labels = unit.kernel.label.split(" + ")
@@ -33,7 +33,7 @@ def _variants_spec(unit: BoundKernel, kernel: KernelVariants, names: ArtifactNam
         kernel.name,
         tuple(labels),
         tuple(names.symbol_name(v) for v in used),
-        show(substitute(selector, numbered)),
+        show(replace_variables(selector, numbered)),
         tuple(e.program for e in unit.compiled.estimates) or tuple(f.name for f in kernel.programs),
-        tuple(show(substitute(e, numbered)) for e in times),
+        tuple(show(replace_variables(e, numbered)) for e in times),
     )

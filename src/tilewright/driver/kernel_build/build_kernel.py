@@ -14,6 +14,7 @@ from tilewright.errors import InternalError, ScheduleError, VerifyError
 from tilewright.expr.nodes import Expr
 from tilewright.expr.parser import parse_expr
 from tilewright.expr.printer import show as show_expr
+from tilewright.kernel_caches import forget_derived
 from tilewright.loops.ir import For, Func, LoopKind, walk
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
@@ -145,6 +146,7 @@ def _verified_program(func: Func, constants: frozenset[str]) -> PrepackedKernel:
     Raises:
         VerifyError: it is not safe.
     """
+    forget_derived()
     verify(func)
     prepacked = prepack_constants(func, constants)
     if prepacked.func != func:
@@ -155,7 +157,10 @@ def _verified_program(func: Func, constants: frozenset[str]) -> PrepackedKernel:
 def kernel_code(code: KernelCode, task: Task) -> bytes:
     """The object file of a task's function, given its scheduled loops without the packing of constants."""
     named = replace(code, name=task.func.name)
-    return compile_object(emit_kernel_module(named, kernel_symbol(task), task.target), task.target)
+    forget_derived()
+    text = emit_kernel_module(named, kernel_symbol(task), task.target)
+    forget_derived()
+    return compile_object(text, task.target)
 
 
 def kernel_symbol(task: Task) -> str:

@@ -20,6 +20,7 @@ from typing import Any
 from tilewright.driver.build import UNFUSED, with_variants
 from tilewright.driver.kernel_build.build_kernel import build_kernel, build_recorded, decode_program, encode_built
 from tilewright.errors import TilewrightError
+from tilewright.kernel_caches import forget_derived
 from tilewright.machine.model import Machine, parse_machine
 from tilewright.measure.worker import Reply, failed, main
 from tilewright.optimize import task_json
@@ -72,6 +73,7 @@ class _Worker:
 def _estimate_answer(task: Task, setup: _Setup) -> Any:
     """The estimate of a task; None where that fails: the parent does it again and reports the error with the names of
     the user's model."""
+    forget_derived()
     with suppress(TilewrightError, RecursionError, MemoryError):
         estimate = setup.constructions.estimate(task)
         return [list(estimate.nanoseconds), estimate.refusal]
@@ -80,6 +82,7 @@ def _estimate_answer(task: Task, setup: _Setup) -> Any:
 
 def _build_answer(task: Task, program: Any, setup: _Setup) -> Any:
     """What a task becomes, by a program of a record if there is one; None where that fails."""
+    forget_derived()
     with suppress(TilewrightError, RecursionError, MemoryError):
         if program is not None:
             return encode_built(build_recorded(task, decode_program(program, task), setup.with_code))

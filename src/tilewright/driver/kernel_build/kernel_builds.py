@@ -33,6 +33,7 @@ from tilewright.driver.kernel_build.worker_threads import (
 )
 from tilewright.errors import TilewrightError
 from tilewright.graph.fusion import FusionPattern
+from tilewright.kernel_caches import forget_derived
 from tilewright.loops.ir import blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
@@ -297,8 +298,10 @@ class KernelBuilds:
             group = groups[number]
             if answers is None:
                 self.constructions.construct_all(tasks[k] for k in group if not is_given[k])
+                forget_derived()
             for k, answer in zip(group, answers or [None] * len(group), strict=True):
                 finish(k, answer)
+                forget_derived()
                 done += 1
                 if k != group[-1]:
                     progress(done)

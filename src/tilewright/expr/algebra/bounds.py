@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from functools import lru_cache
 from math import lcm
 from weakref import WeakKeyDictionary
 
@@ -12,6 +11,7 @@ from tilewright.expr.algebra.polynomial import add, expression, polynomial
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Binary, CompareOp, Const, Expr, Var, const
 from tilewright.expr.traversal import conjuncts, has_loads
+from tilewright.kernel_caches import kernel_cache
 
 
 class ProofResult(Enum):
@@ -76,13 +76,13 @@ class Bounds:
         return _interned_bounds(tuple(self.ranges.items()), ()) if self.facts else self
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def _loop_range(extent: Expr) -> tuple[Expr, Expr]:
     """The range of a loop variable: 0 .. extent - 1."""
     return const(0), extent - 1
 
 
-@lru_cache(maxsize=1 << 13)
+@kernel_cache(maxsize=1 << 13)
 def _interned_bounds(ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...]) -> Bounds:
     """The one `Bounds` object of these ranges and facts, so that its proof cache is shared.
 

@@ -4,13 +4,13 @@ Most goals that can't be proved fail at an end of the ranges of their variables,
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import Polynomial, polynomial
 from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.numpy_semantics import apply_integer
 from tilewright.expr.traversal import free_vars, has_loads
+from tilewright.kernel_caches import kernel_cache
 
 _LARGE_SYMBOL = 1009
 """Value of a symbol without upper bound at points with large symbols."""
@@ -28,7 +28,7 @@ def has_counterexample(p: Polynomial, bounds: Bounds) -> bool:
     )
 
 
-@lru_cache(maxsize=1 << 12)
+@kernel_cache(maxsize=1 << 12)
 def _sample_points(bounds: Bounds) -> tuple[tuple[Point, bool], ...]:
     """(values of variables, whether symbols are large), where no range is empty and all facts hold."""
     return tuple(_corner_points(bounds))

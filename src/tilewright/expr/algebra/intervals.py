@@ -13,12 +13,12 @@ The two agree under these rules:
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Protocol
 
 from tilewright.expr.algebra.polynomial import INT64_MAX, INT64_MIN, Polynomial, polynomial
 from tilewright.expr.nodes import Binary, Cast, Const, Expr, Select, Var
 from tilewright.expr.traversal import has_loads
+from tilewright.kernel_caches import kernel_cache
 
 Interval = tuple[int | None, int | None]
 
@@ -139,7 +139,7 @@ def polynomial_interval(p: Polynomial, ctx: ProofContext) -> Interval:
     return low, high
 
 
-@lru_cache(maxsize=1 << 15)
+@kernel_cache(maxsize=1 << 15)
 def atom_interval(atom: Expr, ctx: ProofContext) -> Interval:
     """Interval of one atom, None where unbounded; data-dependent atoms are within int64."""
     if not has_loads(atom):

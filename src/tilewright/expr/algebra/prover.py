@@ -10,7 +10,6 @@ definition of an atom is used only where it is interpretable (`intervals.py`).
 """
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 
 from tilewright.expr.algebra.bounds import NO_BOUNDS, Bounds, ProofResult, difference, facts_of
 from tilewright.expr.algebra.counterexample import has_counterexample
@@ -39,6 +38,7 @@ from tilewright.expr.algebra.polynomial import (
 )
 from tilewright.expr.nodes import Binary, Const, Expr, Var
 from tilewright.expr.traversal import free_vars, has_loads
+from tilewright.kernel_caches import kernel_cache
 
 _MAX_STEPS = 60
 """Steps after which a proof attempt is abandoned; bounds the time spent on goals that can't be proved."""
@@ -222,7 +222,7 @@ def _is_trivial(e: Expr, bounds: Bounds) -> bool:
     return result is ProofResult.PROVED
 
 
-@lru_cache(maxsize=1 << 14)
+@kernel_cache(maxsize=1 << 14)
 def can_prove_non_negative(e: Expr, bounds: Bounds = NO_BOUNDS) -> bool:
     """Whether an int64 expression is proved to be >= 0."""
     return has_no_wrap(e, bounds) and _can_prove_integer(e, bounds)
@@ -289,13 +289,13 @@ def _cancelling_multiples(p: Polynomial, fact: Polynomial, bounds: Bounds) -> It
                 yield multiple
 
 
-@lru_cache(maxsize=1 << 14)
+@kernel_cache(maxsize=1 << 14)
 def can_prove_le(a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> bool:
     """Whether a <= b is proved; cheaper than building the comparison first."""
     return has_no_wrap(a, bounds) and has_no_wrap(b, bounds) and _can_prove_integer(difference(b, a), bounds)
 
 
-@lru_cache(maxsize=1 << 14)
+@kernel_cache(maxsize=1 << 14)
 def can_prove_lt(a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> bool:
     """Whether a < b is proved; cheaper than building the comparison first."""
     return has_no_wrap(a, bounds) and has_no_wrap(b, bounds) and _can_prove_integer(difference(b, a, -1), bounds)

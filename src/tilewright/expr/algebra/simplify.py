@@ -8,7 +8,6 @@ Float rules keep IEEE semantics: only x*1, x/1, x-0 and literals fold.
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from tilewright.expr.nodes import (
 )
 from tilewright.expr.numpy_semantics import fold_binary, fold_cast, fold_unary
 from tilewright.expr.traversal import loads
+from tilewright.kernel_caches import kernel_cache
 
 
 def make_binary(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> Expr:
@@ -44,7 +44,7 @@ def make_binary(op: BinaryOp, a: Expr, b: Expr, bounds: Bounds = NO_BOUNDS) -> E
     return _build_binary(op, a, b, bounds)
 
 
-@lru_cache(maxsize=1 << 15)
+@kernel_cache(maxsize=1 << 15)
 def _cached_binary(op: BinaryOp, a: Expr, b: Expr) -> Expr:
     """`_build_binary` without bounds, cached: schedules build the same indices over and over."""
     return _build_binary(op, a, b, NO_BOUNDS)
@@ -227,7 +227,7 @@ def substitute(e: Expr, mapping: Mapping[Var, Expr], bounds: Bounds = NO_BOUNDS)
     return _cached_rebuild(e, tuple(mapping.items()), bounds) if mapping else e
 
 
-@lru_cache(maxsize=1 << 14)
+@kernel_cache(maxsize=1 << 14)
 def _cached_rebuild(e: Expr, mapping: tuple[tuple[Var, Expr], ...], bounds: Bounds) -> Expr:
     """`_rebuild`, cached: every step of a schedule rebuilds the same indices over the same loops."""
     return _rebuild(e, dict(mapping), bounds, {})
