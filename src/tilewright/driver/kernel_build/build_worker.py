@@ -63,6 +63,7 @@ class _Worker:
             tasks = [task_json.decode(t) for t in request["tasks"]]
             programs = request.get("programs", [None] * len(tasks))
             setup.constructions.construct_all(t for t, p in zip(tasks, programs, strict=True) if p is None)
+            forget_derived(0)
         except (TilewrightError, RecursionError, MemoryError) as error:
             return failed(FailureKind.BUILD_ERROR, f"{type(error).__name__}: {error}")
         is_estimate = request["do"] == "estimate"

@@ -298,7 +298,7 @@ class KernelBuilds:
             group = groups[number]
             if answers is None:
                 self.constructions.construct_all(tasks[k] for k in group if not is_given[k])
-                forget_derived()
+                forget_derived(0)
             for k, answer in zip(group, answers or [None] * len(group), strict=True):
                 finish(k, answer)
                 forget_derived()

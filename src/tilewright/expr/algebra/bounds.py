@@ -1,6 +1,6 @@
 """Ranges of variables and facts that hold at a place of a program; the context of every proof (`prover.py`)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import lcm
@@ -40,9 +40,7 @@ class Bounds:
     facts: tuple[Expr, ...] = ()
     multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], repr=False)
     data_intervals: Mapping[Expr, Interval] = field(default_factory=dict["Expr", Interval], repr=False)
-    proof_cache: "WeakKeyDictionary[Expr, ProofResult]" = field(
-        default_factory=WeakKeyDictionary["Expr", ProofResult], repr=False
-    )
+    proof_cache: MutableMapping[Expr, ProofResult] = field(default_factory=dict["Expr", ProofResult], repr=False)
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
         """Adds 0 <= var < extent."""
@@ -123,7 +121,8 @@ def _data_intervals_from_facts(facts: tuple[Expr, ...], ranges: Bounds) -> dict[
     return intervals
 
 
-NO_BOUNDS = Bounds()
+# it lives as long as the process, so that goals are not to live because of it
+NO_BOUNDS = Bounds(proof_cache=WeakKeyDictionary())
 
 
 def facts_of(c: Expr, bounds: Bounds = NO_BOUNDS) -> tuple[Expr, ...]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from tilewright.cost.analytical import is_parallel_profitable
 from tilewright.cost.rowwise import is_rowwise_parallel_profitable
 from tilewright.errors import ScheduleError
+from tilewright.kernel_caches import forget_derived
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.program_tree import KernelProgram, lower_kernel_program
 from tilewright.optimize.task import Task
@@ -65,6 +66,7 @@ def lower_for_machine(program: KernelProgram, task: Task, machine: Machine) -> S
     Raises:
         ScheduleError: the program is not legal, or one of its steps is not legal for these loops.
     """
+    forget_derived()
     if isinstance(program, RowwiseProgram):
         is_parallel = task.threads != 1 and is_rowwise_parallel_profitable(program, machine)
         return lower_kernel_program(program, task, is_parallel)
