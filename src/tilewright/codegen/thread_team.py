@@ -10,6 +10,8 @@ description lies in the team's memory and is overwritten by the next one. The co
 number of their stage, so a late thread takes nothing, and only a thread that has taken iterations reads the context,
 which lies on the stack of the function that waits for them. Decision 0016 explains why this is correct.
 
+Threads that find themselves on one CPU move apart (`thread_placement.py`).
+
 A waiting thread spins for a while and then sleeps until it is woken (Linux futex), so that threads without a core get
 one. The end of a region and the start of the next one wait for all threads; where that took longer than the work, the
 next calls run serially (exponential backoff).
@@ -34,6 +36,7 @@ from tilewright.codegen.llvm_types import (
     shared_counter,
 )
 from tilewright.codegen.stage_linkage import STAGE_SYMBOL, StageLinkage
+from tilewright.codegen.thread_placement import PLACES_TYPE, call_system, current_place, define_placement, store_place
 from tilewright.codegen.work_stealing import (
     COUNTS_TYPE,
     MAX_PIECES,
@@ -64,10 +67,12 @@ _FIELDS = (
     ("asleep", I32), ("", ir.ArrayType(I8, 124)),
     # written by all
     ("done", I64), ("awaited", I32), ("", ir.ArrayType(I8, 116)),
+    # the CPU of each thread, written by itself
+    ("places", PLACES_TYPE),
     ("counts", COUNTS_TYPE),
 )  # fmt: skip
 _TEAM_TYPE = ir.LiteralStructType([kind for _, kind in _FIELDS])
-_COUNTS_OFFSET = 384
+_COUNTS_OFFSET = 512
 """Bytes before the counts."""
 
 RUN_TYPE = ir.FunctionType(VOID, [PTR, I64, I64])
@@ -137,6 +142,7 @@ class TeamEmitter:
         shares = call_intrinsic(b, "smin.i64", I64, [threads, I64(MAX_SHARES)])
         for name, value in (("conduct", primary), ("argument", argument), ("threads", threads), ("shares", shares)):
             b.store(value, _field_pointer(b, team, name))
+        store_place(b, _field_pointer(b, team, "places"), I64(0), current_place(b))
         start_region = declare(self.module, "GOMP_parallel", VOID, [PTR, PTR, I32, I32])
         start_ticks = self._clock(b)
         b.call(start_region, [as_opaque_pointer(self._enter), team, b.trunc(threads, I32), I32(0)])
@@ -190,6 +196,7 @@ class TeamEmitter:
         store_atomic(b, number, _field_pointer(b, team, "stage"), "seq_cst")
         asleep = b.load_atomic(_field_pointer(b, team, "asleep"), "seq_cst", 4, typ=I32)
         with b.if_then(b.icmp_signed(">", asleep, I32(0)), likely=False):
+            store_place(b, _field_pointer(b, team, "places"), I64(0), current_place(b))
             self._futex(b, _field_pointer(b, team, "stage"), _WAKE, I32(2**31 - 1))
 
     @cached_property
@@ -211,10 +218,11 @@ class TeamEmitter:
         b.position_at_end(helps)
         wait_block, work_block, end_block = (b.append_basic_block(n) for n in ("look", "found", "over"))
         number = b.zext(thread, I64)
+        self._leave_taken_cpu(b, team, number)
         b.branch(wait_block)
         b.position_at_end(wait_block)
         seen = b.phi(I64, name="seen")
-        stage = b.call(self._await_stage, [team, seen])
+        stage = b.call(self._await_stage, [team, number, seen])
         seen.add_incoming(I64(0), helps)
         seen.add_incoming(stage, work_block)
         b.cbranch(b.icmp_signed("==", stage, _REGION_END), end_block, work_block)
@@ -256,9 +264,10 @@ class TeamEmitter:
 
     @cached_property
     def _await_stage(self) -> ir.Function:
-        """`i64 await_stage(ptr team, i64 seen)`: waits for a stage other than `seen` and returns its number."""
-        function, b = self._define_function("team.await_stage", I64, [PTR, I64])
-        team, seen = function.args
+        """`i64 await_stage(ptr team, i64 thread, i64 seen)`: waits for a stage other than `seen` and returns its
+        number."""
+        function, b = self._define_function("team.await_stage", I64, [PTR, I64, I64])
+        team, thread, seen = function.args
         head = b.append_basic_block("head")
         b.branch(head)
         b.position_at_end(head)
@@ -268,8 +277,17 @@ class TeamEmitter:
         # the system call compares the lower half of the number, which comes first (little-endian)
         self._futex(b, _field_pointer(b, team, "stage"), _WAIT, b.trunc(seen, I32))
         b.atomic_rmw("sub", _field_pointer(b, team, "asleep"), I32(1), "seq_cst")
+        self._leave_taken_cpu(b, team, thread)
         b.branch(head)
         return function
+
+    def _leave_taken_cpu(self, b: ir.IRBuilder, team: ir.Value, thread: ir.Value) -> None:
+        """Moves the calling thread away from a CPU that another thread of the team is on."""
+        b.call(self._placement, [_field_pointer(b, team, "places"), thread, _load_field(b, team, "threads")])
+
+    @cached_property
+    def _placement(self) -> ir.Function:
+        return define_placement(self.module, "team.place")
 
     @cached_property
     def _await_done(self) -> ir.Function:
@@ -348,11 +366,7 @@ class TeamEmitter:
     def _futex(self, b: ir.IRBuilder, pointer: ir.Value, operation: int, value: ir.Value) -> None:
         """The system call that puts the thread to sleep while an i32 has a value, or wakes that many sleeping
         threads."""
-        arguments = [I64(_FUTEX_SYSCALL[self._arch]), pointer, I64(operation), b.zext(value, I64), *[I64(0)] * 3]
-        syscall = self.module.globals.get("syscall")
-        if syscall is None:
-            syscall = ir.Function(self.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
-        b.call(syscall, arguments)
+        call_system(b, _FUTEX_SYSCALL[self._arch], [pointer, I64(operation), b.zext(value, I64), *[I64(0)] * 3])
 
     def _define_function(self, name: str, result: ir.Type, kinds: list[ir.Type]) -> tuple[ir.Function, ir.IRBuilder]:
         function = ir.Function(self.module, ir.FunctionType(result, kinds), self.module.get_unique_name(name))
