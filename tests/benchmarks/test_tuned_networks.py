@@ -1,8 +1,12 @@
 """The benchmark of tuned networks: sizes that a tuning did not measure, and its table."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
 from benchmarks.common.result_store import ResultStore
+from benchmarks.tuned_networks import Progress, Run
 from benchmarks.zoo.models import MODELS
 
 from benchmarks import tuned_networks
@@ -37,3 +41,38 @@ def test_the_table_has_the_mean_and_the_worst_size(tmp_path: Path) -> None:
     shown = tuned_networks.table(store)
     assert "| bert_base_dyn | eto | 60 | 8 | 1 of 3 |  | 1.000 | 0.500 2x17 | 2 |" in shown
     assert "| resnet18 | gradient | 60 | 8 | 1 of 3 | 4.00 | 2.000 | 2.000 | 1 |" in shown
+
+
+def test_a_long_search_has_a_quarter_of_its_time_for_eto_and_a_store_per_run() -> None:
+    options = SimpleNamespace(long=2400.0, budget=600.0, plan="gradient", trials=None)
+    long, short = tuned_networks.runs_of("resnet18", cast(Any, options))
+    assert [(r.plan, r.budget) for r in (long, short)] == [("gradient", 2400.0), ("eto", 600.0)]
+    options.long, options.plan = None, "gradient,eto"
+    runs = tuned_networks.runs_of("resnet18", cast(Any, options))
+    assert [(r.plan, r.budget) for r in runs] == [("gradient", 600.0), ("eto", 600.0)]
+    assert len({r.records for r in (long, short, runs[0])}) == 3
+
+
+@pytest.mark.parametrize(
+    ("progress", "left"),
+    [
+        (Progress(), 600.0),
+        (Progress(seconds=590.0), 0.0),
+        (Progress(seconds=500.0, trials=9), 100.0),
+        (Progress(seconds=500.0, trials=10), 0.0),
+        (Progress(seconds=1.0, is_tuned=True), 0.0),
+    ],
+)
+def test_a_run_goes_on_with_what_is_left(progress: Progress, left: float) -> None:
+    assert progress.left(Run("resnet18", "eto", 600.0, 10)) == left
+
+
+def test_the_share_of_the_gain_is_printed_where_there_is_one(tmp_path: Path) -> None:
+    store = ResultStore(tmp_path / "r.json")
+    runs = ["bert_tiny gradient 2400", "bert_tiny eto 600"]
+    store.put("long", "a", {"source": "x", "runs": runs, "speedups": [1.1, 1.08]})
+    store.put("long", "b", {"source": "x", "runs": runs, "speedups": [1.01, 1.005]})
+    assert tuned_networks.shares(store) == [
+        "bert_tiny gradient 2400 gains 10.0%; bert_tiny eto 600 has 0.80 of it",
+        "bert_tiny gradient 2400 gains 1.0%; bert_tiny eto 600 has too little to compare (0.5%)",
+    ]
