@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tilewright.cost import analytical
 from tilewright.cost.analytical import mean_time, program_times
 from tilewright.cost.footprint import Numbers
 from tilewright.machine import Target
@@ -159,6 +160,22 @@ def test_batched_candidates_equal_single_ones(kind: Callable[..., Problem]) -> N
         sizes = some_sizes(SearchSpace.of(problem, sketch, MACHINE), rng)
         each = [mean_time(problem, sketch, sizes[k : k + 1], MACHINE)[0] for k in range(len(sizes))]
         np.testing.assert_array_equal(mean_time(problem, sketch, sizes, MACHINE), each)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_batches_of_any_size_give_the_same_times(kind: Callable[..., Problem], monkeypatch: pytest.MonkeyPatch) -> None:
+    largest = 0
+    for seed in range(8):
+        rng = np.random.default_rng([3, seed])
+        problem = drawn(kind, rng)
+        sketch = some_forms(problem)[0]
+        sizes = some_sizes(SearchSpace.of(replace(problem, samples=()), sketch, MACHINE), rng)
+        largest = max(largest, len(sizes) * len(problem.samples))
+        at_once = mean_time(problem, sketch, sizes, MACHINE)
+        with monkeypatch.context() as patch:
+            patch.setattr(analytical, "MAX_BATCH_SIZE", int(rng.integers(1, 8)))
+            np.testing.assert_array_equal(mean_time(problem, sketch, sizes, MACHINE), at_once)
+    assert largest > 8
 
 
 @pytest.mark.parametrize(("kind", "lane", "tile"), [(columns, 1, (1, 64, 1)), (turned, 1, (1, 4, 2032, 1))])

@@ -5,28 +5,41 @@ from llvmlite import ir
 from tilewright.codegen.emit_expr import ExprEmitter
 from tilewright.codegen.emit_kernel import add_kernel_function, emit_kernel
 from tilewright.codegen.emit_scope import DependencyAnalysis, EmitScope
+from tilewright.codegen.finished_functions import finish_functions
 from tilewright.codegen.llvm_types import I64
 from tilewright.codegen.thread_team import TeamEmitter
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import Buffer
+from tilewright.kernel_caches import forget_derived
 from tilewright.lower.kernel_variants import KernelVariants
 from tilewright.lower.lower_kernel import lower_kernel
 from tilewright.machine import Target
 
 
 def emit_variants(
-    teams: TeamEmitter, kernel: KernelVariants, target: Target, name: str, timestamped: bool = False
+    teams: TeamEmitter,
+    kernel: KernelVariants,
+    target: Target,
+    name: str,
+    timestamped: bool = False,
+    is_alone: bool = False,
 ) -> ir.Function:
-    """Adds a kernel of several programs to an LLVM module; arguments as of `emit_kernel`.
+    """Adds a kernel of several programs to an LLVM module.
+
+    Args:
+        teams, kernel, target, name, timestamped: as of `emit_kernel`.
+        is_alone: whether the module is for this kernel only, so that a program can become text before the next one.
 
     Raises:
         InternalError: a program is malformed.
         TargetError: a loop is bound to a GPU axis.
     """
-    programs = [
-        emit_kernel(teams, lower_kernel(func, target), target, f"{name}.v{k}", timestamped)
-        for k, func in enumerate(kernel.programs)
-    ]
+    programs: list[ir.Function] = []
+    for k, func in enumerate(kernel.programs):
+        programs.append(emit_kernel(teams, lower_kernel(func, target), target, f"{name}.v{k}", timestamped))
+        if is_alone:
+            finish_functions(teams.module.functions)
+            forget_derived()
     function = add_kernel_function(teams.module, name, len(kernel.params), len(kernel.symbols), timestamped)
     buffers, sizes, others = _named_arguments(function, kernel)
     builder, scope = ir.IRBuilder(function.append_basic_block("entry")), EmitScope(DependencyAnalysis())

@@ -109,7 +109,7 @@ def emit_kernel_module(kernel: KernelCode, symbol: str, target: Target) -> str:
     module = ir.Module(name="tilewright")
     module.triple = target.triple
     teams = TeamEmitter(module, StageLinkage.USED)
-    _emit_code(teams, kernel, target, symbol).linkage = "hidden"
+    _emit_code(teams, kernel, target, symbol, is_alone=True).linkage = "hidden"
     return str(module)
 
 
@@ -143,9 +143,11 @@ def emit_entry_module(
     return str(module)
 
 
-def _emit_code(teams: TeamEmitter, kernel: KernelCode, target: Target, name: str, stamped: bool = False) -> ir.Function:
+def _emit_code(
+    teams: TeamEmitter, kernel: KernelCode, target: Target, name: str, stamped: bool = False, is_alone: bool = False
+) -> ir.Function:
     if isinstance(kernel, KernelVariants):
-        return emit_variants(teams, kernel, target, name, stamped)
+        return emit_variants(teams, kernel, target, name, stamped, is_alone)
     return emit_kernel(teams, lower_kernel(kernel, target), target, name, stamped)
 
 

@@ -15,7 +15,7 @@ from operator import add
 
 import numpy as np
 
-from tilewright.cost.analytical import MAX_BATCH_SIZE, geomean_over_samples
+from tilewright.cost.analytical import geomean_over_samples
 from tilewright.cost.breakdown import CostBreakdown, CostPart, tree_part
 from tilewright.cost.caches import caches
 from tilewright.cost.footprint import Numbers
@@ -39,6 +39,9 @@ from tilewright.tile.program import Mask, Sizes
 from tilewright.tile.shape_samples import ShapeSamples
 from tilewright.tile.tree import TileTree
 from tilewright.tile.tree_sizes import LoopStep, PartRange, StatementPath, statement_paths, tree_sizes, with_sizes
+
+MAX_NEST_BATCH = 4000
+"""Candidates of a tree whose nests are scored at once, those of all shapes together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +160,7 @@ class TreeModel:
         expected = len(tree_sizes(self.tree))
         if sizes.ndim != 2 or sizes.shape[1] != expected:
             raise ScheduleError(f"expected candidates of {expected} sizes, got {sizes.shape}", where="tile tree")
-        batches = [sizes[k : k + MAX_BATCH_SIZE] for k in range(0, len(sizes), MAX_BATCH_SIZE)]
+        batches = [sizes[k : k + MAX_NEST_BATCH] for k in range(0, len(sizes), MAX_NEST_BATCH)]
         return np.concatenate([np.zeros(0), *(self._batch_times(x) for x in batches)])
 
     def _batch_times(self, sizes: Sizes) -> Numbers:
@@ -200,7 +203,7 @@ def times_at_shapes(models: Sequence[TreeModel], sizes: Sizes) -> Numbers:
     one batch where formulas treat the shapes alike, as they cost as much for few candidates as for many."""
     groups: dict[Hashable, list[int]] = {}
     for k, x in enumerate(models):
-        is_alone = x.rowwise is not None or len(models) * len(sizes) > MAX_BATCH_SIZE
+        is_alone = x.rowwise is not None or len(models) * len(sizes) > MAX_NEST_BATCH
         groups.setdefault(k if is_alone else nests_regime(x.shapes, x.machine), []).append(k)
     times = np.empty((len(models), len(sizes)))
     for group in groups.values():
