@@ -11,6 +11,7 @@ from tests.cost.measured_programs import MeasuredPrograms, column_sums, measured
 from tests.tile.problems import matrix_product
 
 from tilewright.cost.analytical import program_time
+from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem, ProblemAxis
@@ -199,4 +200,27 @@ def test_packing_pays_for_rows_that_begin_anywhere() -> None:
         )
         for packed in measured_us
     }
+    assert not misranked(measured_us, predicted)
+
+
+def test_the_only_core_of_a_processor_has_no_nearer_l3() -> None:
+    """294 x 541 x 2360 of two inputs, by rows and columns of a register tile, rows of a K-block, and whether B is
+    packed first, where a program may use one core of those that share L3."""
+    # one core of a Xeon; A and B begin at a line
+    measured_us = {(6, 64, 181, True): 3830, (14, 32, 61, False): 4260}
+
+    def with_l3(cores: int) -> Machine:
+        """So many cores share an L3 that has 64 MiB for each."""
+        l3 = replace(XEON.level("L3"), bytes=cores << 26, shared_by=cores)
+        return replace(XEON, levels=tuple(l3 if x.name == "L3" else x for x in XEON.levels))
+
+    product = matrix_product(294, 2360, 541)
+    inputs = replace(product, operands=tuple(replace(o, constant=False) for o in product.operands))
+    predicted: dict[tuple[int, int, int, bool], float] = {}
+    for rows, columns, block, packed in measured_us:
+        l1 = rows if packed else 7 * rows
+        sizes = ((rows, columns, 1), (l1, columns, block), (l1, columns, 541))
+        program = TileProgram(inputs, Sketch(1, 16, (1, 0), 2, ((1, 1),) * packed), sizes)
+        predicted[rows, columns, block, packed] = program_time(program, with_l3(1))
+        assert predicted[rows, columns, block, packed] == pytest.approx(program_time(program, with_l3(2)))
     assert not misranked(measured_us, predicted)

@@ -105,6 +105,24 @@ def test_sizes_of_caches_come_from_the_system(tmp_path: Path) -> None:
     assert machine.level("L1").total_gbs == pytest.approx(2 * 490)
 
 
+@pytest.mark.parametrize("cores", [1, 2, 16])
+def test_the_third_level_is_no_cache_of_one_core(cores: int, tmp_path: Path) -> None:
+    """A container or an affinity mask of one CPU leaves L3 where it is."""
+    folder = cpu(tmp_path, index0=(1, "Data", "48K", "0"), index2=(2, "Unified", "2048K", "0"),
+                 index3=(3, "Unified", "64M", "0-15"))  # fmt: skip
+    machine = with_reported_caches(machine_named("sapphire-rapids"), cores, folder)
+    assert [x.name for x in machine.private_caches] == ["L1", "L2"]
+    assert machine.level("L3").shared_by == cores
+
+
+def test_a_second_level_that_cores_share_is_not_private(tmp_path: Path) -> None:
+    folder = cpu(tmp_path, index0=(1, "Data", "32K", "0"), index2=(2, "Unified", "4096K", "0-1"))
+    machine = with_reported_caches(machine_named("zen5"), 2, folder)
+    assert [x.name for x in machine.private_caches] == ["L1"]
+    levels = [replace(x, shared_by=4) for x in machine.levels]
+    assert replace(machine, levels=tuple(levels)).private_caches == ()
+
+
 def test_two_threads_of_a_core_share_its_caches_as_one(tmp_path: Path) -> None:
     folder = cpu(tmp_path, index0=(1, "Data", "48K", "0,32"), index2=(2, "Unified", "2048K", "0,32"),
                  index3=(3, "Unified", "64M", "0-63"))  # fmt: skip

@@ -46,8 +46,8 @@ class CacheHierarchy:
         return CacheHierarchy(
             [x.share for x in levels],
             levels[0].line,
-            # a cache of several cores hashes more bits of an address into its set index
-            [_set_count(x) for x in levels if x.shared_by == 1],
+            # a cache of a processor's cores hashes more bits of an address into its set index
+            [_set_count(x) for x in machine.private_caches],
             [machine.cores if x.shared_by == 1 else 1 for x in levels],
             machine.tlb_entries,
             machine.cost,

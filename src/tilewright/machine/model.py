@@ -27,6 +27,10 @@ FORMAT = 1
 _SAVE_HINT = "give a file that `tilewright doctor --machine --save FILE` wrote"
 
 
+MAX_PRIVATE_LEVELS = 2
+"""Levels of caches that cores have of their own: L1 and L2."""
+
+
 @dataclass(frozen=True, slots=True)
 class Level:
     """One level of memory, as one core sees it.
@@ -147,6 +151,12 @@ class Machine:
                 return level
         names = ", ".join(x.name for x in self.levels)
         raise MachineError(f"there is no memory level {name!r}; there are {names}", where=f"machine {self.name!r}")
+
+    @property
+    def private_caches(self) -> tuple[Level, ...]:
+        """The caches that a core has of its own, nearest first. A third level is none, even where a program may use
+        only one of the cores that share it: it is far, and its sets are hashed."""
+        return tuple([x for x in self.levels[:-1][:MAX_PRIVATE_LEVELS] if x.ways and x.shared_by == 1])
 
     def with_cores(self, cores: int) -> "Machine":
         """The same machine with at most so many cores."""

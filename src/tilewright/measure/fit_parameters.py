@@ -155,7 +155,7 @@ class _Kernels:
         )
         # four times as many pages as the first TLB holds, and segments that fill several times the private caches
         self._near_blocks = max(1, 4 * machine.tlb_entries // STREAMS)
-        private = max((x.bytes for x in machine.levels[:-1] if x.shared_by == 1), default=machine.levels[0].bytes)
+        private = max((x.bytes for x in machine.private_caches), default=machine.levels[0].bytes)
         self._far_blocks = max(1, 4 * private // (4 * SHORT_SEGMENT) // STREAMS)
 
     def estimates(self, machine: Machine) -> Mapping[str, Sequence[float]]:

@@ -62,7 +62,7 @@ class NestShape:
         depths = [common_depth(nest.path, x) for x in paths if not _is_same_place(x, nest.path)]
         shared = tuple(any(d > k for d in depths) for k in range(len(nest.path.nodes)))
         is_long = is_long_reduction(nest.statement.problem, machine.cost)
-        private = max((x.bytes for x in machine.levels[:-1] if x.ways and x.shared_by == 1), default=0)
+        private = max((x.bytes for x in machine.private_caches), default=0)
         kept = private * machine.cost.usable_cache_fraction
         return NestShape(nest, shared, is_long, machine.vector_bits, kept, not is_sole)
 

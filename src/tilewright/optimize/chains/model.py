@@ -70,7 +70,7 @@ class UnitResources:
 
 def private_level(machine: Machine) -> Level:
     """The cache furthest from the core that it does not share; the nearest one where all are shared."""
-    private = [x for x in machine.levels[:-1] if x.shared_by == 1]
+    private = machine.private_caches
     return private[-1] if private else machine.levels[0]
 
 

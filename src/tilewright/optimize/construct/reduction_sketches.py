@@ -109,7 +109,7 @@ def _row_packings(problem: Problem, lane: int) -> list[tuple[int, int]]:
 
 def _exceeds_private_caches(o: Operand, machine: Machine) -> bool:
     """Whether an operand exceeds the private caches of a core, so that most of it comes from farther away."""
-    private_bytes = [x.bytes for x in machine.levels[:-1] if x.ways and x.shared_by == 1]
+    private_bytes = [x.bytes for x in machine.private_caches]
     return prod(o.shape) * o.element_bytes > max(private_bytes, default=0) * machine.cost.usable_cache_fraction
 
 
