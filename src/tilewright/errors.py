@@ -219,6 +219,10 @@ class StoreError(TilewrightError):
     code = "records"
 
 
+class DamagedStoreError(StoreError):
+    """A store of records whose file is damaged, of which a part may be left."""
+
+
 class TilewrightWarning(UserWarning):
     """Base of all warnings for users."""
 

@@ -6,7 +6,7 @@ Where they are: --records PATH, TILEWRIGHT_RECORDS, or the user's store (docs/re
 import argparse
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from tilewright.cli.common import (
 )
 from tilewright.cli.exit_codes import VERIFICATION_FAILED
 from tilewright.driver.kernel_build.record_source import RecordSource, record_source
-from tilewright.errors import OptionError, StoreError, pluralize
+from tilewright.errors import DamagedStoreError, OptionError, StoreError, pluralize
 from tilewright.gc_policy import raised_gc_threshold
 
 if TYPE_CHECKING:
@@ -117,12 +117,32 @@ def execute(options: argparse.Namespace) -> Result:
     with raised_gc_threshold():
         if what == "export" and options.model is not None:
             return _export_model(options, source)
-        with _open(source, what in ("import", "merge", "prune"), options.quiet) as store:
-            actions = {
-                "list": _list, "show": _show, "best": _show_best, "export": _export_store, "import": _import,
-                "merge": _import, "prune": _prune, "verify": _verify,
-            }  # fmt: skip
-            return actions[what](options, store)
+        actions = {
+            "list": _list, "show": _show, "best": _show_best, "export": _export_store, "import": _import,
+            "merge": _import, "prune": _prune, "verify": _verify,
+        }  # fmt: skip
+        try:
+            with _open(source, what in ("import", "merge", "prune"), options.quiet) as store:
+                return actions[what](options, store)
+        except DamagedStoreError as error:
+            if what not in ("export", "verify"):
+                raise
+            return _with_what_is_left(options, source, error)
+
+
+def _with_what_is_left(options: argparse.Namespace, source: RecordSource, damage: DamagedStoreError) -> Result:
+    """An export, or a verification, of what can still be read of a damaged store."""
+    from tilewright.measure.records.salvage import salvage
+
+    skip = _Skipped(options.quiet)
+    with salvage(source.path, skip) as store:
+        left = f"{pluralize(store.count(), 'record')} can still be read, {skip.count} can't"
+        what = f"{damage.where}: {damage.what}; {left}"
+        if options.what == "verify":
+            return _verify(options, store, (what,))
+        if not options.quiet:
+            print(f"warning: {what}", file=sys.stderr)
+        return replace(_export_store(options, store), status=VERIFICATION_FAILED)
 
 
 class _Skipped:
@@ -346,16 +366,14 @@ def _prune(options: argparse.Namespace, store: "RecordStore") -> Result:
     return Result(data, f"removed {pluralize(removed, 'record')}, {store.count()} left", optional=False)
 
 
-def _verify(options: argparse.Namespace, store: "RecordStore") -> Result:
+def _verify(options: argparse.Namespace, store: "RecordStore", known: Sequence[str] = ()) -> Result:
     from tilewright.measure.records.maintain import verify_store
 
     verification = with_progress(
         options, lambda report: verify_store(store, lambda done, total: report("records", done, total))
     )
-    data = {
-        "records": verification.records, "programs": verification.programs, "problems": list(verification.problems)
-    }  # fmt: skip
+    problems = [*known, *verification.problems]
+    data = {"records": verification.records, "programs": verification.programs, "problems": problems}
     head = f"{pluralize(verification.records, 'record')}, {pluralize(verification.programs, 'program')} verified"
-    problems = verification.problems
     text = "\n".join([head, *problems]) if problems else f"{head}: all right"
     return Result(data, text, VERIFICATION_FAILED if problems else 0, optional=False)

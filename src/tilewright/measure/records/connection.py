@@ -14,7 +14,7 @@ from collections.abc import Generator
 from pathlib import Path
 from urllib.parse import quote
 
-from tilewright.errors import StoreError
+from tilewright.errors import DamagedStoreError, StoreError
 from tilewright.measure.records.columns import decode_text
 from tilewright.measure.records.file_system import is_network, is_read_only
 from tilewright.measure.records.record_json import MAX_BYTES
@@ -71,7 +71,7 @@ def connect(path: Path, writable: bool) -> sqlite3.Connection:
             db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * MAX_BYTES)
             if writable and _is_empty(db):
                 _create_schema(db)
-            _check_schema(db, path)
+            check_schema(db, path)
             if writable:
                 _set_journal(db, "DELETE" if is_network(path) else "WAL")
         except BaseException:
@@ -121,6 +121,17 @@ def _open_mode(path: Path, mode: str) -> sqlite3.Connection:
     return db
 
 
+def open_for_salvage(path: Path) -> sqlite3.Connection:
+    """A connection that reads a damaged store as far as possible, without its end if need be, and changes nothing."""
+    db = _open_mode(path, "ro")
+    db.execute("PRAGMA trusted_schema = OFF")
+    db.execute("PRAGMA cell_size_check = ON")
+    # SQLite refuses a file that is shorter than its header says, except for this
+    db.execute("PRAGMA writable_schema = ON")
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 32 * MAX_BYTES)
+    return db
+
+
 def _is_empty(db: sqlite3.Connection) -> bool:
     return not db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
 
@@ -135,8 +146,12 @@ def _create_schema(db: sqlite3.Connection) -> None:
             db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def _check_schema(db: sqlite3.Connection, path: Path) -> None:
+def check_schema(db: sqlite3.Connection, path: Path) -> None:
     """Checks that a file is a store of this format.
+
+    Args:
+        db: a connection to it.
+        path: the file.
 
     Raises:
         StoreError: it is not.
@@ -219,7 +234,8 @@ def typed_errors(path: Path) -> Generator[None]:
         elif name.startswith("SQLITE_NOTADB"):
             what, hint = "is no store of records", "check the path; a store that became damaged is moved away"
         elif name.startswith(("SQLITE_CORRUPT", "SQLITE_ERROR")):
-            what, hint = f"it is damaged or no store of records: {error}", _DAMAGED
+            what = f"it is damaged or no store of records: {error}"
+            raise DamagedStoreError(what, where=where, hint=_DAMAGED) from error
         elif name.startswith("SQLITE_IOERR"):
             what, hint = f"it can't be read or written: {error}", "check the disk and its free space"
         else:
