@@ -197,6 +197,14 @@ def test_a_bridge_takes_the_time_of_its_iterations() -> None:
     assert costs.of_reuse(loop_vector("C2D", "1x8x8x8x8x3x3")) == FIXED_SECONDS
 
 
+def test_an_operator_of_unknown_time_is_not_taken_to_be_free() -> None:
+    small, large = loop_vector("BMM", "1x8x8x8"), loop_vector("BMM", "1x16x16x16")
+    costs = TrialCosts.in_seconds([(large, 8e-3), (small, 0.0)])
+    assert costs.of_reuse(small) == pytest.approx(FIXED_SECONDS + REUSE_CALLS * 1e-3)
+    bridge = loop_vector("BMM", "1x8x8x16")
+    assert costs.of_reuse(bridge) == pytest.approx(FIXED_SECONDS + REUSE_CALLS * 2e-3)
+
+
 def test_seconds_are_shown_beside_programs_and_budgets_stay_programs() -> None:
     operators = [*_with_times(_of_set("BERT-Base")), Operator("gather", None, seconds=1e-3)]
     plan = plan_reuse(operators, costs=costs_in_seconds(operators))

@@ -37,8 +37,9 @@ class TrialCosts:
 
     @staticmethod
     def in_seconds(predicted: Iterable[tuple[LoopVector | None, float]]) -> "TrialCosts":
-        """Costs in seconds, from operators' predicted seconds of a call; those without loop vectors are left out."""
-        known = {v: s for v, s in predicted if v is not None}
+        """Costs in seconds, from operators' predicted seconds of a call; those without loop vectors, or of unknown time
+        (0), are left out."""
+        known = {v: s for v, s in predicted if v is not None and s > 0}
         return TrialCosts("seconds", FIXED_SECONDS, FULL_CALLS, REUSE_CALLS, known)
 
     def of_full_search(self, operator: LoopVector | float) -> float:
@@ -50,7 +51,7 @@ class TrialCosts:
         return self.fixed + self.reuse_calls * self._call_seconds(operator)
 
     def _call_seconds(self, operator: LoopVector | float) -> float:
-        """Seconds of a call: predicted, or for bridges from the iterations of operators of the kind; 0 if unknown."""
+        """Seconds of a call: predicted, or else from the iterations of operators of the kind; 0 where none is known."""
         if not isinstance(operator, LoopVector):
             return operator
         if operator in self.seconds:
