@@ -5,7 +5,9 @@ CPUs the busier those are that share a last-level cache: of two, where the other
 threads then stay on one CPU for many calls, each of which takes as long as on one thread, while the other CPU idles.
 
 A thread that finds its CPU taken excludes the taken CPUs from its affinity mask, which moves it at once, and then
-restores the mask. Where the mask has no other CPU (pinned threads), nothing is done. Decision 0047.
+restores the mask. Where the mask has no other CPU (pinned threads), nothing is done. A thread that nobody has pinned
+gets a mask of all CPUs instead of the one that was read: Linux keeps a mask that is set, and a thread with the CPUs
+that its cpuset had once would get no CPUs that are added to the cpuset later. Decision 0047.
 """
 
 from collections.abc import Generator
@@ -27,6 +29,7 @@ PLACES_TYPE = ir.ArrayType(I32, MAX_PLACED_THREADS)
 """The CPU of each thread, plus 1; 0 where it is unknown."""
 
 _MASK_WORDS = MAX_CPUS // 64
+_MASK_BYTES = I64(MAX_CPUS // 8)
 _MASK_TYPE = ir.ArrayType(I64, _MASK_WORDS)
 _SET_AFFINITY = {"x86_64": 203, "aarch64": 122}
 _GET_AFFINITY = {"x86_64": 204, "aarch64": 123}
@@ -66,6 +69,8 @@ def define_placement(module: ir.Module, name: str) -> ir.Function:
     threads = call_intrinsic(b, "smin.i64", I64, [threads, I64(MAX_PLACED_THREADS)])
     place = current_place(b)
     store_place(b, places, thread, place)
+    with b.if_then(b.icmp_signed("==", place, I32(0)), likely=False):
+        b.ret_void()
     with _other_threads(b, thread, threads) as other:
         is_taken = b.icmp_signed("==", _load_place(b, places, other), place)
         with b.if_then(is_taken, likely=False):
@@ -80,26 +85,52 @@ def _define_move(module: ir.Module, name: str) -> ir.Function:
     function, b = _define_function(module, name)
     places, thread, threads = function.args
     allowed, free = (as_opaque_pointer(b.alloca(_MASK_TYPE)) for _ in range(2))
-    arch = str(module.triple).partition("-")[0]
-    size = I64(MAX_CPUS // 8)
-    call_intrinsic(b, "memset.p0.i64", VOID, [allowed, I8(0), size, I1(0)])
-    mask_bytes = call_system(b, _GET_AFFINITY[arch], [I64(0), size, allowed])
-    with b.if_then(b.icmp_signed("<=", mask_bytes, I64(0)), likely=False):
+    with b.if_then(b.icmp_signed("<=", _read_mask(b, allowed), I64(0)), likely=False):
         b.ret_void()
-    call_intrinsic(b, "memcpy.p0.p0.i64", VOID, [free, allowed, size, I1(0)])
+    call_intrinsic(b, "memcpy.p0.p0.i64", VOID, [free, allowed, _MASK_BYTES, I1(0)])
     with _other_threads(b, thread, threads) as other:
         cpu = b.zext(b.sub(_load_place(b, places, other), I32(1)), I64)
         with b.if_then(b.icmp_unsigned("<", cpu, I64(MAX_CPUS))):
             word = _word_pointer(b, free, b.lshr(cpu, I64(6)))
             bit = b.shl(I64(1), b.and_(cpu, I64(63)))
             b.store(b.and_(b.load(word, typ=I64), b.not_(bit)), word)
-    words = [b.load(_word_pointer(b, free, I64(k)), typ=I64) for k in range(_MASK_WORDS)]
-    with b.if_then(b.icmp_signed("!=", reduce(b.or_, words), I64(0))):
-        call_system(b, _SET_AFFINITY[arch], [I64(0), size, free])
-        call_system(b, _SET_AFFINITY[arch], [I64(0), size, allowed])
+    with b.if_then(b.icmp_signed("!=", reduce(b.or_, _words(b, free)), I64(0))):
+        _set_mask(b, free)
+        _restore_mask(b, allowed, free)
         store_place(b, places, thread, current_place(b))
     b.ret_void()
     return function
+
+
+def _restore_mask(b: ir.IRBuilder, allowed: ir.Value, other: ir.Value) -> None:
+    """Sets the mask to all CPUs where that allows what was allowed before, else to what was allowed.
+
+    Args:
+        b: where the code goes.
+        allowed: the mask before.
+        other: memory of another one.
+    """
+    call_intrinsic(b, "memset.p0.i64", VOID, [other, I8(-1), _MASK_BYTES, I1(0)])
+    _set_mask(b, other)
+    _read_mask(b, other)
+    differences = [b.xor(x, y) for x, y in zip(_words(b, allowed), _words(b, other), strict=True)]
+    with b.if_then(b.icmp_signed("!=", reduce(b.or_, differences), I64(0))):
+        _set_mask(b, allowed)
+
+
+def _read_mask(b: ir.IRBuilder, mask: ir.Value) -> ir.Value:
+    """Reads the thread's affinity mask; returns bytes of it, negative after errors, among them more than `MAX_CPUS`."""
+    call_intrinsic(b, "memset.p0.i64", VOID, [mask, I8(0), _MASK_BYTES, I1(0)])
+    return call_system(b, _GET_AFFINITY[_arch(b)], [I64(0), _MASK_BYTES, mask])
+
+
+def _set_mask(b: ir.IRBuilder, mask: ir.Value) -> None:
+    """Sets the thread's affinity mask; a thread on a CPU outside moves at once."""
+    call_system(b, _SET_AFFINITY[_arch(b)], [I64(0), _MASK_BYTES, mask])
+
+
+def _arch(b: ir.IRBuilder) -> str:
+    return str(b.module.triple).partition("-")[0]
 
 
 @contextmanager
@@ -126,6 +157,10 @@ def _load_place(b: ir.IRBuilder, places: ir.Value, thread: ir.Value) -> ir.Value
 
 def _place_pointer(b: ir.IRBuilder, places: ir.Value, thread: ir.Value) -> ir.Value:
     return as_opaque_pointer(b.gep(places, [I64(0), thread], source_etype=PLACES_TYPE))
+
+
+def _words(b: ir.IRBuilder, mask: ir.Value) -> list[ir.Value]:
+    return [b.load(_word_pointer(b, mask, I64(k)), typ=I64) for k in range(_MASK_WORDS)]
 
 
 def _word_pointer(b: ir.IRBuilder, mask: ir.Value, word: ir.Value) -> ir.Value:
