@@ -6,6 +6,7 @@ Where they are: --records PATH, TILEWRIGHT_RECORDS, or the user's store (docs/re
 import argparse
 import os
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -316,7 +317,11 @@ def _write_export(options: argparse.Namespace, lines: Iterator[str], records: in
     from tilewright.measure.records.jsonl import write_lines
 
     if options.output is None:
-        sys.stdout.writelines(lines)
+        # nothing is printed of a store that turns out to be damaged meanwhile
+        with tempfile.TemporaryFile("w+", encoding="utf-8", newline="") as file:
+            file.writelines(lines)
+            file.seek(0)
+            sys.stdout.writelines(file)
         return Result(None if not options.json else {"output": None})
     size = write_lines(Path(options.output), lines)
     count = "" if records is None else f"{pluralize(records, 'record')}, "

@@ -55,6 +55,15 @@ def test_records_on_whole_pages_come_back(path: Path, seed: int, begin: float) -
     assert all(reason.startswith("record ") for reason in skipped)
 
 
+def test_records_with_large_numbers_come_back(path: Path) -> None:
+    """As in a store of which old records were removed again and again."""
+    records = _filled(path, 0)
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE records SET id = id + 200000")
+    db.close()
+    assert _salvaged(path) == (records, [])
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_a_store_that_was_cut_off_is_read_as_far_as_it_goes(path: Path, seed: int) -> None:
     records = _filled(path, seed)
@@ -106,4 +115,8 @@ def test_what_is_left_is_verified_and_exported(
     assert main(["records", "import", str(output), "--records", str(saved)]) == 0
     with open_store(saved) as store:
         assert store.count() == checked["records"]
+    lines = output.read_text().splitlines()
+    capsys.readouterr()
+    assert main(["records", "export", "--records", str(path)]) == 3
+    assert capsys.readouterr().out.splitlines() == lines
     assert main(["records", "list", "--records", str(path)]) in (0, 1)

@@ -19,6 +19,10 @@ from tilewright.measure.records.store import BATCH, RecordStore, Skip, open_stor
 LEAST_ROW_BYTES = 64
 """A record takes at least so many bytes."""
 
+LARGEST_ID = 10_000_000
+"""The largest number of a record that is believed, as looking up so many takes a minute. A store that is pruned again
+and again has far larger numbers than records."""
+
 _BY_ID = (
     "SELECT digest, task, machine, generator, optimizer, settings, kind, rank, created, body FROM records WHERE id = ?"
 )
@@ -82,7 +86,7 @@ def _last_number(db: sqlite3.Connection, most: int) -> int:
     for query in _LAST:
         with suppress(sqlite3.Error):
             last = db.execute(query).fetchone()[0]
-            if isinstance(last, int) and last <= 8 * most:
+            if isinstance(last, int) and last <= max(LARGEST_ID, most):
                 return last
     return most
 
