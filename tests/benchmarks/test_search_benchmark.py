@@ -30,13 +30,19 @@ def test_operators_are_of_all_kinds_and_exist() -> None:
 
 def test_the_table_has_speeds_and_their_means(tmp_path: Path) -> None:
     store = ResultStore(tmp_path / "r.json")
-    for name, speeds in (("a", (0.5, 1.0, 0.25, 0.5)), ("b", (2.0, 1.0, 1.0, 2.0))):
-        columns = ("ansor 2", "ansor 4", "random 2", "random 4")
-        cells = {c: {"speed": s, "spread": 0.0, "ns": 1.0} for c, s in zip(columns, speeds, strict=True)}
-        store.put("search", f"{name} ansor,random 2,4", {"source": "x", "speeds": cells})
-    shown = search.search_table(store, options(("a", "b")))
-    assert "| a | 0.50 | 1.00 | 0.25 | 0.50 |" in shown
-    assert "| geometric mean | 1.000 | 1.000 | 0.500 | 1.000 |" in shown
+    cells = {"a ansor 2": 0.5, "a random 2": 0.25, "a ansor 4": 1.0, "a random 4": 0.5,
+             "b ansor 2": 2.0, "b random 2": 1.0, "b ansor 4": 1.0, "b random 4": 2.0, "c ansor 2": 8.0}  # fmt: skip
+    for key, speed in cells.items():
+        store.put("search", key, {"source": "x", "programs": 2, "speed": speed, "spread": 0.0, "ns": 1.0})
+    header, _, *lines = search.search_table(store, options(("a", "b", "c"))).splitlines()
+    assert header == "| operator | ansor 2 | random 2 | ansor 4 | random 4 |"
+    assert lines == [
+        "| a | 0.50 | 0.25 | 1.00 | 0.50 |",
+        "| b | 2.00 | 1.00 | 1.00 | 2.00 |",
+        "| c | 8.00 | - | - | - |",
+        "| geometric mean (of so many) | 2.000 (3) | 0.500 (2) | 1.000 (2) | 1.000 (2) |",
+        "| over `random` (of so many) | 2.000 (2) | 1.000 (2) | 1.000 (2) | 1.000 (2) |",
+    ]
 
 
 def test_the_fastest_after_some_trials_is_chosen_among_these_alone(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Compilation on several processes: the same bytes as in one, whatever happens to the others."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -7,10 +8,12 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.driver import models
 
+from tilewright import kernel_caches
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernel_build import kernel_builds, worker_threads
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
@@ -65,6 +68,22 @@ def test_the_number_of_processes_does_not_change_the_bytes(alone, workers, jobs)
 def test_other_optimizers_on_two_processes(optimizer):
     options = CompileOptions(optimizer=optimizer, target="x86-64-v3")
     assert artifact(2, models.mlp(), options) == artifact(1, models.mlp(), options)
+
+
+@pytest.mark.parametrize("growth", [0, 10**9], ids=["never", "always"])
+def test_what_is_forgotten_between_steps_does_not_change_the_bytes(alone, monkeypatch, growth):
+    """Caches of proofs are emptied by how much memory they take, which differs between processes."""
+    cleared = []
+    blocks = itertools.count(0, growth)
+    memory = SimpleNamespace(getallocatedblocks=lambda: next(blocks), maxsize=sys.maxsize)
+    clear_functions = vars(kernel_caches)["_clear_functions"]
+    monkeypatch.setattr(kernel_caches, "sys", memory)
+    monkeypatch.setattr(kernel_caches, "_clear_functions", [*clear_functions, lambda: cleared.append(1)])
+    monkeypatch.setattr(kernel_caches, "_blocks_before", sys.maxsize)
+    if not growth:
+        monkeypatch.setattr(kernel_caches, "_clear_functions", [])
+    assert artifact(1) == alone
+    assert bool(cleared) is bool(growth)
 
 
 def test_code_that_is_generated_later_is_the_same(alone):

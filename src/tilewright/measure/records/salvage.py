@@ -41,13 +41,13 @@ def salvage(path: Path | str, skip: Skip = lambda reason: None) -> RecordStore:
         StoreError: not even its tables can be read, or it is no store of this format.
     """
     path = Path(path)
-    store = open_store(None, "write", skip)
     with closing(open_for_salvage(path)) as db:
         try:
             with typed_errors(path):
                 check_schema(db, path)
         except DamagedStoreError as error:
             raise StoreError("nothing of it can be read", where=error.where, hint="move the file away") from error
+        store = open_store(None, "write", skip)
         pending: list[tuple[TaskRow, RecordRow]] = []
         for row in _readable_rows(db, path.stat().st_size // LEAST_ROW_BYTES, skip):
             pending.append(row)
