@@ -21,8 +21,8 @@ _OLDEST_GENERATION = 1
 """The oldest generation that is collected: what recent steps have left, not all that is alive."""
 
 MAX_NEW_BLOCKS = 100_000
-"""Blocks of Python's memory, of 90 bytes on average, that may be added before anything is forgotten: small kernels
-share what they derive."""
+"""Blocks of Python's memory, of 90 bytes on average, that may be added before anything is forgotten between steps, so
+that the steps of small kernels share what they derive."""
 
 _blocks_before = sys.maxsize
 """Blocks when something was last forgotten."""

@@ -186,6 +186,14 @@ def call_intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, args: Sequ
     return builder.call(function, list(args))
 
 
+def call_system(b: ir.IRBuilder, number: int, arguments: list[ir.Value]) -> ir.Value:
+    """A Linux system call through the C library's `syscall`; pointers or i64 in, i64 out, negative after errors."""
+    function = b.module.globals.get("syscall")
+    if function is None:
+        function = ir.Function(b.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
+    return b.call(function, [I64(number), *arguments])
+
+
 def scalar_loop(module: ir.Module) -> ir.MDValue:
     """Metadata for the branch back of a loop that LLVM's vectorizer is to leave alone."""
     disable = module.add_metadata([ir.MetaDataString(module, "llvm.loop.vectorize.enable"), ir.IntType(1)(0)])

@@ -16,7 +16,18 @@ from functools import reduce
 
 from llvmlite import ir
 
-from tilewright.codegen.llvm_types import I1, I8, I32, I64, PTR, VOID, as_opaque_pointer, call_intrinsic, declare
+from tilewright.codegen.llvm_types import (
+    I1,
+    I8,
+    I32,
+    I64,
+    PTR,
+    VOID,
+    as_opaque_pointer,
+    call_intrinsic,
+    call_system,
+    declare,
+)
 from tilewright.codegen.work_stealing import store_atomic
 
 MAX_PLACED_THREADS = 32
@@ -34,14 +45,6 @@ _MASK_TYPE = ir.ArrayType(I64, _MASK_WORDS)
 _SET_AFFINITY = {"x86_64": 203, "aarch64": 122}
 _GET_AFFINITY = {"x86_64": 204, "aarch64": 123}
 """Numbers of the system calls."""
-
-
-def call_system(b: ir.IRBuilder, number: int, arguments: list[ir.Value]) -> ir.Value:
-    """A Linux system call through the C library's `syscall`; pointers or i64 in, i64 out, negative after errors."""
-    function = b.module.globals.get("syscall")
-    if function is None:
-        function = ir.Function(b.module, ir.FunctionType(I64, [I64], var_arg=True), "syscall")
-    return b.call(function, [I64(number), *arguments])
 
 
 def current_place(b: ir.IRBuilder) -> ir.Value:

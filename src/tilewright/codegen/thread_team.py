@@ -32,11 +32,12 @@ from tilewright.codegen.llvm_types import (
     VOID,
     as_opaque_pointer,
     call_intrinsic,
+    call_system,
     declare,
     shared_counter,
 )
 from tilewright.codegen.stage_linkage import STAGE_SYMBOL, StageLinkage
-from tilewright.codegen.thread_placement import PLACES_TYPE, call_system, current_place, define_placement, store_place
+from tilewright.codegen.thread_placement import PLACES_TYPE, current_place, define_placement, store_place
 from tilewright.codegen.work_stealing import (
     COUNTS_TYPE,
     MAX_PIECES,
