@@ -69,6 +69,35 @@ func blocked(A: float32[9, 261], B: float32[261, 48], Y: float32[9, N]):
 """
 """The same tile with K-blocking: the sums of a block in registers, the total on the stack; N columns of 48 exist."""
 
+PARTIAL = """
+func partial(A: float32[9, 161], B: float32[161, 48], Y: float32[9, 48]):
+    alloc S: float32[9, 48] in stack
+    alloc T: float32[9, 48] in register
+    for a in unrolled(9):
+        for b in vectorized(48):
+            block start(v: 9 = a, w: 48 = b):
+                S[v, w] = 0.0
+    for q in serial(2):
+        for a1 in unrolled(9):
+            for b1 in vectorized(48):
+                block first(v1: 9 = a1, w1: 48 = b1):
+                    T[v1, w1] = 0.0
+        for k in serial(100):
+            for c in unrolled(9):
+                for d in vectorized(48):
+                    block sum(v2: 9 = c, w2: 48 = d, o: 2 = q, reduce r: 100 = k):
+                        T[v2, w2] = T[v2, w2] + select(r + o * 100 < 161, A[v2, r + o * 100] * B[r + o * 100, w2], 0.0)
+        for c1 in unrolled(9):
+            for d1 in vectorized(48):
+                block add(v3: 9 = c1, w3: 48 = d1, reduce p: 2 = q):
+                    S[v3, w3] = S[v3, w3] + T[v3, w3]
+    for e in unrolled(9):
+        for f in vectorized(48):
+            block Y(v6: 9 = e, w6: 48 = f):
+                Y[v6, w6] = S[v6, w6]
+"""
+"""The same tile over the tiles of a sum, of which the last one is partial: beyond its end the terms are 0."""
+
 
 def innermost(func: Func, target: str) -> list[list[str]]:
     """The instructions of every loop with multiply-adds and without inner branches."""
@@ -107,3 +136,18 @@ def test_k_blocked_accumulators_stay_in_registers(target: str, columns: str) -> 
               "B": rng.standard_normal((261, 48)).astype(np.float32),
               "Y": np.full((9, int(columns)), 9, np.float32)}  # fmt: skip
     check(parse(BLOCKED.replace("N", columns)), arrays, target=target)
+
+
+def test_terms_beyond_the_end_of_a_sum_keep_no_product_from_its_addition() -> None:
+    target = Target.parse("x86-64-v4")
+    text = assembly(emit_llvm([parse(PARTIAL)], [], target), target)
+    assert "vfmadd" in text
+    assert "vmulps" not in text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_terms_beyond_the_end_of_a_sum_count_nothing(target: str) -> None:
+    rng = np.random.default_rng(161)
+    arrays = {"A": rng.standard_normal((9, 161)).astype(np.float32),
+              "B": rng.standard_normal((161, 48)).astype(np.float32), "Y": np.full((9, 48), 9, np.float32)}  # fmt: skip
+    check(parse(PARTIAL), arrays, target=target)

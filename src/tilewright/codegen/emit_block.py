@@ -51,6 +51,8 @@ class BlockEmitter:
     def emit(self, block: Block) -> None:
         """One instance of a block: of one iteration, or of all lanes at once."""
         r = self.resolve(block)
+        if _is_unchanged(r):
+            return
         accumulator = self._accumulators.get(block.name)
         conditions = r.conditions
         uniform_condition = self.residual_condition(c for c in conditions if not self.scope.is_lane_varying(c))
@@ -297,3 +299,12 @@ class BlockEmitter:
     def is_accumulating(self, block: Block) -> bool:
         """Whether the block is accumulating in a vector here."""
         return block.name in self._accumulators
+
+
+def _is_unchanged(r: ResolvedBlock) -> bool:
+    """Whether a block combines an element with the identity, as beyond the end of a sum in tiles that do not divide it.
+
+    Emitted, both sides of the branch before it would add something, and LLVM adds what the two have computed after
+    it: multiply-adds become products, which wait on the stack.
+    """
+    return r.op is not None and r.init is None and r.target.value is r.identity
