@@ -15,10 +15,11 @@ from tilewright.kernel_caches import kernel_cache
 
 
 class ProofResult(Enum):
-    """Outcome for a goal e >= 0: proved; not proved by the fast prover alone; not proved by elimination either."""
+    """Outcome for a goal e >= 0: proved by the fast prover; not by it alone; by elimination; not by that either."""
 
-    PROVED = auto()
+    TRIVIAL = auto()
     NOT_TRIVIAL = auto()
+    PROVED = auto()
     UNPROVED = auto()
 
 
@@ -33,6 +34,7 @@ class Bounds:
         facts: expressions that are >= 0.
         multiples: from facts `atom % n == 0`: the n of an atom (least common multiple of several).
         data_intervals: from the facts: intervals of data-dependent atoms.
+        proves_divisors: whether a proof may ask for the proof that a divisor is positive; see `of_divisors`.
         proof_cache: outcomes of the prover by goal.
     """
 
@@ -40,6 +42,7 @@ class Bounds:
     facts: tuple[Expr, ...] = ()
     multiples: Mapping[Expr, int] = field(default_factory=dict["Expr", int], repr=False)
     data_intervals: Mapping[Expr, Interval] = field(default_factory=dict["Expr", Interval], repr=False)
+    proves_divisors: bool = True
     proof_cache: MutableMapping[Expr, ProofResult] = field(default_factory=dict["Expr", ProofResult], repr=False)
 
     def with_loop(self, var: Var, extent: Expr) -> "Bounds":
@@ -73,6 +76,14 @@ class Bounds:
         """The same ranges with no facts."""
         return _interned_bounds(tuple(self.ranges.items()), ()) if self.facts else self
 
+    def of_divisors(self) -> "Bounds":
+        """The same for proofs that divisors are positive, which ask for no other such proof.
+
+        Facts about a quotient make such proofs ask for each other in circles; cut anywhere else, what is proved would
+        depend on which of them was asked for first.
+        """
+        return _interned_bounds(tuple(self.ranges.items()), self.facts, False)
+
 
 @kernel_cache(maxsize=1 << 12)
 def _loop_range(extent: Expr) -> tuple[Expr, Expr]:
@@ -81,14 +92,15 @@ def _loop_range(extent: Expr) -> tuple[Expr, Expr]:
 
 
 @kernel_cache(maxsize=1 << 13)
-def _interned_bounds(ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...]) -> Bounds:
+def _interned_bounds(
+    ranges: "tuple[tuple[Var, tuple[Expr, Expr]], ...]", facts: tuple[Expr, ...], proves_divisors: bool = True
+) -> Bounds:
     """The one `Bounds` object of these ranges and facts, so that its proof cache is shared.
 
     Every block of a nest, every step of a schedule and every verification asks the same questions.
     """
-    return Bounds(
-        dict(ranges), facts, _multiples_from_facts(facts), _data_intervals_from_facts(facts, Bounds(dict(ranges)))
-    )
+    intervals = _data_intervals_from_facts(facts, Bounds(dict(ranges)))
+    return Bounds(dict(ranges), facts, _multiples_from_facts(facts), intervals, proves_divisors)
 
 
 def _multiples_from_facts(facts: tuple[Expr, ...]) -> dict[Expr, int]:

@@ -3,7 +3,7 @@
 The fast prover in this module eliminates one variable after the other, innermost first: each is replaced by the end of
 its range at which the goal is least. Simplification uses it alone (`is_trivially_non_negative`), because it asks often;
 the `can_prove` functions go on with Fourier-Motzkin elimination (`elimination.py`). Both are sound and incomplete:
-False means "not proved".
+False means "not proved". What is proved depends on the goal and the bounds alone, not on what was asked before.
 
 Goals are polynomials over the integers, so a question is translated only where its operands do not wrap, and the
 definition of an atom is used only where it is interpretable (`intervals.py`).
@@ -94,7 +94,9 @@ def _is_provably_positive(e: Expr, bounds: Bounds) -> bool:
     """Whether a divisor is positive: by its interval or, for a product of sizes, by a trivial proof."""
     if is_positive_divisor(e, bounds):
         return True
-    return isinstance(e, Binary) and is_trivially_non_negative(e - 1 if has_loads(e) else e, bounds)
+    if not (isinstance(e, Binary) and bounds.proves_divisors):
+        return False
+    return is_trivially_non_negative(e - 1 if has_loads(e) else e, bounds.of_divisors())
 
 
 def _quotient_cases(p: Polynomial, bounds: Bounds) -> Iterator[tuple[Polynomial, Polynomial]]:
@@ -215,11 +217,9 @@ def _is_trivial(e: Expr, bounds: Bounds) -> bool:
         if has_counterexample(p, bounds):
             bounds.proof_cache[e] = ProofResult.UNPROVED
             return False
-        # Ends the recursion of a proof that asks for itself, e.g. whether a divisor is positive.
-        bounds.proof_cache[e] = ProofResult.NOT_TRIVIAL
         proved = not _is_unbounded(p, bounds) and _is_non_negative_with_facts(p, bounds, [_MAX_STEPS], 2)
-        result = bounds.proof_cache[e] = ProofResult.PROVED if proved else ProofResult.NOT_TRIVIAL
-    return result is ProofResult.PROVED
+        result = bounds.proof_cache[e] = ProofResult.TRIVIAL if proved else ProofResult.NOT_TRIVIAL
+    return result is ProofResult.TRIVIAL
 
 
 @kernel_cache(maxsize=1 << 14)
@@ -230,7 +230,9 @@ def can_prove_non_negative(e: Expr, bounds: Bounds = NO_BOUNDS) -> bool:
 
 def _can_prove_integer(e: Expr, bounds: Bounds) -> bool:
     """Whether the integer that the normal form denotes is proved to be >= 0."""
-    if not _is_trivial(e, bounds) and bounds.proof_cache[e] is ProofResult.NOT_TRIVIAL:
+    if _is_trivial(e, bounds):
+        return True
+    if bounds.proof_cache[e] is ProofResult.NOT_TRIVIAL:
         p = polynomial(e)
         proved = not _is_unbounded(p, bounds) and is_implied(p, bounds)
         bounds.proof_cache[e] = ProofResult.PROVED if proved else ProofResult.UNPROVED
