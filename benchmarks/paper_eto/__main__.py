@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from benchmarks.common import environment
 from benchmarks.common.experiments import Experiment, run_experiments
 from benchmarks.common.report import RESULTS, write_section
 from benchmarks.common.result_store import ResultStore
@@ -100,7 +101,10 @@ def _tunings(options: argparse.Namespace, deadline: float) -> Iterator[Experimen
 
             def measure(key: str = key, method: str = method, tasks: SetTasks = tasks) -> dict[str, Any] | None:
                 result = _tune_set(tasks, method, options.trials, deadline)
-                return None if result is None else {"set": key, "method": method, **result}
+                if result is None:
+                    return None
+                where = environment.describe(f"python -m {MODULE}")
+                return {"set": key, "method": method, **result, "where": {k: where[k] for k in tables.WHERE}}
 
             yield f"{key}: {method}", measure
 

@@ -1,5 +1,6 @@
 """Tables of the experiments of ETO's paper."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.common.report import markdown_table
@@ -11,6 +12,9 @@ from tilewright.optimize.reuse.selective_tuning import clusters
 
 MAX_BRIDGES_ALL = 120
 """Bridges up to which the graph with all of them is solved."""
+
+WHERE = ("machine", "date", "commit")
+"""What is told of where a set was tuned: sets are tuned on different machines, of different sources."""
 
 
 def graph_row(name: str) -> dict[str, Any]:
@@ -45,10 +49,10 @@ def markdown(store: ResultStore) -> str:
                   "per operator"]  # fmt: skip
         full = {r["set"]: r["seconds"] for r in tuned.values() if r["method"] == "full search"}
         rows = [_tune_cells(r, full.get(r["set"])) for r in tuned.values()]
-        what = store.get("circumstances", "tune") or {}
-        parts.append(f"\nTuning on one thread, {what.get('machine', '')}, {what.get('date', '')},"
-                     f" commit {what.get('commit', '')}; throughput relative to the full search:\n")  # fmt: skip
+        parts.append("\nTuning on one thread; throughput relative to the full search:\n")
         parts.append(markdown_table(header, rows))
+        parts.append("\nWhere they were tuned:\n")
+        parts.append(markdown_table(["set", *WHERE], _tuning_places(list(tuned.values()))))
     return "\n".join(parts)
 
 
@@ -57,6 +61,12 @@ def _graph_cells(name: str, row: dict[str, Any]) -> list[str]:
     numbers = [row["operators"], row["clusters"], none["pairs"], none["cost"], none["full"], one["bridges"],
                one["pairs"], one["cost"], one["full"]]  # fmt: skip
     return [name, *(f"{n:,}" for n in numbers), "" if every is None else f"{every['cost']:,}"]
+
+
+def _tuning_places(tuned: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Per set the places where its results were measured."""
+    places = dict.fromkeys((r["set"], *(r.get("where", {}).get(k, "") for k in WHERE)) for r in tuned)
+    return [list(place) for place in places]
 
 
 def _tune_cells(row: dict[str, Any], full_seconds: float | None) -> list[str]:

@@ -114,11 +114,15 @@ def test_tables_show_what_is_there(tmp_path: Path) -> None:
     store.put("graphs", "BERT-Base", {"source": "x", **tables.graph_row("BERT-Base")})
     row = {"set": "s", "method": "full search", "programs": 10, "seconds": 4.0, "estimated": 10.0, "full_searches": 1,
            "ratios": [1.0, None], "throughput": 1.0, "source": "x"}  # fmt: skip
-    store.put("tune", "s: full search", row)
-    store.put("tune", "s: eto", {**row, "method": "eto", "seconds": 2.0, "throughput": 0.97})
+    where = {"machine": "one of 16 cores", "date": "2026-01-02", "commit": "abc"}
+    store.put("tune", "s: full search", {**row, "where": where})
+    store.put("tune", "s: eto", {**row, "method": "eto", "seconds": 2.0, "throughput": 0.97, "where": where})
+    store.put("tune", "t: eto", {**row, "set": "t", "where": {**where, "machine": "one of 2 cores"}})
     text = tables.markdown(ResultStore(store.path))
     assert "| BERT-Base | 5 | 2 | 4 |" in text
     assert "2.0 times | 0.970 | 1.00, -" in text
+    places = "| s | one of 16 cores | 2026-01-02 | abc |\n| t | one of 2 cores | 2026-01-02 | abc |"
+    assert text.endswith(places)
 
 
 def test_a_command_goes_on_with_what_it_had_no_time_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
