@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import reduce
+from functools import cache, reduce
 from operator import add
 
 import numpy as np
@@ -64,7 +64,10 @@ def times_of(d: Drawn, machine: Machine) -> tuple[float, float]:
     return program_time(d.tiled, machine), float(model.times(np.array([tree_sizes(tree)]))[0])
 
 
-PROGRAMS = [d for seed in range(60) for t in MACHINES for d in drawn(seed, t) if d.tiled.problem.reduce]
+@cache
+def contraction_programs() -> list[Drawn]:
+    """Random programs of contractions; drawn by the first test, as every process of a run collects all tests."""
+    return [d for seed in range(60) for t in MACHINES for d in drawn(seed, t) if d.tiled.problem.reduce]
 
 
 def machine_of(d: Drawn, cores: int) -> Machine:
@@ -73,7 +76,7 @@ def machine_of(d: Drawn, cores: int) -> Machine:
 
 
 def test_trees_of_programs_of_known_size_take_the_same_time() -> None:
-    static = [d for d in PROGRAMS if "symbols" not in d.features()]
+    static = [d for d in contraction_programs() if "symbols" not in d.features()]
     assert len(static) > 100
     assert {name for d in static for name in d.features()} == {"rows", "lanes", "chunks"}
     for d in static:
@@ -82,7 +85,7 @@ def test_trees_of_programs_of_known_size_take_the_same_time() -> None:
 
 
 def test_trees_of_all_programs_are_ranked_alike() -> None:
-    program, tree = zip(*(times_of(d, machine_of(d, 2)) for d in PROGRAMS), strict=True)
+    program, tree = zip(*(times_of(d, machine_of(d, 2)) for d in contraction_programs()), strict=True)
     assert rank_correlation(list(program), list(tree)) >= 0.99
     close = [abs(b / a - 1.0) <= 0.05 for a, b in zip(program, tree, strict=True)]
     # the others: single rows of a symbolic remainder, and remainders in the tasks of the whole tiles

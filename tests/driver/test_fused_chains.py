@@ -51,7 +51,13 @@ def fused_and_not(
     source: onnx.ModelProto, feeds: list[dict[str, np.ndarray]], shapes: dict[str, object] | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Results of the model with a chain in one kernel, and of the unfused model."""
-    fused, unfused = (compiled(source, f, shapes) for f in ("mcfuser", "unfused"))
+    return answers_of(compiled(source, "mcfuser", shapes), compiled(source, "unfused", shapes), feeds)
+
+
+def answers_of(
+    fused: Compilation, unfused: Compilation, feeds: list[dict[str, np.ndarray]]
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Results of a model's compilation that has a chain in one kernel, and of one that has none."""
     assert any(x.evaluation.chosen for x in fused.chains)
     assert unfused.chains == ()
     one, other = Executable(fused.artifact()), Executable(unfused.artifact())
@@ -68,7 +74,7 @@ def test_chains_become_one_kernel_with_the_same_results(source: onnx.ModelProto,
     compilation = compiled(source, "mcfuser")
     assert len(compilation.kernels) == kernels
     assert [k.optimizer for k in compilation.kernels] == ["mcfuser"]
-    ((one, other),) = fused_and_not(source, [feeds_of(source)])
+    ((one, other),) = answers_of(compilation, compiled(source, "unfused"), [feeds_of(source)])
     np.testing.assert_allclose(one, other, rtol=2e-5, atol=2e-5 * np.abs(other).max())
 
 

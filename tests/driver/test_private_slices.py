@@ -1,7 +1,7 @@
 """Models whose kernels keep all private buffers in slices of the workspace, as there is no room on the stack."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from tests.driver import models
 from tests.driver.models import array, model, value
 
 import tilewright
+from tilewright.driver.compilation import Compilation
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.diagnostics import show
 from tilewright.driver.kernel_build.kernels import BoundKernel
@@ -34,9 +35,11 @@ def normalised() -> onnx.ModelProto:
     return model(nodes, [value("x", ["rows", 300])], [value("y", ["rows", 190])], constants, name="normalised")
 
 
-@pytest.fixture(autouse=True)
-def no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(private_memory, "MAX_STACK_BYTES", 0)
+@pytest.fixture(scope="module", autouse=True)
+def no_stack() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(private_memory, "MAX_STACK_BYTES", 0)
+        yield
 
 
 def feeds_of(proto: onnx.ModelProto, size: int) -> dict[str, np.ndarray]:
@@ -71,9 +74,14 @@ def test_results_are_the_same_for_every_team(
         np.testing.assert_array_equal(results[1], results[2])
 
 
-@pytest.fixture
-def executable() -> Executable:
-    return tilewright.compile(normalised(), threads=2)
+@pytest.fixture(scope="module")
+def compilation(no_stack: None) -> Compilation:
+    return make_compilation(normalised())
+
+
+@pytest.fixture(scope="module")
+def executable(compilation: Compilation) -> Executable:
+    return Executable(compilation.artifact(), 2)
 
 
 def test_a_forked_child_uses_the_first_slice(executable: Executable) -> None:
@@ -100,23 +108,23 @@ def test_overlapping_calls_have_slices_of_their_own(executable: Executable) -> N
 
 
 @pytest.mark.parametrize("threads", [1, 2, 64])
-def test_the_workspace_has_a_slice_per_thread(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_workspace_has_a_slice_per_thread(
+    threads: int, compilation: Compilation, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """64 threads on any number of processors: the team is as large as it is asked for."""
     monkeypatch.setattr("tilewright.runtime.executable.team_size", lambda n: n)
-    alone, team = (tilewright.compile(normalised(), threads=n) for n in (1, threads))
+    alone, team = (Executable(compilation.artifact(), n) for n in (1, threads))
     feeds = feeds_of(normalised(), 600)
     np.testing.assert_array_equal(alone.run(feeds)["y"], team.run(feeds)["y"])
     sizes = {"rows": 600}
     alone_bytes, team_bytes = (e._single_call.plan(sizes).workspace_bytes for e in (alone, team))
-    kernels = make_compilation(normalised(), CompileOptions()).kernels
-    largest = max(
-        sum(int(str(private_memory.slice_bytes(b))) for b in own if is_private(b)) for k in kernels for own in k.scratch
-    )
+    scratch = [own for k in compilation.kernels for own in k.scratch]
+    largest = max(sum(int(str(private_memory.slice_bytes(b))) for b in own if is_private(b)) for own in scratch)
     assert team_bytes - alone_bytes >= (threads - 1) * largest > 0 or threads == 1
 
 
-def test_inspect_names_the_bytes_per_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = show.memory(make_compilation(normalised(), CompileOptions())).splitlines()
+def test_inspect_names_the_bytes_per_thread(compilation: Compilation, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = show.memory(compilation).splitlines()
     private = [x for x in lines if "per thread in the workspace" in x]
     assert private
     assert not any("on the stack" in x for x in lines)

@@ -1,5 +1,7 @@
 """Tiles of keys that a mask excludes by indices are skipped; results are those of the loops without branches."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 from tests.optimize.chains import Chain, axes_of, task_of
@@ -70,16 +72,23 @@ def feeds_of(func: Func, sizes: dict[str, int]) -> dict[str, np.ndarray]:
     return feeds
 
 
+@cache
+def unfused(mask: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Inputs of an attention, and what its untransformed loops compute of them."""
+    func = tw.create_schedule(Chain((2,), 70, (8, 80, 24), softmax=True, mask=mask).tensor()).func
+    feeds = feeds_of(func, {"R": 70, "T": 80})
+    if mask == "causal":
+        feeds["BC1"][1, 40, 23] = -np.inf
+    expected = np.zeros((2, 70, 24), np.float32)
+    interpret(func, {**feeds, "C1": expected}, {})
+    return feeds, expected
+
+
 @pytest.mark.parametrize("tile", [(16, 16), (16, 32), (32, 16), (48, 80)])
 @pytest.mark.parametrize("mask", ["causal", "window"])
 def test_results_are_those_of_the_unfused_program(mask: str, tile: Sizes) -> None:
     s = scheduled(mask, tile=tile)
-    original = tw.create_schedule(Chain((2,), 70, (8, 80, 24), softmax=True, mask=mask).tensor()).func
-    feeds = feeds_of(original, {"R": 70, "T": 80})
-    if mask == "causal":
-        feeds["BC1"][1, 40, 23] = -np.inf
-    expected = np.zeros((2, 70, 24), np.float32)
-    interpret(original, {**feeds, "C1": expected}, {})
+    feeds, expected = unfused(mask)
     actual = np.zeros_like(expected)
     interpret(skip_masked_tiles(s.func), {**feeds, "C1": actual}, {})
     native = s.build(threads=2)(**feeds)

@@ -70,7 +70,7 @@ def random_program(c: RowwiseProblem, target: str, rng: np.random.Generator) -> 
     return RowwiseProgram(blocking, tuple(s[int(rng.integers(len(s)))][1] for s in steps))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(some_windows(), st.sampled_from(programs.TARGETS), st.integers(0, 1 << 20))
 def test_all_window_programs_preserve_semantics(program: Program, target: str, seed: int) -> None:
     task = task_of(program, target)
