@@ -1,7 +1,7 @@
 """Shared by all tests: Hypothesis profiles and golden files."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,3 +42,23 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
             assert text == path.read_text(), f"differs from the golden file; if that is meant: {command}"
 
     return compare
+
+
+@pytest.fixture(scope="session")
+def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The cache of machine code of this run, empty at its begin; the processes of the run share it."""
+    base = tmp_path_factory.getbasetemp()
+    return (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "machine_code"
+
+
+@pytest.fixture(scope="module")
+def reuse_code(code_folder: Path) -> Iterator[None]:
+    """Lets `tilewright.compile` of a module's tests take kernels from what earlier tests have compiled.
+
+    For tests of what is around kernels: commands, sessions, graphs that come to the same kernels. A test that replaces
+    a part of the compiler must not store what comes of it, so it turns the cache off.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TILEWRIGHT_CACHE", "on")
+        patch.setenv("TILEWRIGHT_CACHE_DIR", str(code_folder))
+        yield

@@ -8,8 +8,13 @@ from tests.driver import models
 import tilewright
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _reuse_code(reuse_code):
+    """Commands are tested here, not the code of the few models that they are given."""
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory, _reuse_code):
     path = tmp_path_factory.mktemp("cli")
     onnx.save(models.mlp(), path / "mlp.onnx")
     tilewright.compile(models.mlp()).save(path / "mlp.tw")

@@ -48,7 +48,7 @@ def test_models_without_alternatives_say_so(file, capsys):
 
 
 def test_constructed_kernels_are_counted(file, tmp_path, capsys):
-    base = ["compile", file, "-o", tmp_path / "m.tw", "--json", *MACHINE]
+    base = ["compile", file, "-o", tmp_path / "m.tw", "--json", "--no-cache", *MACHINE]
     direct, chosen = (json.loads(run(capsys, *base, *more)[1]) for more in (["--exact"], ["--winograd", "fast"]))
     assert (direct["constructed_kernels"], direct["reused_kernels"]) == (direct["functions"], 0)
     assert chosen["reused_kernels"] >= 1

@@ -146,7 +146,7 @@ def test_an_export_is_shipped_with_a_model(capsys, folder, store, tmp_path):
     outputs = []
     for flags in (("--frozen", "--records", lines), ("--no-records",)):
         outputs.append(tmp_path / f"{flags[0]}.tw")
-        code, out, _ = run(capsys, "compile", model, "-o", outputs[-1], "--json", *flags)
+        code, out, _ = run(capsys, "compile", model, "-o", outputs[-1], "--json", "--no-cache", *flags)
         assert code == 0
         assert (json.loads(out)["constructed_kernels"] == 0) is (flags[0] == "--frozen")
     assert outputs[0].read_bytes() == outputs[1].read_bytes()

@@ -353,7 +353,7 @@ def test_progress_lines_appear_after_the_interval(folder, tmp_path, capsys, monk
     from tilewright.cli import terminal_line
 
     monkeypatch.setattr(terminal_line, "PROGRESS_INTERVAL", -1.0)
-    code, _, err = run(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "m.tw")
+    code, _, err = run(capsys, "compile", folder / "mlp.onnx", "-o", tmp_path / "m.tw", "--no-cache")
     assert code == 0
     assert " s: kernels 0/" in err
 

@@ -18,6 +18,8 @@ from tilewright.driver.options import CompileOptions
 from tilewright.errors import FallbackWarning, OptionError, ShapeError, TargetError
 from tilewright.expr.evaluate import Environment, evaluate_expr
 
+pytestmark = pytest.mark.usefixtures("reuse_code")
+
 
 def reference(model, feeds):
     evaluator = ReferenceEvaluator(model)
@@ -197,7 +199,7 @@ def test_older_targets(level):
 
 def test_progress_is_reported():
     events = []
-    tilewright.compile(models.mlp(), progress=lambda what, done, total: events.append((what, done, total)))
+    tilewright.compile(models.mlp(), cache=False, progress=lambda *event: events.append(event))
     stages = list(dict.fromkeys(what.partition(": ")[0] for what, _, _ in events))
     kernels = [what for what, _, _ in events if what.startswith("kernels")]
     assert kernels[0].startswith("kernels: dense1 (Gemm) + relu1 (Relu)")
