@@ -21,6 +21,7 @@ from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.loops import private_memory
 from tilewright.loops.private_memory import is_private
+from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.executable import Executable
 
 
@@ -80,8 +81,13 @@ def compilation(no_stack: None) -> Compilation:
 
 
 @pytest.fixture(scope="module")
-def executable(compilation: Compilation) -> Executable:
-    return Executable(compilation.artifact(), 2)
+def artifact(compilation: Compilation) -> Artifact:
+    return compilation.artifact()
+
+
+@pytest.fixture(scope="module")
+def executable(artifact: Artifact) -> Executable:
+    return Executable(artifact, 2)
 
 
 def test_a_forked_child_uses_the_first_slice(executable: Executable) -> None:
@@ -109,11 +115,11 @@ def test_overlapping_calls_have_slices_of_their_own(executable: Executable) -> N
 
 @pytest.mark.parametrize("threads", [1, 2, 64])
 def test_the_workspace_has_a_slice_per_thread(
-    threads: int, compilation: Compilation, monkeypatch: pytest.MonkeyPatch
+    threads: int, compilation: Compilation, artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 threads on any number of processors: the team is as large as it is asked for."""
     monkeypatch.setattr("tilewright.runtime.executable.team_size", lambda n: n)
-    alone, team = (Executable(compilation.artifact(), n) for n in (1, threads))
+    alone, team = (Executable(artifact, n) for n in (1, threads))
     feeds = feeds_of(normalised(), 600)
     np.testing.assert_array_equal(alone.run(feeds)["y"], team.run(feeds)["y"])
     sizes = {"rows": 600}
@@ -152,6 +158,7 @@ def test_long_rows_of_a_softmax_are_private(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("shapes", [{"heads": "8..64", "keys": "1..5000"}, {"heads": "8..64"}])
 def test_rows_of_symbolic_length_are_private(shapes: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """One kernel for sizes of any length, which keeps a row per thread instead of all exponentials."""
+    monkeypatch.setattr("tilewright.runtime.executable.team_size", lambda n: n)
     monkeypatch.setattr(private_memory, "MAX_STACK_BYTES", 256 << 10)
     nodes = [helper.make_node("Softmax", ["x"], ["y"], name="softmax", axis=-1)]
     proto = model(nodes, [value("x", ["heads", "keys"])], [value("y", ["heads", "keys"])])

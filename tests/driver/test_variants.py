@@ -1,5 +1,7 @@
 """Kernels of several programs: each size runs the one that its selector names, and all give the same results."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,8 @@ from tilewright.expr.nodes import Var
 from tilewright.lower.kernel_variants import KernelVariants
 from tilewright.machine.shipped import machine_named
 from tilewright.tile.shape_samples import value_of
+
+pytestmark = pytest.mark.usefixtures("reuse_code")
 
 K, N = 512, 512
 SIDE = 512
@@ -50,8 +54,9 @@ def pointwise() -> onnx.ModelProto:
     return model(nodes, [value("x", [1, 128, "h", "w_"])], [value("y", [1, 256, "h", "w_"])], weights, name="pointwise")
 
 
-def compiled(proto: onnx.ModelProto, variants: int | None = None) -> Compilation:
-    return make_compilation(proto, CompileOptions(machine="zen5", target="x86-64-v4", variants=variants))
+@cache
+def compiled(make: Callable[[], onnx.ModelProto], variants: int | None = None) -> Compilation:
+    return make_compilation(make(), CompileOptions(machine="zen5", target="x86-64-v4", variants=variants))
 
 
 def code_of(compilation: Compilation) -> KernelVariants:
@@ -60,7 +65,7 @@ def code_of(compilation: Compilation) -> KernelVariants:
 
 
 def test_several_programs_serve_a_range() -> None:
-    code = code_of(compiled(dense()))
+    code = code_of(compiled(dense))
     (rows,) = code.symbols
     chosen = {m: value_of(code.selector, {rows: m}) for m in range(1, 300)}
     assert set(chosen.values()) == set(range(len(code.programs)))
@@ -68,17 +73,17 @@ def test_several_programs_serve_a_range() -> None:
 
 
 def test_at_most_as_many_programs_as_asked_for() -> None:
-    assert len(code_of(compiled(product_of_inputs())).programs) > 2
-    assert len(code_of(compiled(product_of_inputs(), 2)).programs) == 2
-    assert not any(isinstance(k.func, KernelVariants) for k in compiled(product_of_inputs(), 1).kernels)
+    assert len(code_of(compiled(product_of_inputs)).programs) > 2
+    assert len(code_of(compiled(product_of_inputs, 2)).programs) == 2
+    assert not any(isinstance(k.func, KernelVariants) for k in compiled(product_of_inputs, 1).kernels)
 
 
 def test_static_sizes_have_one_program() -> None:
-    assert not any(isinstance(k.func, KernelVariants) for k in compiled(dense(64)).kernels)
+    assert not any(isinstance(k.func, KernelVariants) for k in compiled(lambda: dense(64)).kernels)
 
 
 def test_weights_are_stored_once() -> None:
-    several, single = compiled(dense()), compiled(dense(), 1)
+    several, single = compiled(dense), compiled(dense, 1)
     stored = [sum(a.nbytes for a in c.weights.values()) for c in (several, single)]
     assert stored[0] == stored[1] == K * N * 4
 
@@ -147,7 +152,7 @@ def test_inspect_shows_which_size_gets_which_program(tmp_path: Path, capsys: pyt
     onnx.save(dense(), str(path))
     assert main(["inspect", str(path), "--variants", "--machine", "zen5", "--target", "x86-64-v4"]) == 0
     text = capsys.readouterr().out
-    code = code_of(compiled(dense()))
+    code = code_of(compiled(dense))
     assert f"{len(code.programs)} programs, chosen by the sizes of a call" in text
     assert "these programs: geometric mean" in text
     assert main(["inspect", str(path), "--variants", "--max-variants", "1", "--machine", "zen5"]) == 0
@@ -155,5 +160,5 @@ def test_inspect_shows_which_size_gets_which_program(tmp_path: Path, capsys: pyt
 
 
 def test_the_artifact_says_how_many_were_allowed() -> None:
-    assert compiled(dense()).manifest.build.variants == 8
-    assert compiled(dense(), 3).manifest.build.variants == 3
+    assert compiled(dense).manifest.build.variants == 8
+    assert compiled(dense, 3).manifest.build.variants == 3

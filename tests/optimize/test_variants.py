@@ -1,6 +1,7 @@
 """Choice of variants: regrets over the grid, what the selector chooses, layouts of constants."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -26,10 +27,17 @@ MODELS = {"dense": dense, "pointwise": pointwise, "inputs": product_of_inputs}
 MACHINE = machine_named("zen5")
 
 
-def constructed(name: str, count: int = DEFAULT_MAX_VARIANTS) -> tuple[Task, ConstructionResult]:
+@cache
+def task_of_model(name: str) -> Task:
+    """The task of a model's kernel of several programs."""
     compilation = make_compilation(MODELS[name](), CompileOptions(machine="zen5", target="x86-64-v4"))
     kernel = next(k for k in compilation.kernels if len(k.programs) > 1)
-    task = Task(kernel.origin, kernel.constants, Target.parse("x86-64-v4"), kernel.fusion, kernel.samples)
+    return Task(kernel.origin, kernel.constants, Target.parse("x86-64-v4"), kernel.fusion, kernel.samples)
+
+
+@cache
+def constructed(name: str, count: int = DEFAULT_MAX_VARIANTS) -> tuple[Task, ConstructionResult]:
+    task = task_of_model(name)
     result = Gensor(MACHINE, max_variants=count).construct(task)
     assert result is not None
     return task, result
@@ -92,7 +100,7 @@ def test_there_are_at_most_as_many_as_allowed(count: int) -> None:
 
 
 def test_construction_is_deterministic() -> None:
-    first, second = (variants_of(constructed("dense")[1]) for _ in range(2))
+    first, second = (variants_of(constructed.__wrapped__("dense")[1]) for _ in range(2))
     assert first == second
 
 
