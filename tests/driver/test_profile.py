@@ -71,6 +71,11 @@ def compiled(name: str):
     return make_compilation(CASES[name][0]())
 
 
+@cache
+def artifact(name: str):
+    return compiled(name).artifact()
+
+
 @pytest.mark.filterwarnings("ignore::tilewright.FallbackWarning")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("name", CASES)
@@ -79,7 +84,7 @@ def test_an_instrumented_model_computes_the_same_bits(name: str, threads: int) -
     noted = instrument(compilation, threads)
     segments = [p.segment for p in noted.compilation.segments]
     recorder = Recorder(noted.compilation.artifact(), segments, noted.timestamp_outputs, threads, feeds)
-    expected = Executable(compilation.artifact(), threads).run(feeds)
+    expected = Executable(artifact(name), threads).run(feeds)
     for _ in range(3):
         actual = recorder.results()
         assert actual.keys() == expected.keys()

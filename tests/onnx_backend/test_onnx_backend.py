@@ -2,6 +2,7 @@
 
 import os
 import time
+from functools import cache
 
 import numpy as np
 import onnx
@@ -89,18 +90,19 @@ EXPECTED = {
 }
 
 
-@pytest.fixture(scope="module")
-def cases():
-    return load_cases()
+loaded_cases = cache(load_cases)
+"""The cases of a backend; reading all of ONNX's takes seconds."""
 
 
-def test_all_categories_are_there(cases):
+def test_all_categories_are_there():
+    cases = loaded_cases()
     assert len(cases) >= 1900
     assert {category for category, _ in cases} == {"Node", "Real", "Simple", "PyTorchConverted", "PyTorchOperator"}
 
 
 @pytest.mark.parametrize("key", EXPECTED, ids=lambda key: key[1])
-def test_case(cases, key):
+def test_case(key):
+    cases = loaded_cases()
     if key not in cases:
         pytest.fail(f"this version of onnx ({onnx.__version__}) has no case {key}")
     outcome = run_case(cases[key])
@@ -114,8 +116,8 @@ INITIALIZED = [("Node", "test_reduce_sum_keepdims_random"), ("Node", "test_resiz
 
 @pytest.mark.parametrize("key", INITIALIZED, ids=lambda key: key[1])
 def test_case_with_initializers(key):
-    assert has_structure(load_cases(WithInitializers.probe)[key])
-    outcome = run_case(load_cases(WithInitializers)[key])
+    assert has_structure(loaded_cases(WithInitializers.probe)[key])
+    outcome = run_case(loaded_cases(WithInitializers)[key])
     assert outcome.kind == "native", outcome.detail
 
 

@@ -41,10 +41,10 @@ def block_of_16() -> dict[str, Choice]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("variant", Variant)
-def test_a_blocked_layout_over_a_residual_network(variant):
+@pytest.mark.parametrize(("variant", "optimizer"), [*zip(Variant, ("gensor", "rule", "rule", "rule"), strict=True)])
+def test_a_blocked_layout_over_a_residual_network(variant, optimizer):
     source = resnet(None)
-    result = make_compilation(source, CompileOptions(layouts=Plan(block_of_16(), variant)))
+    result = make_compilation(source, CompileOptions(layouts=Plan(block_of_16(), variant), optimizer=optimizer))
     assert result.laid_out is not None
     assert result.laid_out.runtime_conversions == ()
     executable = Executable(result.artifact(), 2)
@@ -116,16 +116,17 @@ def test_weights_are_stored_transformed_and_once():
 
 def test_a_saved_model_keeps_its_layouts(tmp_path):
     path = tmp_path / "m.tw"
-    executable = tilewright.compile(resnet(32), layouts=block_of_16())
+    executable = tilewright.compile(resnet(32), layouts=block_of_16(), optimizer="rule")
     executable.save(path)
     x = feeds(1, 3, 32, 32)
     assert tilewright.load(path).run(x)["mean_y"].tobytes() == executable.run(x)["mean_y"].tobytes()
 
 
 def test_the_layouts_of_a_compilation_can_be_shown():
-    result = make_compilation(resnet(32), CompileOptions(layouts=block_of_16()))
+    result = make_compilation(resnet(32), CompileOptions(layouts=block_of_16(), optimizer="rule"))
     assert show.layouts(result) == str(result.laid_out)
-    assert show.layouts(make_compilation(resnet(32))) == "every tensor is stored row-major"
+    plain = make_compilation(resnet(32), CompileOptions(optimizer="rule"))
+    assert show.layouts(plain) == "every tensor is stored row-major"
 
 
 def test_errors_of_a_plan():
