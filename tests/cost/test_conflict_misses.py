@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
-from tilewright.cost.conflict_misses import can_conflict, conflict_factors
+from tilewright.cost.conflict_misses import conflict_factors
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
 from tilewright.tile.operand import Operand
@@ -43,7 +43,6 @@ def factor(operand: Operand, box: tuple[int, ...]) -> float:
     """Of the second of two caches; in the first one, with a single set, nothing is a power of two apart."""
     factors = conflict_factors(operand, [np.array([float(n)]) for n in box], (1, SETS), LINE)
     assert 0 not in factors
-    assert (1 in factors) == can_conflict(operand, SETS, LINE)
     return float(factors[1][0]) if factors else 1.0
 
 
@@ -79,8 +78,6 @@ def test_only_rows_a_power_of_two_apart_alias() -> None:
     assert factor(matrix(64, 256), (64, 64)) == SETS / 4
     assert factor(matrix(64, 256), (1, 16)) == 1.0
     assert factor(matrix(64, 272), (64, 16)) == 1.0
-    assert not can_conflict(matrix(64, 272), SETS, LINE)
-    assert can_conflict(matrix(64, 32), SETS, LINE)
     assert factor(matrix(64, 32), (8, 16)) == 1.0, "eight rows begin in eight sets"
     assert factor(matrix(64, 32), (16, 16)) == 2.0
 

@@ -18,11 +18,6 @@ from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.program import Mask
 
 
-def can_conflict(operand: OperandView, sets: int, line: int) -> bool:
-    """Whether rows of an operand can alias in a cache at all."""
-    return _is_below(_start_set_counts(operand, sets, line), sets)
-
-
 def _is_below(start_sets: Sequence[FloatPerCandidate], sets: int) -> bool:
     return any(any_true(starts < sets) for starts in start_sets[:-1])
 

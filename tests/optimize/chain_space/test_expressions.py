@@ -10,11 +10,12 @@ from tilewright.optimize.chains.enumerate_expressions import deep_expressions_of
 from tilewright.optimize.chains.expression import (
     ChainTiling,
     TiledLoop,
+    TilingExpression,
     axes_of,
     expression_text,
-    is_deep,
     loop_paths,
     nested,
+    walk_expression,
     without_loops,
 )
 from tilewright.optimize.chains.problem import Chain
@@ -40,6 +41,11 @@ def test_tile_of_an_axis() -> None:
 def test_loops_are_removed_with_their_bodies_kept() -> None:
     assert expression_text(without_loops(expression("mn(k,h)"), {"n"})) == "m(k,h)"
     assert expression_text(without_loops(expression("mhnk"), {"h", "k"})) == "mn"
+
+
+def is_deep(loops: TilingExpression) -> bool:
+    """Whether every loop is nested into the one before."""
+    return len(loops) <= 1 and all(len(loop.body) <= 1 for loop, _ in walk_expression(loops))
 
 
 def test_two_products_have_the_expressions_of_the_paper() -> None:

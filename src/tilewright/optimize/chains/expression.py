@@ -90,11 +90,6 @@ def without_loops(expression: TilingExpression, axes: Collection[str]) -> Tiling
     return tuple(result)
 
 
-def is_deep(expression: TilingExpression) -> bool:
-    """Whether every loop is nested into the one before."""
-    return len(expression) <= 1 and all(len(loop.body) <= 1 for loop, _ in walk_expression(expression))
-
-
 def expression_text(expression: TilingExpression, names: Mapping[str, str] | None = None) -> str:
     """The text of an expression as the paper prints it: `mnkh`, `mn(k,h)`.
 
