@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tilewright.cost.caches import CacheHierarchy, miss_ratio
+from tilewright.cost.caches import CacheHierarchy, cyclic_miss_ratio, miss_ratio
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.core_terms import TileCycles
 from tilewright.cost.false_sharing import FalseSharing, false_sharing
@@ -109,9 +109,7 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
     misses: Sequence[FloatPerCandidate] = [1.0] * len(capacities)
     if is_streaming(problem, cost):
         # what is read from first to last, as it was written, has left a cache that is a little too small
-        misses = family.gather(
-            [[1.0, *(min(1.0, 2.0 * miss_ratio(n, x, cost)) for x in capacities[1:])] for n in kernel_bytes]
-        )
+        misses = family.gather([[1.0, *(cyclic_miss_ratio(n, x, cost) for x in capacities[1:])] for n in kernel_bytes])
         phases = [Phase(work, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     elif is_long:
         split_cycles = split_miss_cycles(problem, sketch, features, footprints, capacities[0], cost)
