@@ -21,3 +21,12 @@ def folder(tmp_path_factory, _reuse_code):
     x = np.random.default_rng(1).standard_normal((3, 24)).astype(np.float32)
     np.savez(path / "x.npz", x=x)
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_progress_reports(monkeypatch):
+    """What a verb prints does not depend on the machine's speed: the reports of long work never fall due.
+
+    Tests of the reports themselves set another interval.
+    """
+    monkeypatch.setattr("tilewright.cli.terminal_line.PROGRESS_INTERVAL", float("inf"))
