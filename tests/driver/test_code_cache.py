@@ -214,7 +214,7 @@ def _start(cache):
 
 def test_compilations_at_once_and_killed_ones(cache):
     expected = make_compilation(models.mlp()).artifact().code.hex()
-    processes = [_start(cache) for _ in range(8)]
+    processes = [_start(cache) for _ in range(16)]
     killed = processes[::4]
     time.sleep(1.0)
     for process in killed:
