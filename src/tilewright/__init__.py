@@ -25,7 +25,7 @@ from tilewright.feature_detection import register_detector
 from tilewright.version import __version__
 
 if TYPE_CHECKING:
-    from tilewright.driver.compile import compile_model as compile
+    from tilewright.driver.compile_model import compile_model as compile
     from tilewright.driver.diagnostics.profile import Profile, profile
     from tilewright.driver.interfaces.onnx_backend import OnnxBackend
     from tilewright.driver.interfaces.ort_value import IOBinding, OrtValue
@@ -104,7 +104,7 @@ _FUNCTIONS = (
 )  # fmt: skip
 
 _EXPORTS: dict[str, tuple[str, str]] = {
-    "compile": ("tilewright.driver.compile", "compile_model"),
+    "compile": ("tilewright.driver.compile_model", "compile_model"),
     "load": ("tilewright.runtime", "load"),
     "profile": ("tilewright.driver.diagnostics.profile", "profile"),
     "register_operator": ("tilewright.driver.register_operator", "register_operator"),

@@ -39,6 +39,9 @@ class PythonOperator:
 PYTHON_OPERATORS: dict[tuple[str, str], PythonOperator] = {}
 """The operators by (domain, name)."""
 
+REGISTERED_DEFINITIONS: set[tuple[str, str]] = set()
+"""The (domain, name) of the operators that users implement by definitions."""
+
 
 class _Packages:
     """Whether the entry points of installed packages were loaded."""

@@ -2,9 +2,25 @@
 
 import inspect
 import warnings
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 _SKIPPED = ("tilewright", "contextlib")
 """Packages whose lines are no user's; functions of this one are decorated by context managers."""
+
+_noted: ContextVar[list[str] | None] = ContextVar("noted_warnings", default=None)
+
+
+@contextmanager
+def noted_warnings() -> Generator[list[str]]:
+    """The messages of the warnings that this thread issues inside of it; they are issued as well."""
+    noted: list[str] = []
+    token = _noted.set(noted)
+    try:
+        yield noted
+    finally:
+        _noted.reset(token)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
@@ -14,6 +30,9 @@ def warn_user(message: str, category: type[Warning]) -> None:
         message: for people.
         category: a warning of `tilewright.errors`.
     """
+    noted = _noted.get()
+    if noted is not None:
+        noted.append(message)
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _SKIPPED:
         frame, level = frame.f_back, level + 1

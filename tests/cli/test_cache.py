@@ -5,6 +5,8 @@ import json
 import pytest
 from tests.cli.command import error_of, run
 
+import tilewright
+
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
@@ -40,11 +42,22 @@ def test_show_prune_and_clear(capsys, folder, home):
     assert out.startswith("removed 0 files, 0 B\n")
 
 
+def test_models_are_shown_and_cleared(capsys, folder, home):
+    tilewright.compile(folder / "mlp.onnx", records=False)
+    _, out, _ = run(capsys, "cache", "--json")
+    shown = json.loads(out)["models"]
+    assert (shown["entries"], shown["folder"]) == (1, str(home / "cache" / "models"))
+    _, out, _ = run(capsys, "cache")
+    assert f"{home / 'cache' / 'models'}: 1 file, " in out
+    _, out, _ = run(capsys, "cache", "clear", "--json")
+    assert (json.loads(out)["models"]["removed_entries"], json.loads(out)["models"]["entries"]) == (1, 0)
+
+
 def test_a_cache_that_is_off(capsys, folder, home, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE", "off")
     assert compiled(capsys, folder, home)["cached_kernels"] == 0
     _, out, _ = run(capsys, "cache")
-    assert out.splitlines()[1] == "TILEWRIGHT_CACHE turns it off"
+    assert out.splitlines()[-1] == "TILEWRIGHT_CACHE turns it off"
     assert not (home / "cache").exists()
 
 

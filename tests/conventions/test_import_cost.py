@@ -15,6 +15,7 @@ COMPILER = [f"tilewright.{layer}" for layer in COMPILER_LAYERS.split()]
         ("tilewright", ["numpy", "onnx", "llvmlite", *COMPILER]),
         ("tilewright.runtime", ["onnx", "llvmlite", *COMPILER]),
         ("tilewright.frontend.onnx", ["onnx", "llvmlite"]),
+        ("tilewright.driver.compile_model", ["onnx", *(m for m in COMPILER if m != "tilewright.driver")]),
         ("tilewright.driver.tune", ["ray", "xgboost"]),
         ("tilewright.cli.main", ["onnx", "llvmlite"]),
     ],

@@ -12,7 +12,7 @@ import pytest
 from tests.driver import models
 
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernel_build import code_cache
+from tilewright.driver.kernel_build import code_cache, private_folder
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.errors import OptionError
@@ -135,10 +135,10 @@ def test_what_is_no_file_is_not_read(cache, tmp_path, kind):
 def test_where_nothing_can_be_written_nothing_is_kept(cache, monkeypatch, number):
     """A full or read-only disk, and a network file system that fails."""
     cache.put(KEY, VALUE)
-    monkeypatch.setattr(code_cache, "replace_file", _failing(number))
+    monkeypatch.setattr(private_folder, "replace_file", _failing(number))
     cache.put(OTHER, VALUE)
     assert (cache.get(OTHER), cache.usage().entries) == (None, 1)
-    monkeypatch.setattr(code_cache.os, "open", _failing(number))
+    monkeypatch.setattr(private_folder.os, "open", _failing(number))
     assert cache.get(KEY) is None
 
 
@@ -150,7 +150,7 @@ def _failing(number):
 
 
 def test_a_compilation_whose_kernels_cannot_be_kept(cache, monkeypatch, without):
-    monkeypatch.setattr(code_cache, "replace_file", _failing(errno.ENOSPC))
+    monkeypatch.setattr(private_folder, "replace_file", _failing(errno.ENOSPC))
     assert compiled(cache)[1].code == without.code
     assert cache.usage().entries == 0
     assert not cache.has_added

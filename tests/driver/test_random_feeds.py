@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from onnx.parser import parse_model
 
-from tilewright.driver.compile import compile_model
+from tilewright.driver.compile_model import compile_model
 from tilewright.driver.diagnostics.random_feeds import random_feeds
 from tilewright.errors import OptionError
 from tilewright.runtime.manifest import Manifest

@@ -143,7 +143,7 @@ def test_bad_feed(file: Path) -> None:
 def test_session_passes_its_options_to_the_compiler(
     monkeypatch: pytest.MonkeyPatch, file: Path, tmp_path: Path
 ) -> None:
-    import tilewright.driver.compile as compiler
+    import tilewright.driver.compile_model as compiler
 
     calls: list[tuple[Any, CompileOptions, int | None, Any]] = []
     resources: list[tuple[int, bool]] = []

@@ -308,7 +308,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
         when, hint = "on a model that is compiled already", "leave it out or give the ONNX model"
         reject_flags(options, COMPILE_FLAGS, when, f"file '{options.file}'", hint)
         return load(options.file, options.threads)
-    from tilewright.driver.compile import compile_with_options  # here because it imports the compiler
+    from tilewright.driver.compile_model import compile_with_options  # here because it may import the compiler
 
     return with_progress(
         options,

@@ -53,6 +53,7 @@ class Compilation:
         body_segments: native entries of the bodies.
         manifest: the artifact's description of itself.
         weights: arrays of the artifact by name.
+        weight_sources: arrays of equal elements that they are copies of, or they themselves, by name.
     """
 
     graph: Graph
@@ -72,6 +73,7 @@ class Compilation:
     body_segments: tuple[PlannedSegment, ...]
     manifest: Manifest
     weights: Mapping[str, Array]
+    weight_sources: Mapping[str, Array]
 
     @property
     def kernels(self) -> tuple[CompiledKernel, ...]:

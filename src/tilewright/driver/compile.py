@@ -1,4 +1,4 @@
-"""The pipeline of `tilewright.compile`: an ONNX model in, an executable out."""
+"""The pipeline of a compilation: an ONNX model in, every form of it out, up to scheduled loops and memory plans."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ from tilewright.driver.artifact_names import ArtifactNames, dim_specs, make_name
 from tilewright.driver.build import Build, make_build
 from tilewright.driver.compilation import Compilation
 from tilewright.driver.considered_chain import ConsideredChain
-from tilewright.driver.kernel_build.build_resources import IN_PROCESS, BuildResources, build_resources
+from tilewright.driver.kernel_build.build_resources import IN_PROCESS, BuildResources
 from tilewright.driver.kernel_build.kernel_builds import KernelBuilds
 from tilewright.driver.kernel_build.kernels import BoundUnit, KernelSource, compile_kernels
 from tilewright.driver.kernel_build.literal_parameters import with_literal_parameters
@@ -29,6 +29,7 @@ from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.alternatives import Evaluation, choose
 from tilewright.graph.canonicalize.attention import canonicalize_attention
 from tilewright.graph.chains.choose import ChainEvaluation, choose_chains
+from tilewright.graph.ir import Graph
 from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan
 from tilewright.graph.layouts.propagate import propagate
@@ -40,19 +41,15 @@ from tilewright.graph.rewrites import REWRITES
 from tilewright.graph.slice_kernels import slice_kernels
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine import Target
-from tilewright.machine.model import Machine
 from tilewright.optimize.chains.optimizer import ChainConstruction
 from tilewright.optimize.cost_oracle import CostOracle
 from tilewright.optimize.kernel_task import TaskContext
-from tilewright.runtime import Executable
 from tilewright.runtime.manifest import (
-    FallbackStep,
     Manifest,
     ManifestStep,
     NativeStep,
     SymbolSpec,
     TensorSpec,
-    all_steps,
 )
 from tilewright.runtime.manifest_meta import ModelMeta, TargetSpec
 
@@ -72,90 +69,6 @@ says whose turn it is: "kernels: conv1 (Conv) + relu1 (Relu)"."""
 _DEFAULTS = CompileOptions()
 
 
-def compile_model(
-    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
-    shapes: Mapping[str, ShapeOption] | None = None,
-    target: "Target | str | None" = None,
-    threads: int | None = None,
-    optimizer: str | None = None,
-    progress: Progress | None = None,
-    layouts: Plan | Mapping[str, Choice] | None = None,
-    machine: Machine | str | os.PathLike[str] | None = None,
-    exact: bool = False,
-    winograd: str | None = None,
-    fusion: str | None = None,
-    variants: int | None = None,
-    jobs: int | None = None,
-    cache: bool | None = None,
-    records: "str | os.PathLike[str] | bool | None" = None,
-    frozen: bool = False,
-) -> Executable:
-    """Compiles a model.
-
-    Args:
-        model: a path, the bytes of a file, or a ModelProto.
-        shapes: ranges or sizes of dynamic dimensions, such as {"batch": "1..64"}.
-        target: the target of the generated code, by default this machine; a name such as "x86-64-v3", or a `Target`.
-        threads: threads per call; None asks the environment and the system. It does not change the code.
-        optimizer: how loops are scheduled: "gensor" (default), "roller" and "vortex" construct tile programs for a
-            machine, "rule" applies one fixed rule, which also schedules the kernels that the others cannot construct.
-        progress: called as the compilation proceeds.
-        layouts: storage layouts of tensors of convolutions and products, by node or value (`graph.layouts.plan`).
-        machine: the machine that `gensor` and `roller` construct programs for: a `Machine`, the name of one in the
-            package ("zen5"), or a JSON file; by default this machine's, or a typical one of another target.
-        exact: compute convolutions directly. Otherwise they use Winograd (minimal filtering) where the estimate is
-            faster: rounding errors are larger, and outputs near infinite elements may be NaN.
-        winograd: "safe" (default): tiles whose errors are about those of the direct sum; "fast": larger ones as well.
-        fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
-            "mcfuser" (default) searches nestings and sequences of loops, "chimera" nestings, "unfused" does not fuse.
-        variants: programs of a kernel whose sizes are dynamic, at most (8): the sizes of a call decide which one runs.
-        jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core.
-        cache: whether to keep machine code in the user's cache folder and to use what is there; None asks
-            TILEWRIGHT_CACHE ("on" or "off"), then it is used. Neither this nor `jobs` changes the code.
-        records: a store or an export of records of programs, which are used and kept; False for none; None asks
-            TILEWRIGHT_RECORDS, then it is the user's store.
-        frozen: use records alone: nothing is constructed, and equal records give equal code.
-
-    Returns:
-        An executable; calling it needs a machine with the target's features, on which it is ready for its first call.
-
-    Raises:
-        ModelFileError, ModelError: the file is no ONNX model, or the model is not valid; lists all of its problems.
-        OptionError, TargetError: an argument does not fit the model, or names something that does not exist.
-        LayoutError: a layout is for no operator of the model, or does not fit its tensor.
-        ShapeError: a tensor is larger than any memory.
-        MachineError: the machine does not exist, is not possible, or is of another architecture than the target.
-        StoreError: the records can't be used, or lack kernels while `frozen`; names them.
-    """
-    options = CompileOptions(
-        shapes=shapes, target=target, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact,
-        winograd=winograd, fusion=fusion, variants=variants,
-    )  # fmt: skip
-    return compile_with_options(model, options, threads, progress, build_resources(jobs, cache, None, records, frozen))
-
-
-def compile_with_options(
-    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
-    options: CompileOptions,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    resources: BuildResources | None = None,
-) -> Executable:
-    """Compiles a model; arguments and errors as for `compile_model`.
-
-    Args:
-        model, options, threads, progress: as for `compile_model`.
-        resources: what it may use; by default what `compile_model` uses.
-    """
-    compilation = make_compilation(model, options, progress, resources=resources or build_resources())
-    if progress is not None:
-        progress("machine code", 0, 1)
-    executable = Executable(compilation.artifact(), threads)
-    # fallback steps make their evaluators at the first call, which reports what they can't run
-    is_native = not any(isinstance(step, FallbackStep) for step in all_steps(compilation.manifest.steps))
-    return executable.prepare() if is_native and compilation.target.runs_here else executable
-
-
 @raised_gc_threshold()
 def make_compilation(
     model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
@@ -163,6 +76,7 @@ def make_compilation(
     progress: Progress | None = None,
     expose_intermediates: bool = False,
     resources: BuildResources = IN_PROCESS,
+    loaded: Callable[[Graph], object] | None = None,
 ) -> Compilation:
     """Compiles a model up to scheduled loops and memory plans and returns every intermediate form; errors as for
     `compile_model`.
@@ -173,6 +87,7 @@ def make_compilation(
         progress: called as the compilation proceeds.
         expose_intermediates: make the result of every kernel an output of the model; the kernels stay the same.
         resources: what it may use; by default this process only, which generates no code before it is asked for.
+        loaded: called with the graph as it was loaded.
     """
     report = progress or _ignore_progress
     shapes = options.shapes
@@ -182,15 +97,7 @@ def make_compilation(
     target = Target.of(options.target)
     plan = _checked_layout_plan(options.layouts)
     build = make_build(options, target, bool(plan.choices))
-    report("model", 0, 4)
-    graph = load_onnx(model, shapes)
-    check_input_sizes(graph)
-    report("model", 1, 4)
-    graph = simplify_graph(graph)
-    report("model", 2, 4)
-    lowered = lower_graph(graph)
-    check_tensor_sizes(lowered)
-    report("model", 3, 4)
+    graph, lowered = _lower_model(model, shapes, report, loaded)
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
     with definitions_checked_on_failure(graph, lowered), KernelBuilds(build, target, resources) as builds:
         if laid_out is None:
@@ -216,7 +123,29 @@ def make_compilation(
     return Compilation(
         graph, lowered, plan, laid_out, evaluations, chains, fused.program, fused, target, build, units, bodies,
         builds.counts(), tuple(segments), tuple(inside), manifest, planner.pool.arrays,
+        planner.pool.sources,
     )  # fmt: skip
+
+
+def _lower_model(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    shapes: Mapping[str, ShapeOption] | None,
+    report: Progress,
+    loaded: Callable[[Graph], object] | None,
+) -> tuple[Graph, Program]:
+    """The graph after the graph passes, and its tensor expressions."""
+    report("model", 0, 4)
+    graph = load_onnx(model, shapes)
+    if loaded is not None:
+        loaded(graph)
+    check_input_sizes(graph)
+    report("model", 1, 4)
+    graph = simplify_graph(graph)
+    report("model", 2, 4)
+    lowered = lower_graph(graph)
+    check_tensor_sizes(lowered)
+    report("model", 3, 4)
+    return graph, lowered
 
 
 def _optimize_body(lowered: Program, build: Build, target: Target, builds: KernelBuilds) -> CompiledBody:

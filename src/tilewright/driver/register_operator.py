@@ -3,11 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.custom_operators import PYTHON_OPERATORS, PythonOperator, ResultTypes
+from tilewright.custom_operators import PYTHON_OPERATORS, REGISTERED_DEFINITIONS, PythonOperator, ResultTypes
 from tilewright.errors import DefinitionError, OptionError, TilewrightError
 from tilewright.ops.definition import IGNORED_ATTRIBUTES, OPERATORS, Definition, OperatorFunction, OpValue, operator
-
-_registered: set[tuple[str, str]] = set()
 
 
 def register_operator(
@@ -54,19 +52,19 @@ def register_operator(
             raise OptionError(f"expected a function, got {type(given).__name__}", where=f"argument '{argument}'")
     _import_definitions()
     key = domain, name
-    if key in OPERATORS and key not in _registered:
+    if key in OPERATORS and key not in REGISTERED_DEFINITIONS:
         raise OptionError("the package defines this operator", where=where, hint="choose another domain or name")
     _forget(key)
     if definition is not None:
         operator(name, domain=domain)(_checked(definition, where))
-        _registered.add(key)
+        REGISTERED_DEFINITIONS.add(key)
     if fallback is not None:
         PYTHON_OPERATORS[key] = PythonOperator(fallback, result_types)
 
 
 def is_registered_definition(domain: str, name: str) -> bool:
     """Whether a user registered the operator by a definition."""
-    return (domain, name) in _registered
+    return (domain, name) in REGISTERED_DEFINITIONS
 
 
 def _import_definitions() -> None:
@@ -75,9 +73,9 @@ def _import_definitions() -> None:
 
 
 def _forget(key: tuple[str, str]) -> None:
-    if key in _registered:
+    if key in REGISTERED_DEFINITIONS:
         del OPERATORS[key], IGNORED_ATTRIBUTES[key]
-        _registered.discard(key)
+        REGISTERED_DEFINITIONS.discard(key)
     PYTHON_OPERATORS.pop(key, None)
 
 

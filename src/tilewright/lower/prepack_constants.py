@@ -14,6 +14,7 @@ import numpy as np
 from tilewright.expr.computation import Axis, Computation
 from tilewright.expr.evaluate import evaluate
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, Var
+from tilewright.expr.strided_view import strided_view
 from tilewright.expr.traversal import free_vars, post_order
 from tilewright.loops.ir import Block, For, Func, If, IterKind, Seq, Stmt, blocks, seq
 from tilewright.loops.ir import walk as walk_statements
@@ -87,6 +88,23 @@ def evaluate_prepacked(computations: Sequence[Computation], data: Mapping[str, A
     for c in computations:
         arrays[c.output.name] = evaluate(c, arrays, {})
     return {c.output.name: arrays[c.output.name] for c in computations}
+
+
+def packed_view(computation: Computation, data: Mapping[str, Array]) -> Array | None:
+    """The view of a constant that a prepacked one is a copy of; None where it is none.
+
+    Args:
+        computation: one of `PrepackedKernel.prepacked`.
+        data: arrays of the constant parameters by name.
+    """
+    body = computation.body
+    if not isinstance(body, Load) or body.buffer.name not in data or computation.reduce_axes:
+        return None
+    sizes = [a.extent.value for a in computation.axes if isinstance(a.extent, Const)]
+    if len(sizes) != len(computation.axes):
+        return None
+    array = data[body.buffer.name]
+    return strided_view(body, array, [a.var for a in computation.axes], [(0, int(n)) for n in sizes])
 
 
 def _written_buffer(nest: Stmt) -> str:

@@ -12,7 +12,7 @@ from tilewright.errors import InternalError
 from tilewright.expr.nodes import Buffer
 from tilewright.graph.buffer_location import BufferLocation, ConstantLocation
 from tilewright.graph.program import Program
-from tilewright.lower.prepack_constants import evaluate_prepacked
+from tilewright.lower.prepack_constants import evaluate_prepacked, packed_view
 from tilewright.machine.map_in_threads import map_in_threads
 
 Array = np.ndarray[Any, Any]
@@ -25,9 +25,9 @@ class SegmentWeights:
     pool: WeightPool
     names: dict[str, None] = field(default_factory=dict[str, None])
 
-    def add(self, hint: str, array: Array) -> ConstantLocation:
-        """The location of an array among the segment's weights."""
-        name = self.pool.add(hint, array)
+    def add(self, hint: str, array: Array, source: Array | None = None) -> ConstantLocation:
+        """The location of an array among the segment's weights; arguments as of `WeightPool.add`."""
+        name = self.pool.add(hint, array, source)
         self.names.setdefault(name)
         return ConstantLocation(name)
 
@@ -44,25 +44,27 @@ def prepack_weights(
     """
     prepacked = map_in_threads(lambda kernel: _prepack(kernel, program), kernels)
     return {
-        id(u): {n: weights.add(hint, array) for n, (hint, array) in arrays.items()}
+        id(u): {n: weights.add(*added) for n, added in arrays.items()}
         for u, arrays in zip(kernels, prepacked, strict=True)
     }
 
 
-def _prepack(unit: BoundKernel, program: Program) -> dict[str, tuple[str, Array]]:
-    """A kernel's prepacked constants with hints for their names, by the name of its parameter."""
+def _prepack(unit: BoundKernel, program: Program) -> dict[str, tuple[str, Array, Array | None]]:
+    """A kernel's prepacked constants with hints for their names and the views that they are copies of, by the name of
+    its parameter."""
     needed = {p.name for p in unit.compiled.func.params}
     if not any(c.output.name in needed for c in unit.compiled.prepacked):
         return {}
     pairs = zip(unit.kernel.params, unit.kernel.arguments, strict=True)
     constants = {p.name: (p, b.name) for p, b in pairs if b.name in program.constants}
     data = {name: program.constants[b].reshape(literal_shape(p)) for name, (p, b) in constants.items()}
-    found: dict[str, tuple[str, Array]] = {}
+    found: dict[str, tuple[str, Array, Array | None]] = {}
     for name, array in evaluate_prepacked(unit.compiled.prepacked, data).items():
         if name in needed:
             computation = next(c for c in unit.compiled.prepacked if c.output.name == name)
             sources = (constants[b.name][1] for b in computation.inputs if b.name in constants)
-            found[name] = f"{next(sources, unit.compiled.name)}.packed", array
+            hint = f"{next(sources, unit.compiled.name)}.packed"
+            found[name] = hint, array, packed_view(computation, data)
     return found
 
 

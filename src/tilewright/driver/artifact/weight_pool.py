@@ -14,15 +14,27 @@ _SAMPLE_BYTES = 1000
 
 
 class WeightPool:
-    """Arrays by name in order of first use; arrays of equal type, shape and bits share a name."""
+    """Arrays by name in order of first use; arrays of equal type, shape and bits share a name.
+
+    Attributes:
+        arrays: the weights.
+        sources: arrays of equal elements that weights are copies of, or the weights themselves, by name.
+    """
 
     def __init__(self) -> None:
         self.arrays: dict[str, Array] = {}
+        self.sources: dict[str, Array] = {}
         self._by_sample: dict[tuple[str, tuple[int, ...], bytes], list[str]] = {}
         self._by_identity: dict[int, tuple[Array, str]] = {}
 
-    def add(self, hint: str, array: Array) -> str:
-        """The name of an array: that of an equal array in the pool, or a new one made from `hint`."""
+    def add(self, hint: str, array: Array, source: Array | None = None) -> str:
+        """The name of an array: that of an equal array in the pool, or a new one made from `hint`.
+
+        Args:
+            hint: for the name.
+            array: the array.
+            source: the view that it is a copy of; None where it is none.
+        """
         entry = self._by_identity.get(id(array))
         if entry is not None and entry[0] is array:
             return entry[1]
@@ -36,6 +48,7 @@ class WeightPool:
         if name is None:
             name = unique_name(hint, self.arrays, separator=".", first=2)
             self.arrays[name] = data
+            self.sources[name] = array if source is None else source
             alike.append(name)
         self._by_identity[id(array)] = (array, name)
         return name

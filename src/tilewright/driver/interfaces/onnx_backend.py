@@ -11,7 +11,7 @@ import onnx
 from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
-from tilewright.driver.compile import compile_model
+from tilewright.driver.compile_model import compile_model
 from tilewright.errors import FeedError, OptionError
 from tilewright.runtime import Executable
 

@@ -142,7 +142,7 @@ class InferenceSession:
     ) -> Executable:
         """The compiled model with sizes of dimensions beside those that the options state by name."""
         # here, so that an artifact loads without the compiler
-        from tilewright.driver.compile import compile_with_options
+        from tilewright.driver.compile_model import compile_with_options
 
         options = _given_keywords(self._keywords)
         sizes = {**getattr(self._options, "free_dimension_overrides", {}), **sizes}

@@ -1,0 +1,131 @@
+"""Positions of tensors in a model's file, and weights as views of bytes."""
+
+import gc
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.driver import models
+
+from tilewright.driver.model_cache.tensor_positions import PositionError, TensorPosition, tensor_positions
+from tilewright.driver.model_cache.weight_sources import FileView, LoadedArray, SourceBytes, weight_of
+from tilewright.machine.alignment import BUFFER_ALIGNMENT
+
+
+def positions(data):
+    return list(tensor_positions(memoryview(data)))
+
+
+@pytest.mark.parametrize("make", [models.mlp, models.convnet, models.passing_on, models.with_fallback])
+def test_raw_data_is_found(make):
+    model = make()
+    data = model.SerializeToString()
+    initializers = {p.name: p for p in positions(data) if p.is_initializer}
+    assert list(initializers) == [t.name for t in model.graph.initializer if t.HasField("raw_data")]
+    for tensor in model.graph.initializer:
+        p = initializers[tensor.name]
+        assert data[p.offset : p.offset + p.length] == tensor.raw_data
+
+
+def test_tensors_of_nodes_and_subgraphs_are_no_initializers():
+    inner = helper.make_graph([], "inner", [], [models.value("c", [2])], [numpy_helper.from_array(np.ones(2), "c")])
+    constant = helper.make_node("Constant", [], ["k"], value=numpy_helper.from_array(np.ones(3), "k0"))
+    branch = helper.make_node("If", ["b"], ["y"], then_branch=inner, else_branch=inner)
+    graph = helper.make_graph([constant, branch], "g", [], [], [numpy_helper.from_array(np.ones(4), "w")])
+    tensors = positions(helper.make_model(graph).SerializeToString())
+    names = sorted((p.name, p.is_initializer) for p in tensors)
+    assert names == [("c", False), ("c", False), ("k0", False), ("w", True)]
+
+
+def test_external_data():
+    tensor = TensorProto(name="w", data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": "a/b.bin", "offset": "64", "length": "12"}.items():
+        tensor.external_data.add(key=key, value=value)
+    data = helper.make_model(helper.make_graph([], "g", [], [], [tensor])).SerializeToString()
+    assert positions(data) == [TensorPosition("w", True, 64, 12, "a/b.bin")]
+    tensor.external_data[1].value = "-1"
+    with pytest.raises(PositionError):
+        positions(helper.make_model(helper.make_graph([], "g", [], [], [tensor])).SerializeToString())
+
+
+def test_bytes_that_are_no_model():
+    data = models.convnet().SerializeToString()
+    rng = np.random.default_rng()
+    for _ in range(300):
+        end = int(rng.integers(0, len(data)))
+        changed = bytearray(data[: end or 1])
+        changed[int(rng.integers(0, len(changed)))] ^= int(rng.integers(1, 256))
+        try:
+            tensors = positions(bytes(changed))
+        except PositionError:
+            continue
+        assert all(p.location or p.offset + p.length <= len(changed) for p in tensors)
+
+
+def test_views_of_initializers():
+    """Random views: transposed, sliced, repeated; read from bytes at any alignment."""
+    rng = np.random.default_rng()
+    for _ in range(200):
+        dims = tuple(int(n) for n in rng.integers(1, 9, rng.integers(1, 4)))
+        dtype = np.dtype(str(rng.choice(["float32", "int8", "float64", "float16"])))
+        array = rng.integers(0, 100, dims).astype(dtype)
+        before = int(rng.integers(0, 9))
+        content = np.frombuffer(bytes(before) + array.tobytes() + bytes(3), np.uint8)
+        place = TensorPosition("w", True, before, array.nbytes)
+        source = SourceBytes({"w": LoadedArray.of(array)}, [place], {"": content})
+        view = array.transpose(rng.permutation(array.ndim))
+        view = view[tuple(slice(int(rng.integers(0, n)), None, int(rng.integers(1, 4))) for n in view.shape)]
+        if rng.random() < 0.3:
+            view = np.broadcast_to(view, (3, *view.shape))
+        file_view = source.view_of(view)
+        assert file_view is not None
+        weight = weight_of(file_view, view.dtype, view.shape, content)
+        assert np.array_equal(weight, view)
+        assert weight.flags.c_contiguous
+        assert weight.__array_interface__["data"][0] % BUFFER_ALIGNMENT == 0
+
+
+def test_arrays_that_are_no_views():
+    array = models.array(1, 6, 7)
+    content = np.frombuffer(array.tobytes(), np.uint8)
+    place = TensorPosition("w", True, 0, array.nbytes)
+    loaded = {"w": LoadedArray.of(array)}
+    source = SourceBytes(loaded, [place], {"": content})
+    assert source.view_of(array[2:]) == FileView("", 56, (28, 4))
+    assert source.view_of(array.copy()) is None
+    assert source.view_of(array[::-1]) is None
+    assert source.view_of(array[:0]) is None
+    # the file says something else than what was loaded, or has another length
+    assert SourceBytes(loaded, [place], {"": content ^ 1}).view_of(array) is None
+    assert SourceBytes(loaded, [place], {"": content[:-1]}).view_of(array) is None
+    assert SourceBytes(loaded, [TensorPosition("w", True, 0, 8)], {"": content}).view_of(array) is None
+    assert SourceBytes(loaded, [TensorPosition("w", False, 0, 168)], {"": content}).view_of(array) is None
+    assert LoadedArray.of(array.T) is None
+
+
+def test_memory_that_was_freed_is_nobodys():
+    array = models.array(1, 300, 300)
+    loaded = {"w": LoadedArray.of(array)}
+    content = np.frombuffer(array.tobytes(), np.uint8)
+    place = TensorPosition("w", True, 0, array.nbytes)
+    view = array[3:]
+    del array
+    gc.collect()
+    assert SourceBytes(loaded, [place], {"": content}).view_of(view) is not None
+    del view
+    gc.collect()
+    other = models.array(2, 300, 300)
+    assert SourceBytes(loaded, [place], {"": content}).view_of(other) is None
+
+
+@pytest.mark.parametrize("view", [FileView("", 40, (4,)), FileView("", -4, (4,)), FileView("", 0, (-4,))])
+def test_views_beyond_the_file(view):
+    with pytest.raises(ValueError, match="outside"):
+        weight_of(view, np.dtype(np.float32), (5,), np.zeros(56, np.uint8))
+
+
+def test_models_without_tensors():
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {y = Relu(x)}'
+    model = onnx.parser.parse_model(text)
+    assert positions(model.SerializeToString()) == []
