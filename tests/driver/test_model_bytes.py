@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.driver import models
 
 from tilewright.driver.model_cache.tensor_positions import PositionError, TensorPosition, tensor_positions
-from tilewright.driver.model_cache.weight_sources import FileView, LoadedArray, SourceBytes, weight_of
+from tilewright.driver.model_cache.weight_sources import FileBlocks, FileView, file_block, weight_of
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
 
 
@@ -36,6 +36,14 @@ def test_tensors_of_nodes_and_subgraphs_are_no_initializers():
     tensors = positions(helper.make_model(graph).SerializeToString())
     names = sorted((p.name, p.is_initializer) for p in tensors)
     assert names == [("c", False), ("c", False), ("k0", False), ("w", True)]
+
+
+def test_defaults_of_a_functions_attributes():
+    model = helper.make_model(helper.make_graph([], "g", [], []))
+    default = helper.make_attribute("a", numpy_helper.from_array(np.ones(2), "d"))
+    function = helper.make_function("f", "F", [], ["y"], [], [helper.make_opsetid("", 17)], attribute_protos=[default])
+    model.functions.append(function)
+    assert [(p.name, p.is_initializer) for p in positions(model.SerializeToString())] == [("d", False)]
 
 
 def test_external_data():
@@ -73,7 +81,7 @@ def test_views_of_initializers():
         before = int(rng.integers(0, 9))
         content = np.frombuffer(bytes(before) + array.tobytes() + bytes(3), np.uint8)
         place = TensorPosition("w", True, before, array.nbytes)
-        source = SourceBytes({"w": LoadedArray.of(array)}, [place], {"": content})
+        source = blocks_of(array, content, place)
         view = array.transpose(rng.permutation(array.ndim))
         view = view[tuple(slice(int(rng.integers(0, n)), None, int(rng.integers(1, 4))) for n in view.shape)]
         if rng.random() < 0.3:
@@ -86,37 +94,55 @@ def test_views_of_initializers():
         assert weight.__array_interface__["data"][0] % BUFFER_ALIGNMENT == 0
 
 
+def blocks_of(array, content, place=None):
+    place = place or TensorPosition("w", True, 0, array.nbytes)
+    block = file_block(place, array, content)
+    return FileBlocks([] if block is None else [block])
+
+
 def test_arrays_that_are_no_views():
     array = models.array(1, 6, 7)
     content = np.frombuffer(array.tobytes(), np.uint8)
+    blocks = blocks_of(array, content)
+    assert blocks.view_of(array[2:]) == FileView("", 56, (28, 4))
+    assert blocks.view_of(array.copy()) is None
+    assert blocks.view_of(array[::-1]) is None
+    assert blocks.view_of(array[:0]) is None
+
+
+def test_arrays_with_other_bytes_than_the_file_are_no_blocks():
+    array = models.array(1, 6, 7)
+    content = np.frombuffer(array.tobytes(), np.uint8)
     place = TensorPosition("w", True, 0, array.nbytes)
-    loaded = {"w": LoadedArray.of(array)}
-    source = SourceBytes(loaded, [place], {"": content})
-    assert source.view_of(array[2:]) == FileView("", 56, (28, 4))
-    assert source.view_of(array.copy()) is None
-    assert source.view_of(array[::-1]) is None
-    assert source.view_of(array[:0]) is None
-    # the file says something else than what was loaded, or has another length
-    assert SourceBytes(loaded, [place], {"": content ^ 1}).view_of(array) is None
-    assert SourceBytes(loaded, [place], {"": content[:-1]}).view_of(array) is None
-    assert SourceBytes(loaded, [TensorPosition("w", True, 0, 8)], {"": content}).view_of(array) is None
-    assert SourceBytes(loaded, [TensorPosition("w", False, 0, 168)], {"": content}).view_of(array) is None
-    assert LoadedArray.of(array.T) is None
+    assert file_block(place, array, content) is not None
+    changed = content.copy()
+    changed[-1] ^= 1
+    assert file_block(place, array, changed) is None
+    assert file_block(place, array, content[:-1]) is None
+    assert file_block(place, None, content) is None
+    assert file_block(TensorPosition("w", True, 0, 8), array, content) is None
+    assert file_block(TensorPosition("w", False, 0, array.nbytes), array, content) is None
+    assert file_block(place, array.T, content) is None
+    assert file_block(TensorPosition("w", True, 0, None), array.astype(object), content) is None
+    long = np.zeros(3 << 20, np.uint8)
+    other = long.copy()
+    other[-1] = 1
+    assert file_block(TensorPosition("w", True, 0, None), long, long.copy()) is not None
+    assert file_block(TensorPosition("w", True, 0, None), long, other) is None
 
 
 def test_memory_that_was_freed_is_nobodys():
     array = models.array(1, 300, 300)
-    loaded = {"w": LoadedArray.of(array)}
     content = np.frombuffer(array.tobytes(), np.uint8)
-    place = TensorPosition("w", True, 0, array.nbytes)
+    block = file_block(TensorPosition("w", True, 0, array.nbytes), array, content)
     view = array[3:]
     del array
     gc.collect()
-    assert SourceBytes(loaded, [place], {"": content}).view_of(view) is not None
+    assert FileBlocks([block]).view_of(view) is not None
     del view
     gc.collect()
     other = models.array(2, 300, 300)
-    assert SourceBytes(loaded, [place], {"": content}).view_of(other) is None
+    assert FileBlocks([block]).view_of(other) is None
 
 
 @pytest.mark.parametrize("view", [FileView("", 40, (4,)), FileView("", -4, (4,)), FileView("", 0, (-4,))])

@@ -1,13 +1,15 @@
 """The cache of models: the same bytes with it, no trust in what others may write, and nothing that is out of date."""
 
 import os
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from tests.driver import models
 
 import tilewright.driver.compile as pipeline
@@ -19,6 +21,7 @@ from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.model_cache import model_cache
 from tilewright.driver.model_cache.model_cache import ModelCache, look_up
 from tilewright.driver.model_cache.model_entry import read_head
+from tilewright.driver.model_cache.record_state import NO_RECORDS, has_records_of, record_state
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import FallbackWarning, ModelError, StoreError
 
@@ -181,17 +184,74 @@ def test_external_data_that_changed(how, tmp_path, resources, counted):
     assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == first
 
 
-def test_a_file_that_changes_while_it_is_compiled_is_not_kept(tmp_path, resources, monkeypatch):
-    path = written(tmp_path / "m", models.mlp(), external=True)
+def before_making(monkeypatch, action):
+    """Does something once a compilation has looked for its model, before it loads the model."""
     make = pipeline.make_compilation
 
-    def changing(*args, **kwargs):
-        result = make(*args, **kwargs)
-        (path.parent / "weights.bin").write_bytes(b"\1" * (path.parent / "weights.bin").stat().st_size)
-        return result
+    def acting(*args, **kwargs):
+        action()
+        return make(*args, **kwargs)
 
-    monkeypatch.setattr(pipeline, "make_compilation", changing)
+    monkeypatch.setattr(pipeline, "make_compilation", acting)
+
+
+def test_a_model_that_is_replaced_before_it_is_loaded(tmp_path, resources, monkeypatch, counted):
+    """What is compiled and kept is what was looked for, even if another file has taken its place."""
+    path = written(tmp_path / "m", models.mlp(), external=False)
+    other = models.convnet().SerializeToString()
+    expected = saved(compile_with_options(models.mlp().SerializeToString(), OPTIONS), tmp_path)
+    with monkeypatch.context() as patch:
+        before_making(patch, lambda: path.write_bytes(other))
+        assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == expected
+    written(tmp_path / "m", models.mlp(), external=False)
+    assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == expected
+    assert len(counted) == 2
+
+
+def test_a_folder_that_is_switched_before_it_is_loaded(tmp_path, resources, monkeypatch):
+    """`current` is a link to one of two versions that differ in their data alone."""
+    paths = [written(tmp_path / version, models.mlp(), external=True) for version in ("v1", "v2")]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    data = paths[1].parent / "weights.bin"
+    data.write_bytes((np.frombuffer(data.read_bytes(), np.float32) * 3).tobytes())
+    (tmp_path / "current").symlink_to("v1")
+
+    def switch():
+        (tmp_path / "next").symlink_to("v2")
+        os.replace(tmp_path / "next", tmp_path / "current")
+
+    before_making(monkeypatch, switch)
+    compile_with_options(tmp_path / "current" / paths[0].name, OPTIONS, resources=resources)
+    monkeypatch.undo()
+    for path in paths:
+        expected = saved(compile_with_options(path, OPTIONS), tmp_path)
+        assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == expected
+
+
+def test_data_that_changes_after_it_is_loaded_is_not_kept(tmp_path, resources, monkeypatch):
+    path = written(tmp_path / "m", models.mlp(), external=True)
+    data = path.parent / "weights.bin"
+    note = model_cache.NewModel.note_initializers
+
+    def changing(new, constants):
+        data.write_bytes(bytes(data.stat().st_size))
+        note(new, constants)
+
+    monkeypatch.setattr(model_cache.NewModel, "note_initializers", changing)
     compile_with_options(path, OPTIONS, resources=resources)
+    assert cache_of(resources).usage().entries == 0
+
+
+def test_external_data_of_other_tensors_is_not_kept(tmp_path, resources):
+    """What is no initializer is not compared with its file."""
+    tensor = TensorProto(name="c", data_type=TensorProto.FLOAT, dims=[4], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="c.bin")
+    nodes = [helper.make_node("Constant", [], ["c"], value=tensor), helper.make_node("Add", ["x", "c"], ["y"])]
+    graph = helper.make_graph(nodes, "g", [models.value("x", [4])], [models.value("y", [4])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    (tmp_path / "c.bin").write_bytes(models.array(1, 4).tobytes())
+    (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
+    compile_with_options(tmp_path / "m.onnx", OPTIONS, resources=resources)
     assert cache_of(resources).usage().entries == 0
 
 
@@ -299,18 +359,59 @@ def test_records_decide(tmp_path, resources, counted):
 
 
 def test_measured_records_are_used(tmp_path, resources, counted):
-    import sqlite3
-
     store = tmp_path / "records.db"
     data = models.mlp().SerializeToString()
     given = BuildResources(1, resources.cache, True, RecordSource(store))
     compile_with_options(data, OPTIONS, resources=given)
-    db = sqlite3.connect(store)
-    with db:
-        db.execute("UPDATE records SET kind = 1 WHERE id = (SELECT min(id) FROM records WHERE kind = 3)")
-    db.close()
+    change(store, "UPDATE records SET kind = 1 WHERE id = (SELECT min(id) FROM records WHERE kind = 3)")
     compile_with_options(data, OPTIONS, resources=given)
     assert len(counted) == 2
+
+
+def test_records_that_are_measured_meanwhile(tmp_path, resources, counted, monkeypatch):
+    store = tmp_path / "records.db"
+    data = models.mlp().SerializeToString()
+    given = BuildResources(1, resources.cache, True, RecordSource(store))
+    make = pipeline.make_compilation
+
+    def racing(*args, **kwargs):
+        result = make(*args, **kwargs)
+        change(store, "UPDATE records SET kind = 1 WHERE id = (SELECT min(id) FROM records WHERE kind = 3)")
+        return result
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "make_compilation", racing)
+        compile_with_options(data, OPTIONS, resources=given)
+    assert cache_of(resources).usage().entries == 0
+    compile_with_options(data, OPTIONS, resources=given)
+    assert len(counted) == 2
+
+
+def change(store, statement):
+    with closing(sqlite3.connect(store)) as db, db:
+        db.execute(statement)
+
+
+def test_the_state_of_records(tmp_path, resources):
+    """All measured records have a part in it: numbers are given again after pruning."""
+    store = tmp_path / "records.db"
+    assert record_state(store) == NO_RECORDS
+    given = BuildResources(1, resources.cache, True, RecordSource(store))
+    compile_with_options(models.mlp().SerializeToString(), OPTIONS, resources=given)
+    constructed = record_state(store)
+    assert constructed.measured == NO_RECORDS.measured
+    change(store, "UPDATE records SET kind = 1")
+    state = record_state(store)
+    assert state.measured[0] > 1
+    assert has_records_of(state, store)
+    assert not has_records_of(constructed, store)
+    first = "(SELECT min(id) FROM records)"
+    change(store, f"UPDATE records SET digest = zeroblob(length(digest)) WHERE id = {first}")
+    assert record_state(store).measured[0] == state.measured[0]
+    assert not has_records_of(state, store)
+    store.write_bytes(b"no store")
+    assert record_state(store) is None
+    assert not has_records_of(None, store)
 
 
 def test_links_and_pipes_are_no_entries(tmp_path, resources, counted):

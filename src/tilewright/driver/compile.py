@@ -24,7 +24,7 @@ from tilewright.driver.kernel_build.literal_parameters import with_literal_param
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
 from tilewright.errors import OptionError
-from tilewright.frontend.onnx import ShapeOption, load_onnx
+from tilewright.frontend.onnx import ReadFile, ShapeOption, load_onnx
 from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.alternatives import Evaluation, choose
 from tilewright.graph.canonicalize.attention import canonicalize_attention
@@ -71,7 +71,7 @@ _DEFAULTS = CompileOptions()
 
 @raised_gc_threshold()
 def make_compilation(
-    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile",
     options: CompileOptions = _DEFAULTS,
     progress: Progress | None = None,
     expose_intermediates: bool = False,
@@ -82,7 +82,7 @@ def make_compilation(
     `compile_model`.
 
     Args:
-        model: a path, the bytes of a file, or a ModelProto.
+        model: a path, the bytes of a file, a ModelProto, or a file that was read before.
         options: which code to generate.
         progress: called as the compilation proceeds.
         expose_intermediates: make the result of every kernel an output of the model; the kernels stay the same.
@@ -128,7 +128,7 @@ def make_compilation(
 
 
 def _lower_model(
-    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile",
     shapes: Mapping[str, ShapeOption] | None,
     report: Progress,
     loaded: Callable[[Graph], object] | None,

@@ -6,6 +6,7 @@ where there is none.
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
@@ -119,14 +120,22 @@ def _new_artifact(
     new_model: NewModel | None,
 ) -> Artifact:
     """Compiles a model, and keeps what it became where that is possible."""
-    from tilewright.driver.compile import make_compilation  # here because it imports the compiler
+    from tilewright.driver.compile import make_compilation  # here because they import the compiler
+    from tilewright.frontend.onnx import ReadFile
+
+    source = model
+    if new_model is not None and isinstance(new_model.files.source, Path):
+        # what is kept must be of the bytes that its key has the hash of
+        source = ReadFile(new_model.files.source, new_model.files.folders, new_model.content)
 
     def note(graph: "Graph") -> None:
         if new_model is not None:
             new_model.note_initializers(graph.constants)
+        if isinstance(source, ReadFile):
+            source.content = None
 
     with noted_warnings() as warnings:
-        compilation = make_compilation(model, options, progress, resources=resources, loaded=note)
+        compilation = make_compilation(source, options, progress, resources=resources, loaded=note)
     if progress is not None:
         progress("machine code", 0, 1)
     artifact = compilation.artifact()

@@ -21,10 +21,6 @@ Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 8 << 20
 
-FileState = tuple[int, int, int, int, int]
-"""Device, number and size of a file, and the times of its last changes of content and of status in nanoseconds."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HashedBytes:
     """Content with its hash.
@@ -116,14 +112,6 @@ class ModelFiles:
             except (OSError, MemoryError):
                 return None
             return HashedBytes(content, tree_hash(blocks, content.size))
-
-    def state(self, location: str) -> FileState | None:
-        """The state of a file by its location; None where it can't be opened."""
-        with self._opened(location) as handle:
-            if handle is None:
-                return None
-            status = os.fstat(handle)
-            return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
     @contextmanager
     def _opened(self, location: str) -> Generator[int | None]:

@@ -16,12 +16,12 @@ from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.driver.kernel_build.private_folder import PrivateFolder, Usage
 from tilewright.driver.kernel_build.record_source import RecordSource
-from tilewright.driver.model_cache.hashed_files import FileState, HashedBytes, ModelFiles
+from tilewright.driver.model_cache.hashed_files import HashedBytes, ModelFiles
 from tilewright.driver.model_cache.model_entry import DataFile, entry_pieces, inline_bytes, read_artifact, read_head
 from tilewright.driver.model_cache.model_key import model_key
-from tilewright.driver.model_cache.record_state import has_records_of, record_state
+from tilewright.driver.model_cache.record_state import MeasuredState, has_records_of, record_state
 from tilewright.driver.model_cache.tensor_positions import PositionError, TensorPosition, tensor_positions
-from tilewright.driver.model_cache.weight_sources import FileView, LoadedArray, SourceBytes
+from tilewright.driver.model_cache.weight_sources import FileBlock, FileBlocks, FileView, file_block
 from tilewright.driver.options import CompileOptions
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.manifest import FallbackStep, all_steps
@@ -57,26 +57,54 @@ class NewModel:
         cache: the cache.
         key: of the compilation.
         files: of the model.
-        digest: hash of the content of its own file.
+        content: of its own file; None once the initializers are noted.
         positions: of its tensors.
-        states: of its other files before the compilation, by location.
         records: that the compilation uses; None for none.
-        loaded: the initializers by name; `note_initializers` adds them.
+        measured: state of the measured ones before the compilation.
+        blocks: initializers whose bytes are those of the file at their position.
+        data_files: files with data, by location, with the hash of what was compared with initializers.
+        refusal: why the compilation can't be kept; empty if it can.
     """
 
     cache: ModelCache
     key: str
     files: ModelFiles
-    digest: str
+    content: Array | None
     positions: Sequence[TensorPosition]
-    states: Mapping[str, FileState | None]
     records: RecordSource | None
-    loaded: dict[str, LoadedArray] = field(default_factory=dict[str, LoadedArray])
+    measured: MeasuredState | None
+    blocks: list[FileBlock] = field(default_factory=list[FileBlock])
+    data_files: list[DataFile] = field(default_factory=list[DataFile])
+    refusal: str = ""
 
     def note_initializers(self, constants: Mapping[str, Array]) -> None:
-        """Takes note of the initializers of the model as it was loaded, by name."""
-        known = {name: LoadedArray.of(array) for name, array in constants.items()}
-        self.loaded = {name: x for name, x in known.items() if x is not None}
+        """Compares the initializers of the model as it was loaded with its files, and drops the content of its own.
+
+        An entry names files by the hash of what is read here. So that it can't name other data than was compiled, what
+        came from other files must be initializers, each with the bytes that its file has.
+
+        Args:
+            constants: initializers by name.
+        """
+        by_location: dict[str, list[TensorPosition]] = {"": []}
+        for position in self.positions:
+            by_location.setdefault(position.location, []).append(position)
+        for location, positions in by_location.items():
+            content = self.content if not location else self._data_file(location)
+            for p in positions:
+                block = None if content is None else file_block(p, constants.get(p.name), content)
+                if block is not None:
+                    self.blocks.append(block)
+                elif location:
+                    self.refusal = f"'{p.name}' of file '{location}' is no initializer with the bytes of the file"
+        self.content = None
+
+    def _data_file(self, location: str) -> Array | None:
+        read = self.files.read(location)
+        if read is None:
+            return None
+        self.data_files.append(DataFile(location, read.digest))
+        return read.content
 
     def keep(self, artifact: Artifact, sources: Mapping[str, Array], warned: bool) -> str:
         """Keeps what the compilation became.
@@ -93,38 +121,28 @@ class NewModel:
             return "it issued warnings"
         if any(isinstance(step, FallbackStep) for step in all_steps(artifact.manifest.steps)):
             return "parts of the model run on an evaluator"
-        contents = {location: self.files.read(location) for location in ("", *self.states)}
-        read = {location: content for location, content in contents.items() if content is not None}
-        if len(read) < len(contents) or not self._is_unchanged(read):
-            return "files of the model changed while it was compiled"
-        views = self._views_of_files(artifact, sources, read)
+        if self.refusal:
+            return self.refusal
+        state = None if self.records is None else record_state(self.records.path)
+        if self.records is not None and (state is None or state.measured != self.measured):
+            return "the store of records has changed meanwhile, or can't be read"
+        views = self._views_of_files(artifact, sources)
         size = inline_bytes(artifact, views)
         if size > MAX_INLINE_BYTES:
             return f"{size >> 20} MiB of its weights are computed from the model's, more than {MAX_INLINE_BYTES >> 20}"
-        data_files = [DataFile(location, content.digest) for location, content in read.items() if location]
-        state = None if self.records is None else record_state(self.records.path)
-        self.cache.write(self.key, entry_pieces(artifact, views, data_files, state))
+        self.cache.write(self.key, entry_pieces(artifact, views, self.data_files, state))
         if self.cache.has_added:
             self.cache.prune()
         return ""
 
-    def _is_unchanged(self, read: Mapping[str, HashedBytes]) -> bool:
-        """Whether the files that were read now are those that were compiled."""
-        return read[""].digest == self.digest and all(
-            state is not None and self.files.state(location) == state for location, state in self.states.items()
-        )
-
-    def _views_of_files(
-        self, artifact: Artifact, sources: Mapping[str, Array], read: Mapping[str, HashedBytes]
-    ) -> dict[str, FileView]:
+    def _views_of_files(self, artifact: Artifact, sources: Mapping[str, Array]) -> dict[str, FileView]:
         """Where weights lie in the model's files, of those that do."""
-        data = {location: content.content for location, content in read.items()}
-        source_bytes = SourceBytes(self.loaded, self.positions, data)
+        blocks = FileBlocks(self.blocks)
         views: dict[str, FileView] = {}
         for name, array in artifact.weights.items():
             source = sources.get(name)
             if source is not None and (source.shape, source.dtype) == (array.shape, array.dtype):
-                view = source_bytes.view_of(source)
+                view = blocks.view_of(source)
                 if view is not None:
                     views[name] = view
         return views
@@ -155,8 +173,9 @@ def look_up(
         positions = list(tensor_positions(content.content.data))
     except PositionError:
         return None, None
-    states = {p.location: files.state(p.location) for p in positions if p.location}
-    return None, NewModel(cache, key, files, content.digest, positions, states, resources.records)
+    state = None if resources.records is None else record_state(resources.records.path)
+    measured = None if state is None else state.measured
+    return None, NewModel(cache, key, files, content.content, positions, resources.records, measured)
 
 
 def _known_artifact(

@@ -96,7 +96,7 @@ def entry_pieces(
         "code": len(artifact.code),
         "weights": weights,
         "files": [[f.location, f.digest] for f in files],
-        "records": records,
+        "records": None if records is None else [list(records.measured), list(records.newest)],
         "body": block_hashes(body),
     }
     text = json.dumps(head).encode()
@@ -122,10 +122,16 @@ def read_head(handle: int) -> EntryHead | None:
             return None
         fields: dict[str, Any] = json.loads(text)
         files = tuple(DataFile(location, content) for location, content in fields["files"])
-        records = None if fields["records"] is None else tuple(fields["records"])
-        return EntryHead(files, records, fields, _aligned(_PREFIX_BYTES + length))  # pyright: ignore[reportArgumentType]
+        return EntryHead(files, _records_of(fields["records"]), fields, _aligned(_PREFIX_BYTES + length))
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _records_of(field: Any) -> RecordState | None:
+    if field is None:
+        return None
+    (count, digests), (number, digest) = field
+    return RecordState((count, digests), (number, digest))
 
 
 def read_artifact(handle: int, head: EntryHead, content_of: Callable[[str], Array]) -> Artifact | None:

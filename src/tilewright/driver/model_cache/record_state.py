@@ -5,59 +5,79 @@ It imports no part of the compiler, unlike the store itself.
 
 import os
 import sqlite3
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
 _MEASURED_KINDS = "(0, 1)"
 """Choices and timings (`measure.records.record.RecordKind`), which decide programs."""
 
-RecordState = tuple[int, int, str, int, str]
-"""Number of measured records, number and digest of the last of them, number and digest of the last record."""
+MeasuredState = tuple[int, str]
+"""Number of measured records, and the hash of their digests in the order of their numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordState:
+    """What of a store decides.
+
+    Attributes:
+        measured: the records that decide programs.
+        newest: number and digest of the last record; (0, "") where there is none.
+    """
+
+    measured: MeasuredState
+    newest: tuple[int, str]
+
+
+NO_RECORDS = RecordState((0, sha256().hexdigest()), (0, ""))
+"""The state of a store that does not exist."""
 
 
 def record_state(path: Path) -> RecordState | None:
-    """The state of a store; None where there is none that can be read.
+    """The state of a store; None where there is one that can't be read.
 
-    Measured records decide programs. Rows are only added and removed, and numbers grow, so as long as their number and
-    the last one are the same all of them are.
+    Numbers are given again after records were pruned, so all measured records have a part in the hash.
     """
-    if not os.path.isfile(path):
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return NO_RECORDS
+    except OSError:
         return None
     try:
-        db = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro", 1.0, uri=True)
-        try:
-            measured = f"kind IN {_MEASURED_KINDS}"
-            count, last = db.execute(f"SELECT count(*), max(id) FROM records WHERE {measured}").fetchone()
+        with closing(_opened(path)) as db:
+            rows = db.execute(f"SELECT digest FROM records WHERE kind IN {_MEASURED_KINDS} ORDER BY id").fetchall()
             newest = db.execute("SELECT max(id) FROM records").fetchone()[0]
-            return int(count), int(last or 0), _digest(db, last), int(newest or 0), _digest(db, newest)
-        finally:
-            db.close()
+            digests = [bytes(digest) for (digest,) in rows]
+            measured = len(digests), sha256(b"".join(digests)).hexdigest()
+            return RecordState(measured, (int(newest or 0), _digest(db, newest)))
     except (sqlite3.Error, ValueError, TypeError):
         return None
 
 
 def has_records_of(state: RecordState | None, path: Path) -> bool:
-    """Whether a store has the measured records that it had in an earlier state, and those kept then.
+    """Whether a store has the measured records that it had in an earlier state, and the one that was the last then.
 
     Args:
-        state: the earlier one; None where there was no store.
+        state: the earlier one; None where it is not known.
         path: the store.
     """
     now = record_state(path)
-    if state is None or now is None:
-        return state is now
-    return state[:3] == now[:3] and _digest_at(path, state[3]) == state[4]
-
-
-def _digest_at(path: Path, number: int) -> str:
+    if state is None or now is None or state.measured != now.measured:
+        return False
+    if state.newest == (0, ""):
+        return True
     try:
-        db = sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro", 1.0, uri=True)
-        try:
-            return _digest(db, number)
-        finally:
-            db.close()
+        with closing(_opened(path)) as db:
+            return _digest(db, state.newest[0]) == state.newest[1]
     except sqlite3.Error:
-        return "unknown"
+        return False
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(os.fsencode(path.absolute()))}?mode=ro", 1.0, uri=True)
 
 
 def _digest(db: sqlite3.Connection, number: int | None) -> str:

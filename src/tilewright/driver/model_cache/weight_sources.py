@@ -5,7 +5,7 @@ lies inside of the initializer's, so where the view begins and its strides say w
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -17,6 +17,8 @@ from tilewright.driver.model_cache.tensor_positions import TensorPosition
 from tilewright.machine.alignment import aligned_empty
 
 Array = np.ndarray[Any, Any]
+
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,75 +37,75 @@ class FileView:
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedArray:
-    """An initializer as a model was loaded, which may be gone since.
+class FileBlock:
+    """The memory of an initializer, which may be gone since, and the bytes of a file that it has.
 
     Attributes:
-        start, size: of its memory, in bytes.
-        owner: the array that its memory lives as long as.
+        start, size: of the memory, in bytes.
+        owner: the array that the memory lives as long as.
+        location: of the file; "" for the model's own.
+        offset: of the bytes in it.
     """
 
     start: int
     size: int
     owner: "ref[Array]"
-
-    @staticmethod
-    def of(array: Array) -> "LoadedArray | None":
-        """The record of an array; None where its elements do not follow each other, or there are none."""
-        if not array.flags.c_contiguous or not array.nbytes:
-            return None
-        owner = array
-        while isinstance(owner.base, np.ndarray):
-            owner = owner.base
-        return LoadedArray(array.__array_interface__["data"][0], array.nbytes, ref(owner))
+    location: str
+    offset: int
 
 
-class SourceBytes:
-    """The initializers of a model in memory, with the bytes of its files."""
+def file_block(position: TensorPosition, array: Array | None, content: Array) -> FileBlock | None:
+    """The block of an initializer; None where it has other bytes than the file, or its elements do not follow each
+    other.
 
-    def __init__(
-        self,
-        loaded: Mapping[str, LoadedArray],
-        positions: Sequence[TensorPosition],
-        contents: Mapping[str, Array],
-    ) -> None:
-        """Args: initializers by name, the positions of the model's tensors, the content of its files by location."""
-        self._contents = contents
-        blocks = [(loaded[p.name], p) for p in positions if p.is_initializer and p.name in loaded]
-        alive = [(x, p) for x, p in blocks if x.owner() is not None and p.length in (None, x.size)]
-        self._blocks = sorted(alive, key=lambda b: b[0].start)
-        self._block_starts = [x.start for x, _ in self._blocks]
-        self._is_equal: dict[int, bool] = {}
+    Args:
+        position: of the initializer in the file.
+        array: as it was loaded; None where it was not.
+        content: of the file, an array of bytes.
+    """
+    if array is None or not position.is_initializer or not array.flags.c_contiguous or array.dtype.hasobject:
+        return None
+    size = array.nbytes
+    if position.length not in (None, size) or position.offset + size > content.size:
+        return None
+    if size and not _are_equal(array.reshape(-1).view(np.uint8), content[position.offset : position.offset + size]):
+        return None
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    start = int(array.__array_interface__["data"][0])
+    return FileBlock(start, size, ref(owner), position.location, position.offset)
+
+
+def _are_equal(a: Array, b: Array) -> bool:
+    """Whether two arrays of bytes are; piece by piece, as NumPy keeps a result per byte."""
+    return all(np.array_equal(a[k : k + _PIECE_BYTES], b[k : k + _PIECE_BYTES]) for k in range(0, a.size, _PIECE_BYTES))
+
+
+class FileBlocks:
+    """Blocks by their memory.
+
+    Args:
+        blocks: those of a model.
+    """
+
+    def __init__(self, blocks: Sequence[FileBlock]) -> None:
+        alive = [b for b in blocks if b.size and b.owner() is not None]
+        self._blocks = sorted(alive, key=lambda b: b.start)
+        self._starts = [b.start for b in self._blocks]
 
     def view_of(self, array: Array) -> FileView | None:
-        """Where an array lies in the files; None where it is no view of an initializer whose bytes are theirs."""
+        """Where an array lies in the files; None where it is no view of a block."""
         if not array.size or any(s < 0 for s in array.strides):
             return None
         low, high = byte_bounds(array)
-        index = bisect_right(self._block_starts, low) - 1
+        index = bisect_right(self._starts, low) - 1
         if index < 0:
             return None
-        block, position = self._blocks[index]
-        if high > block.start + block.size or not self._has_bytes_of_file(index):
+        block = self._blocks[index]
+        if high > block.start + block.size:
             return None
-        return FileView(position.location, position.offset + low - block.start, tuple(array.strides))
-
-    def _has_bytes_of_file(self, index: int) -> bool:
-        """Whether the file has the bytes of an initializer where its position says."""
-        if index not in self._is_equal:
-            block, position = self._blocks[index]
-            content, owner = self._contents.get(position.location), block.owner()
-            self._is_equal[index] = False
-            if content is not None and owner is not None:
-                first = position.offset
-                self._is_equal[index] = np.array_equal(content[first : first + block.size], _memory(block, owner))
-        return self._is_equal[index]
-
-
-def _memory(block: LoadedArray, owner: Array) -> Array:
-    """The bytes of an initializer in the memory of its owner."""
-    first = block.start - owner.__array_interface__["data"][0]
-    return owner.reshape(-1).view(np.uint8)[first : first + block.size]
+        return FileView(block.location, block.offset + low - block.start, tuple(array.strides))
 
 
 def weight_of(view: FileView, dtype: np.dtype[Any], shape: tuple[int, ...], content: Array) -> Array:

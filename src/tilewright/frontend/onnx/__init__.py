@@ -8,16 +8,17 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tilewright.frontend.onnx.dimensions import ShapeOption, parse_shape_options
+from tilewright.frontend.onnx.read_file import ReadFile
 from tilewright.graph.ir import Graph
 
 if TYPE_CHECKING:
     import onnx
 
-__all__ = ["ShapeOption", "load_onnx", "parse_shape_options"]
+__all__ = ["ReadFile", "ShapeOption", "load_onnx", "parse_shape_options"]
 
 
 def load_onnx(
-    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile",
     shapes: Mapping[str, ShapeOption] | None = None,
     *,
     folder: "str | os.PathLike[str] | None" = None,
@@ -25,7 +26,7 @@ def load_onnx(
     """Loads and checks an ONNX model.
 
     Args:
-        model: a path, the bytes of a file, or a ModelProto (which is not changed).
+        model: a path, the bytes of a file, a ModelProto (which is not changed), or a file that was read before.
         shapes: ranges or sizes of dynamic dimensions. A key is a dimension (`"batch"`, or `"x_2"` for the unnamed third
             dimension of input `x`) with `8`, `"8"`, `"1..64"`, `"1.."`, `"..64"` or `(1, 64)`; or an input with one
             such entry per dimension, as a sequence, or as text (`"1x3x32..960x*"` or `"n,3,h=32..960,*"`). `*` leaves a

@@ -20,6 +20,7 @@ from tilewright.frontend.onnx.inlining import inline_functions
 from tilewright.frontend.onnx.limits import check_limits
 from tilewright.frontend.onnx.node_protos import initializer_names
 from tilewright.frontend.onnx.opsets import check_opsets, opset_versions
+from tilewright.frontend.onnx.read_file import ReadFile
 from tilewright.frontend.onnx.source import Source, read_model
 from tilewright.frontend.onnx.structure import check_structure, node_names
 from tilewright.frontend.onnx.subgraphs import ConversionContext, convert_nodes
@@ -30,7 +31,9 @@ from tilewright.ops.library import OPERATORS
 
 
 def load(
-    model: "str | os.PathLike[str] | bytes | onnx.ModelProto", shapes: Mapping[str, ShapeOption], folder: str | None
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile",
+    shapes: Mapping[str, ShapeOption],
+    folder: str | None,
 ) -> Graph:
     """See `tilewright.frontend.onnx.load_onnx`."""
     source = read_model(model, folder)

@@ -10,6 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from tilewright.errors import Defect, ModelError, ModelFileError, OptionError
+from tilewright.frontend.onnx.read_file import ReadFile
 
 MAX_NESTING = 24
 """Levels of nested sub-graphs. Protobuf parses about 30, and the models of fallback steps must be parsed again."""
@@ -34,8 +35,8 @@ class Source:
     owned: bool
 
 
-def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder: str | None) -> Source:
-    """Reads and parses a model.
+def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile", folder: str | None) -> Source:
+    """Reads and parses a model, or parses one that was read.
 
     Raises:
         ModelFileError: the file is missing, cannot be read, is truncated or is not an ONNX model.
@@ -46,6 +47,10 @@ def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto", folder
         return Source(_check_model(model, "model", 0), "model", folders, owned=False)
     if isinstance(model, bytes | bytearray | memoryview):
         return Source(_parse(bytes(model), "model"), "model", folders, owned=True)
+    if isinstance(model, ReadFile):
+        where = f"file '{model.path}'"
+        content = b"" if model.content is None else model.content.data
+        return Source(_parse(content, where), where, folders or model.folders, owned=True)
     if not isinstance(model, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
         raise OptionError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument model")
     path = Path(model)
@@ -68,14 +73,14 @@ def _read_file(path: Path, where: str) -> bytes:
         raise ModelFileError(f"can't be read ({reason})", where=where) from error
 
 
-def _parse(content: bytes, where: str) -> onnx.ModelProto:
-    if content.startswith(_LFS_PREFIX):
+def _parse(content: bytes | memoryview, where: str) -> onnx.ModelProto:
+    if bytes(content[: len(_LFS_PREFIX)]) == _LFS_PREFIX:
         raise ModelFileError("is a Git LFS pointer, not the model itself", where=where, hint="run `git lfs pull`")
     if not content:
         raise ModelFileError("is empty", where=where)
     model = onnx.ModelProto()
     try:
-        model.ParseFromString(content)
+        model.ParseFromString(content)  # pyright: ignore[reportArgumentType] - the stubs lack memoryview
     except DecodeError as error:
         if "depth" in str(error).lower():
             what = "nests deeper than protobuf reads (100 messages, about 30 sub-graphs inside each other)"
