@@ -89,13 +89,13 @@ def measure_model(model: Model, threads: int, neighbours: int, rounds: int) -> d
         for engine, file in files.items():
             for count in (threads, OVERSUBSCRIPTION * threads):
                 job = {"engine": engine, "model": file, "threads": count, "feeds": str(folder / "feeds.npz")}
-                engines[engine, count] = started.enter_context(_engine({**job, "described": described}))
+                engines[engine, count] = started.enter_context(_started_engine({**job, "described": described}))
         blocks = [_round(engines, tuple(files), threads, neighbours) for _ in range(rounds)]
     return {engine: row_of([b[engine] for b in blocks]) for engine in files}
 
 
 @contextmanager
-def _engine(job: Mapping[str, Any]) -> Generator[EngineProcess]:
+def _started_engine(job: Mapping[str, Any]) -> Generator[EngineProcess]:
     command = [sys.executable, "-P", "-m", "tilewright.measure.engine_process"]
     with start_process(str(job["engine"]), int(job["threads"]), command) as process:
         answer = process.exchange(job)

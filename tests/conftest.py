@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -58,9 +59,17 @@ def reuse_code(code_folder: Path) -> Iterator[None]:
     For tests of what is around kernels: commands, sessions, graphs that come to the same kernels. A test that replaces
     a part of the compiler must not store what comes of it, so it turns the cache off.
     """
+    from tilewright.driver import compile_model  # here because the environment is set first
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_CACHE", "on")
         patch.setenv("TILEWRIGHT_CACHE_DIR", str(code_folder))
-        # kernels alone: whole compilations of another test would hide what a test replaces
-        patch.setattr("tilewright.driver.compile_model.look_up", lambda *_: (None, None))
+        look_up = compile_model.look_up
+
+        def look_up_elsewhere(model: Any, options: Any, resources: Any) -> Any:
+            """Not in the shared folder: whole compilations of another test would hide what a test replaces."""
+            is_shared = resources.cache is not None and resources.cache.folder.parent == code_folder
+            return (None, None) if is_shared else look_up(model, options, resources)
+
+        patch.setattr(compile_model, "look_up", look_up_elsewhere)
         yield

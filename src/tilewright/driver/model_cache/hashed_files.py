@@ -21,6 +21,7 @@ Array = np.ndarray[Any, Any]
 
 BLOCK_BYTES = 8 << 20
 
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HashedBytes:
     """Content with its hash.

@@ -92,14 +92,14 @@ class FileBlocks:
     def __init__(self, blocks: Sequence[FileBlock]) -> None:
         alive = [b for b in blocks if b.size and b.owner() is not None]
         self._blocks = sorted(alive, key=lambda b: b.start)
-        self._starts = [b.start for b in self._blocks]
+        self._block_starts = [b.start for b in self._blocks]
 
     def view_of(self, array: Array) -> FileView | None:
         """Where an array lies in the files; None where it is no view of a block."""
         if not array.size or any(s < 0 for s in array.strides):
             return None
         low, high = byte_bounds(array)
-        index = bisect_right(self._starts, low) - 1
+        index = bisect_right(self._block_starts, low) - 1
         if index < 0:
             return None
         block = self._blocks[index]
