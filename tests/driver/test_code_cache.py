@@ -216,7 +216,10 @@ def test_compilations_at_once_and_killed_ones(cache):
     expected = make_compilation(models.mlp()).artifact().code.hex()
     processes = [_start(cache) for _ in range(16)]
     killed = processes[::4]
-    time.sleep(1.0)
+    deadline = time.monotonic() + 200
+    while not any(p.is_file() for p in cache.folder.rglob("*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    # now some are compiling and writing
     for process in killed:
         process.send_signal(signal.SIGKILL)
         time.sleep(0.2)

@@ -57,14 +57,15 @@ class Bounds:
     def with_range(self, var: Var, lo: Expr, hi: Expr) -> "Bounds":
         """Adds lo <= var <= hi."""
         ranges = {**self.ranges, var: (lo, hi)}
-        return _interned_bounds(tuple(ranges.items()), self.facts)
+        return _interned_bounds(tuple(ranges.items()), self.facts, self.proves_divisors)
 
     def assuming(self, condition: Expr) -> "Bounds":
         """Adds the integer comparisons among the conjuncts of a condition as facts; other conjuncts are dropped."""
         result = self
         for c in conjuncts(condition):
             facts = facts_of(c, result)
-            result = _interned_bounds(tuple(result.ranges.items()), result.facts + facts) if facts else result
+            if facts:
+                result = _interned_bounds(tuple(result.ranges.items()), result.facts + facts, result.proves_divisors)
         return result
 
     def where(self, condition: Expr, taken: bool) -> "Bounds":
@@ -74,7 +75,7 @@ class Bounds:
 
     def without_facts(self) -> "Bounds":
         """The same ranges with no facts."""
-        return _interned_bounds(tuple(self.ranges.items()), ()) if self.facts else self
+        return _interned_bounds(tuple(self.ranges.items()), (), self.proves_divisors) if self.facts else self
 
     def of_divisors(self) -> "Bounds":
         """The same for proofs that divisors are positive, which ask for no other such proof.
