@@ -6,7 +6,8 @@ from tilewright.driver.model_cache.model_cache import ModelCache
 from tilewright.driver.model_cache.model_entry import read_head
 from tilewright.driver.options import CompileOptions
 
-OPTIONS = CompileOptions()
+OPTIONS = CompileOptions(optimizer="rule")
+"""Of most tests here, which are not about constructed programs."""
 
 
 def cache_of(resources):

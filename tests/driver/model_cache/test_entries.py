@@ -42,7 +42,7 @@ def test_weights_are_read_from_the_model(tmp_path, resources):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
     x, y = models.value("x", [5, 64]), models.value("y", [5, 48])
     path = written(tmp_path / "m", models.model(nodes, [x], [y], constants), external=True)
-    compile_with_options(path, OPTIONS, resources=resources)
+    compile_with_options(path, CompileOptions(), resources=resources)
     sources = weight_sources(resources)
     assert sources
     assert all(s[0] == "weights.bin" for s in sources)
@@ -84,7 +84,7 @@ def test_other_models_and_options_are_compiled(tmp_path, resources, counted):
     data = first.SerializeToString()
     for changed in (
         CompileOptions(shapes={"batch": 3}), CompileOptions(shapes={"batch": "1..4"}), CompileOptions(exact=True),
-        CompileOptions(target="x86-64-v3"), CompileOptions(optimizer="rule"), CompileOptions(variants=1),
+        CompileOptions(target="x86-64-v3"), CompileOptions(), CompileOptions(variants=1),
         CompileOptions(machine="zen5"), CompileOptions(fusion="unfused"), CompileOptions(winograd="fast"),
     ):  # fmt: skip
         compile_with_options(data, changed, resources=resources)

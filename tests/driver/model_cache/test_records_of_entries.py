@@ -5,14 +5,18 @@ from contextlib import closing
 
 import pytest
 from tests.driver import models
-from tests.driver.model_cache.entries import OPTIONS, cache_of, saved
+from tests.driver.model_cache.entries import cache_of, saved
 
 import tilewright.driver.compile as pipeline
 from tilewright.driver.compile_model import compile_with_options
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.model_cache.record_state import NO_RECORDS, has_records_of, record_state
+from tilewright.driver.options import CompileOptions
 from tilewright.errors import StoreError
+
+OPTIONS = CompileOptions()
+"""What is constructed becomes a record."""
 
 
 def test_records_decide(tmp_path, resources, counted):
