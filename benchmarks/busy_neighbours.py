@@ -17,7 +17,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +24,7 @@ import tilewright
 from benchmarks.common.environment import describe
 from benchmarks.zoo.model import Model, build_model
 from benchmarks.zoo.models import MODELS
-from tilewright.measure.engine_comparison import EngineProcess, start_process
+from tilewright.measure.engine_comparison import EngineProcess, start_engine
 from tilewright.measure.engine_process import OWN, write_feeds
 from tilewright.measure.engines import PEERS
 
@@ -89,19 +88,9 @@ def measure_model(model: Model, threads: int, neighbours: int, rounds: int) -> d
         for engine, file in files.items():
             for count in (threads, OVERSUBSCRIPTION * threads):
                 job = {"engine": engine, "model": file, "threads": count, "feeds": str(folder / "feeds.npz")}
-                engines[engine, count] = started.enter_context(_started_engine({**job, "described": described}))
+                engines[engine, count] = started.enter_context(start_engine({**job, "described": described}))
         blocks = [_round(engines, tuple(files), threads, neighbours) for _ in range(rounds)]
     return {engine: row_of([b[engine] for b in blocks]) for engine in files}
-
-
-@contextmanager
-def _started_engine(job: Mapping[str, Any]) -> Generator[EngineProcess]:
-    command = [sys.executable, "-P", "-m", "tilewright.measure.engine_process"]
-    with start_process(str(job["engine"]), int(job["threads"]), command) as process:
-        answer = process.exchange(job)
-        if "error" in answer:
-            raise SystemExit(f"{job['engine']}: {answer['error']}")
-        yield process
 
 
 Blocks = Mapping[str, Sequence[float]]

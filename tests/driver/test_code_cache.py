@@ -11,8 +11,9 @@ import time
 import pytest
 from tests.driver import models
 
+from tilewright.driver import private_folder
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernel_build import code_cache, private_folder
+from tilewright.driver.kernel_build import code_cache
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.errors import OptionError

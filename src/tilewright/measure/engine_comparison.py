@@ -126,7 +126,7 @@ def _compare(
         processes: dict[str, EngineProcess] = {}
         for k, (name, job) in enumerate([(CANARY, {**first, "engine": CANARY, "model": ""}), *jobs.items()]):
             tell(f"starting {name}", k, len(names) + 1)
-            processes[name] = started.enter_context(_start_engine(job))
+            processes[name] = started.enter_context(start_engine(job))
         start = SystemLoad.now(sum(p.cpu for p in processes.values()))
         blocks = run_in_turns(names, lambda name, seconds: processes[name].block(seconds), plan, tell)
         others = start.others_since(sum(p.cpu for p in processes.values()))
@@ -178,8 +178,15 @@ class EngineProcess:
 
 
 @contextmanager
-def _start_engine(job: Mapping[str, Any]) -> Generator[EngineProcess]:
-    """A process for a job; it is killed when the context is left."""
+def start_engine(job: Mapping[str, Any]) -> Generator[EngineProcess]:
+    """A process for a job; it is killed when the context is left.
+
+    Args:
+        job: the first line of `engine_process`: {"engine", "model", "threads", "feeds", "described"}.
+
+    Raises:
+        OptionError: the engine is not installed, or rejects the model or its inputs.
+    """
     # -P: no modules from the working directory
     command = [sys.executable, "-P", "-m", "tilewright.measure.engine_process"]
     with start_process(str(job["engine"]), int(job["threads"]), command) as engine:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-from tilewright.driver.kernel_build.private_folder import PrivateFolder, Usage
+from tilewright.driver.private_folder import PrivateFolder, Usage
 from tilewright.errors import OptionError
 from tilewright.machine.calibration_store import cache_folder
 

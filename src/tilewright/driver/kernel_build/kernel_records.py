@@ -18,8 +18,8 @@ from typing import TypeVar
 from tilewright.codegen.generator_version import generator_version
 from tilewright.cost.trees.tree_model import tree_times
 from tilewright.driver.kernel_build.build_kernel import BuiltKernel, RecordedProgram
-from tilewright.driver.kernel_build.private_folder import is_private
 from tilewright.driver.kernel_build.record_source import VARIABLE, RecordSource
+from tilewright.driver.private_folder import is_private
 from tilewright.errors import RecordError, RecordWarning, ScheduleError, StoreError, TilewrightError, pluralize
 from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.fusion import FusionPattern

@@ -14,7 +14,6 @@ import numpy as np
 
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
-from tilewright.driver.kernel_build.private_folder import PrivateFolder, Usage
 from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.model_cache.hashed_files import HashedBytes, ModelFiles
 from tilewright.driver.model_cache.model_entry import DataFile, entry_pieces, inline_bytes, read_artifact, read_head
@@ -23,6 +22,7 @@ from tilewright.driver.model_cache.record_state import MeasuredState, has_record
 from tilewright.driver.model_cache.tensor_positions import PositionError, TensorPosition, tensor_positions
 from tilewright.driver.model_cache.weight_sources import FileBlock, FileBlocks, FileView, file_block
 from tilewright.driver.options import CompileOptions
+from tilewright.driver.private_folder import PrivateFolder, Usage
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.manifest import FallbackStep, all_steps
 
