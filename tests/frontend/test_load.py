@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 from tests.frontend.onnx_models import add_initializer, model
 
+from tilewright.errors import ModelError
 from tilewright.expr.dtype import DTYPES
 from tilewright.frontend.onnx import load_onnx
 
@@ -110,6 +111,55 @@ def test_model_functions_are_inlined():
         twice (a) => (b) { c = Relu(a)  b = Add(c, c) }
     """)
     assert [n.op_type for n in load_onnx(proto).nodes] == ["Relu", "Add"]
+
+
+FUNCTIONS = """
+    <ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+    g (float[N] x) => (float[N] y) {{ {call} }}
+    <domain: "own", opset_import: ["" : 18, "own" : 1]>
+    outer <{outer}> (a) => (b) {{ b = own.inner {passed} (a) }}
+    <domain: "own", opset_import: ["" : 18]>
+    inner <alpha: float = 0.25> (a) => (b) {{ b = LeakyRelu <alpha: float = @alpha> (a) }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "outer", "passed", "alpha"),
+    [
+        ("y = own.inner (x)", "alpha", "", 0.25),
+        ("y = own.inner <alpha = 2.0> (x)", "alpha", "", 2),
+        ("y = own.outer (x)", "alpha: float = 0.5", "", 0.25),
+        ("y = own.outer (x)", "alpha: float = 0.5", "<alpha: float = @alpha>", 0.5),
+        ("y = own.outer <alpha = 2.0> (x)", "alpha", "<alpha: float = @alpha>", 2),
+    ],
+)
+def test_defaults_of_function_attributes(call, outer, passed, alpha):
+    (node,) = load_onnx(onnx.parser.parse_model(FUNCTIONS.format(call=call, outer=outer, passed=passed))).nodes
+    assert (node.op_type, node.attributes) == ("LeakyRelu", {"alpha": alpha})
+
+
+def test_tensors_as_defaults_of_function_attributes():
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+        g (bool c, float[2] x) => (float[2] y) {
+            y = If (c) <then_branch = t () => (float[2] a) { a = own.shifted (x) },
+                        else_branch = e () => (float[2] a) { a = Neg(x) }>
+        }
+        <domain: "own", opset_import: ["" : 18]>
+        shifted <value: tensor = float[1] {2}> (a) => (b) {
+            size = Shape(a)  shift = ConstantOfShape <value: tensor = @value> (size)  b = Add(a, shift)
+        }
+    """)
+    (node,) = load_onnx(proto).nodes
+    (filled,) = (n for n in node.subgraphs["then_branch"].nodes if n.op_type == "ConstantOfShape")
+    assert filled.attributes["value"] == 2
+
+
+def test_attributes_without_a_value_that_hide_a_default():
+    """ONNX's inliner would drop the reference, and with it the inner function's default."""
+    text = FUNCTIONS.format(call="y = own.outer (x)", outer="alpha", passed="<alpha: float = @alpha>")
+    with pytest.raises(ModelError, match=r"node y \(outer\): got no attribute 'alpha', which its function"):
+        load_onnx(onnx.parser.parse_model(text))
 
 
 CROPPED = "size = Constant <value_ints = [4]> ()  b = CenterCropPad <axes = [0]> (x, size)"

@@ -5,14 +5,14 @@ of it, so that large models are not copied. An operator with a definition in `op
 for it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import onnx
 import onnx.defs
 import onnx.inliner
 
 from tilewright.errors import Defect, ModelError
-from tilewright.frontend.onnx.node_protos import all_nodes
+from tilewright.frontend.onnx.node_protos import FunctionKey, all_nodes, function_key
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
 
@@ -26,13 +26,15 @@ def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict
     An operator whose function ONNX's inliner rejects stays an operator.
 
     Raises:
-        ModelError: functions of the model cannot be inlined (they call each other in a cycle, or versions do not fit).
+        ModelError: functions of the model cannot be inlined (they call each other in a cycle, versions do not fit, or
+            an attribute that a call leaves out is passed on to a function with a default of its own).
     """
     nodes, opsets = list(model.graph.node), opset_versions(model)
     if not model.functions and not _expandable(nodes, opsets):
         return nodes, opsets
     skeleton = _skeleton(model)
     if model.functions:
+        _complete_calls(skeleton)
         try:
             skeleton = onnx.inliner.inline_local_functions(skeleton, True)
         except Exception as error:  # the inliner raises whatever its C++ code raises
@@ -51,6 +53,44 @@ def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict
         except Exception:  # as above; single attempts find the functions that cannot be inlined
             skeleton = _inline_each(skeleton, selected, rejected)
     return list(skeleton.graph.node), opset_versions(skeleton)
+
+
+def _complete_calls(model: onnx.ModelProto) -> None:
+    """Adds defaults of the model's functions to calls: the inliner drops references to attributes without a value.
+
+    Raises:
+        ModelError: see `inline_functions`.
+    """
+    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+    passed_on = {key: list(_passed_on(f, functions)) for key, f in functions.items()}
+    problems: list[Defect] = []
+    for node in all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
+        key = function_key(node)
+        if key not in functions:
+            continue
+        given = {a.name for a in node.attribute}
+        node.attribute.extend(a for a in functions[key].attribute_proto if a.name not in given)
+        for attribute, callee in passed_on[key]:
+            if attribute not in given:
+                where = f"node {node.name or next(iter(node.output), '')} ({node.op_type})"
+                what = f"got no attribute '{attribute}', which its function passes on to {callee}, which has a default"
+                problems.append(Defect("function", where, what, f"give the node the attribute '{attribute}'"))
+    if problems:
+        raise ModelError(problems)
+
+
+def _passed_on(
+    function: onnx.FunctionProto, functions: Mapping[FunctionKey, onnx.FunctionProto]
+) -> Iterator[tuple[str, str]]:
+    """Attributes without a default that the function's body passes on to those with a default, and whose these are."""
+    for node in all_nodes(function.node):
+        callee = functions.get(function_key(node))
+        if callee is None:
+            continue
+        defaults = {a.name for a in callee.attribute_proto}
+        for attribute in node.attribute:
+            if attribute.name in defaults and attribute.ref_attr_name in function.attribute:
+                yield attribute.ref_attr_name, callee.name
 
 
 def _inline_each(

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import onnx
 
 from tilewright.errors import Defect
-from tilewright.frontend.onnx.node_protos import all_nodes
+from tilewright.frontend.onnx.node_protos import FunctionKey, all_nodes, function_key
 from tilewright.graph.limits import MAX_RANK
 
 MAX_NODES = 1 << 20
@@ -19,8 +19,6 @@ MAX_OUTPUTS = 1 << 12
 
 MAX_VERSION = (1 << 31) - 1
 """ONNX's own functions take versions of operator sets as 32-bit numbers."""
-
-_FunctionKey = tuple[str, str, str]
 
 
 def check_limits(model: onnx.ModelProto) -> Iterator[Defect]:
@@ -48,20 +46,16 @@ def check_limits(model: onnx.ModelProto) -> Iterator[Defect]:
 def _inlined_node_count(model: onnx.ModelProto) -> int:
     """Nodes of the main graph after inlining; functions that call each other in a cycle count once."""
     bodies = {(f.domain, f.name, f.overload): list(all_nodes(f.node)) for f in model.functions}
-    sizes: dict[_FunctionKey, int] = {}
+    sizes: dict[FunctionKey, int] = {}
     for key in bodies:
         stack = [key]
         while stack:
             current = stack[-1]
-            calls = [c for n in bodies[current] if (c := _function_key(n)) in bodies]
+            calls = [c for n in bodies[current] if (c := function_key(n)) in bodies]
             uncounted = [c for c in dict.fromkeys(calls) if c not in sizes and c not in stack]
             if uncounted:
                 stack.append(uncounted[0])
                 continue
             sizes[current] = len(bodies[current]) + sum(sizes.get(c, 1) for c in calls)
             stack.pop()
-    return sum(1 + sizes.get(_function_key(n), 0) for n in all_nodes(model.graph.node))
-
-
-def _function_key(node: onnx.NodeProto) -> _FunctionKey:
-    return node.domain, node.op_type, node.overload
+    return sum(1 + sizes.get(function_key(n), 0) for n in all_nodes(model.graph.node))

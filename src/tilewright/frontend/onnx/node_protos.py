@@ -4,6 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
+FunctionKey = tuple[str, str, str]
+"""Domain, name and overload of a function of the model."""
+
+
+def function_key(call: onnx.NodeProto) -> FunctionKey:
+    """The function that a node calls, if the model has it."""
+    return call.domain, call.op_type, call.overload
+
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """The graphs in a node's attributes."""
