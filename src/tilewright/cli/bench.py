@@ -1,9 +1,9 @@
 """`tilewright bench`: time per call, next to other engines where the file is an ONNX model.
 
 Every engine has its own process; engines take turns in blocks of calls with a pause before each. With every block a
-canary runs, a fixed matrix product: blocks with a slow canary do not count, as another load disturbed the machine. A
-figure is the median over the counted blocks of the median of their calls; the ratio is this compiler's time over that
-of the fastest other engine.
+canary runs, a fixed matrix product: blocks where it does not take its typical time do not count, as another load
+disturbed the machine. A figure is the median over the counted blocks of the median of their calls; the ratio is this
+compiler's time over that of the fastest other engine.
 """
 
 import argparse
@@ -111,8 +111,8 @@ def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
                    "quiet_blocks": s.undisturbed, "blocks": s.blocks, "version": versions[name]}
             for name, s in result.engines.items()
         },
-        "canary": {"best_s": result.canary_best, "worst_s": result.canary_worst,
-                   "limit": interleaved_blocks.MAX_CANARY_SLOWDOWN},
+        "canary": {"typical_s": result.canary_typical, "worst_s": result.canary_worst,
+                   "limit": interleaved_blocks.CANARY_TOLERANCE},
         "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": result.others},
     }  # fmt: skip
     best = result.best_peer()
@@ -135,8 +135,8 @@ def _text(data: dict[str, Any]) -> str:
     clock = f", governor {machine['governor']}" if machine["governor"] else ""
     lines += [
         f"{pluralize(data['threads'], 'thread')}; {machine['processor']}, {machine['cpus']} logical CPUs{clock}",
-        f"others took {machine['others']:.0%} of the CPUs; canary {canary['best_s'] * 1e3:.3f} to"
-        f" {canary['worst_s'] * 1e3:.3f} ms",
+        f"others took {machine['others']:.0%} of the CPUs; canary {canary['typical_s'] * 1e3:.3f} ms,"
+        f" at most {canary['worst_s'] * 1e3:.3f}",
     ]
     return "\n".join(lines)
 

@@ -1,11 +1,12 @@
 """Blocks of calls in turns beside a canary, by which disturbances of the machine are found.
 
 Machines have slow phases, in which a hypervisor or a neighbour takes cores or the clock is low. So what is compared
-runs in blocks of calls, in turns, and before and after every block a canary runs: fixed work. If it is clearly slower
-than at its best, the machine was disturbed and the block does not count; more rounds follow, up to a limit.
+runs in blocks of calls, in turns, and before and after every block a canary runs: fixed work. If it does not take its
+typical time, the machine was not in its typical state and the block does not count; more rounds follow, up to a limit.
 """
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -16,11 +17,15 @@ CANARY = "canary"
 CANARY_SECONDS = 0.03
 """Length of the canary's blocks."""
 
-MAX_CANARY_SLOWDOWN = 1.12
-"""A block counts if the canary took at most so many times its best time before and after it."""
+CANARY_TOLERANCE = 1.12
+"""Ratio of the longest to the shortest time of the canary that count as its typical time."""
+
+MAX_STATE_SLOWDOWN = 1.5
+"""The canary's typical time is at most so many times its best one: clocks and shared caches have states, but what is
+slower has lost its core to a load."""
 
 BEST_CANARY_QUANTILE = 0.1
-"""Quantile of the canary's blocks that is taken as its best time; a single fast one may be luck."""
+"""Quantile of the canary's times that is taken as its best time; a single fast one may be luck."""
 
 MAX_ROUND_FACTOR = 3
 """Maximum number of rounds, as a multiple of the planned ones, where blocks do not count."""
@@ -106,7 +111,7 @@ def run_in_turns(
             before = after
         counting = undisturbed_blocks(blocks)
         done = min(sum(b.name == n for b in counting) for n in names)
-        # a faster canary makes earlier blocks count no more; what is shown does not go back
+        # another typical time makes earlier blocks count no more; what is shown does not go back
         shown = max(shown, min(done, plan.rounds))
         tell(f"quiet rounds: {k + 1} run, at most {limit}", shown, plan.rounds)
         if done >= plan.rounds or is_decided(blocks):
@@ -119,16 +124,18 @@ def _pause(plan: RunPlan) -> None:
         time.sleep(plan.pause)
 
 
-def best_canary(blocks: Sequence[TimedBlock]) -> float:
-    """The canary's time on the undisturbed machine."""
+def typical_canary(blocks: Sequence[TimedBlock]) -> float:
+    """The canary's shortest typical time, in seconds: a ratio of `CANARY_TOLERANCE` above it lie more of its times than
+    above any other one near its best. A virtual machine may reach its best time for a tenth of a comparison only."""
     times = sorted(x for b in blocks for x in (b.before, b.after))
-    return times[int(BEST_CANARY_QUANTILE * len(times))]
+    states = times[: bisect_right(times, MAX_STATE_SLOWDOWN * times[int(BEST_CANARY_QUANTILE * len(times))])]
+    return max(states, key=lambda t: bisect_right(times, CANARY_TOLERANCE * t) - bisect_left(times, t))
 
 
 def undisturbed_blocks(blocks: Sequence[TimedBlock]) -> list[TimedBlock]:
-    """The blocks whose canary was at most `MAX_CANARY_SLOWDOWN` times its best time."""
-    limit = MAX_CANARY_SLOWDOWN * best_canary(blocks)
-    return [b for b in blocks if b.canary <= limit]
+    """The blocks with the canary's typical time before and after them."""
+    typical = typical_canary(blocks)
+    return [b for b in blocks if typical <= min(b.before, b.after) and b.canary <= CANARY_TOLERANCE * typical]
 
 
 def times_of(name: str, blocks: Sequence[TimedBlock]) -> BlockTimes:
