@@ -45,6 +45,18 @@ def test_rows_in_shared_pages_are_one_stream() -> None:
     assert growth(512, 128) > growth(512, 48)
 
 
+@pytest.mark.parametrize(("rows", "is_ahead"), [(16, True), (4, True), (2, False)])
+def test_rows_that_are_prefetched_leave_a_share_of_the_ramp(rows: int, is_ahead: bool) -> None:
+    """Only tiles of several rows have slots for prefetches to spare."""
+    p, sizes = matrix_product(16, 4096, 4096), np.array([[[rows, 16, 1], [16, 16, 256], [16, 4096, 4096]]])
+    plain, ahead = (
+        ramp_factors(p, s, CandidateBatch.of(ShapeFamily.of(p), s, sizes), CACHES)[1].cache[0] - 1.0
+        for s in (Sketch(1, 16, (1, 0), 2), Sketch(1, 16, (1, 0), 2, prefetched_operands=(1,)))
+    )
+    assert plain > 0.5
+    assert ahead == pytest.approx(plain * (COST.prefetched_ramp_fraction if is_ahead else 1.0))
+
+
 @pytest.mark.parametrize("chunk", [32, 128])
 def test_packed_panels_have_no_ramp(chunk: int) -> None:
     assert growth(4096, chunk, Sketch(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0

@@ -13,9 +13,9 @@ from benchmarks.populations import sample_uniformly
 from benchmarks.tile_trees import unfused_products
 from tests.fuzz_trees.draw import random_tree
 from tests.fuzz_trees.kernels import random_kernel
-from tests.optimize.computations import normalised
+from tests.optimize.computations import normalised, product
 from tests.optimize.programs import Program
-from tests.optimize.tasks import MACHINES
+from tests.optimize.tasks import MACHINES, task_of
 from tests.optimize.test_rowwise_programs import random_program, rowwise_task
 from tests.tile import trees
 from tests.tile.spaces import Drawn, drawn
@@ -30,11 +30,12 @@ from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Level, Machine
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.construct.program_tree import program_tree
 from tilewright.optimize.task import Task
 from tilewright.tile.check_tree import tree_problems
 from tilewright.tile.lower import tile_program_tree
-from tilewright.tile.program import TileProgram
+from tilewright.tile.program import Sketch, TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.tile.tree import Compute, TileTree, nest
 from tilewright.tile.tree_sizes import tree_sizes
@@ -102,6 +103,20 @@ def test_trees_of_operators_take_the_same_time(name: str) -> None:
         assert tree_time(tree, task.func, ONE_CORE, task.constants) == pytest.approx(
             program_time(p, ONE_CORE), rel=0.05
         )
+
+
+def test_trees_know_of_rows_that_are_prefetched() -> None:
+    task = task_of(Program([product(40, 2048, 1024)], {}))
+    problem = problem_for(task)
+    assert problem is not None
+    times: list[float] = []
+    for ahead in ((), (1,)):
+        sketch = Sketch(1, 16, (1, 0), 2, prefetched_operands=ahead)
+        p = TileProgram(problem, sketch, ((8, 32, 1), (40, 32, 64), (40, 32, 1024)))
+        times.append(program_time(p, ONE_CORE))
+        tree = tile_program_tree(p, task.func, True, 1)
+        assert tree_time(tree, task.func, ONE_CORE) == pytest.approx(times[-1], rel=0.05)
+    assert times[1] < 0.9 * times[0]
 
 
 def rowwise_trees(program: Program, count: int) -> list[tuple[RowwiseProgram, TileTree, Task]]:

@@ -78,9 +78,11 @@ def test_at_most_sixteen_lines() -> None:
     assert header(tall, "k_o") == "for k_o in serial(512) prefetching A[i, k_o * 8 + 15]:"
 
 
-def test_symbolic_size_counts_with_its_minimum() -> None:
+def test_symbolic_size_counts_with_its_minimum_and_rows_begin_anywhere_in_a_line() -> None:
     func = parse(show(ROWS).replace("40", "M").replace("; N", "; M: 20..99, N"))
-    assert header(prefetch(func, "i", "A", 1), "i") == "for i in serial(N) prefetching A[i + 1, 0], A[i + 1, 16]:"
+    assert header(prefetch(func, "i", "A", 1), "i") == (
+        "for i in serial(N) prefetching A[i + 1, 0], A[i + 1, 16], A[i + 1, 19]:"
+    )
 
 
 def test_several_buffers() -> None:

@@ -10,6 +10,8 @@ from tests.optimize.tasks import task_of
 from tests.tile.results import check_same_results
 
 from tilewright.loops.ir import For, walk
+from tilewright.machine.shipped import machine_named
+from tilewright.optimize.construct.reduction_sketches import reduction_sketches
 from tilewright.tile.lower import lower_program
 from tilewright.tile.prefetches import prefetches
 from tilewright.tile.problem import extract_problem
@@ -59,6 +61,43 @@ def test_constants_that_many_tiles_read_are_not_prefetched(tiles: int, count: in
     small, large = Sketch(1, 16, (0, 1), 2, ((1, 1),)), Sketch(1, 16, (0, 1), 2, ((1, 1),), prefetched_operands=(1,))
     assert len(prefetches(TileProgram(problem, small, sizes))) == count
     assert len(prefetches(TileProgram(problem, large, sizes))) == 1
+
+
+@pytest.mark.parametrize(("rows", "distances"), [(7, [12]), (3, [])])
+def test_rows_of_a_large_operand_that_is_read_along_lanes_are_prefetched(rows: int, distances: list[int]):
+    """As many bytes ahead as of packed copies, 3072, where tiles have rows enough to spare the slots of loads."""
+    computations = Program([product(4 * rows, 64, 48)], {}, frozenset())
+    task = task_of(computations)
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    sizes = ((rows, 32, 2), (4 * rows, 32, 16), (4 * rows, 64, 48))
+    small, large = Sketch(1, 16, (1, 0), 2), Sketch(1, 16, (1, 0), 2, prefetched_operands=(1,))
+    assert prefetches(TileProgram(problem, small, sizes)) == ()
+    program = TileProgram(problem, large, sizes)
+    assert prefetches(program) == tuple(Prefetch(problem.operands[1].buffer, d) for d in distances)
+    lowered = lower_program(program, task.func)
+    verify(lowered.func)
+    check_same_results(task.func, lowered.func, computations, np.random.default_rng())
+    hints = [p for s, _ in walk(lowered.func.body) if isinstance(s, For) for p in s.prefetches]
+    # two terms of two lines each
+    assert len(hints) == 4 * len(distances)
+
+
+@pytest.mark.parametrize(
+    ("columns", "terms", "constant", "named"),
+    [(820, 4360, "", True), (820, 200, "", False), (8, 447_620, "", False), (820, 4360, "w", False)],
+    ids=["large", "in_the_private_caches", "rows_of_half_a_line", "packed_ahead_of_time"],
+)
+def test_sketches_name_operands_with_distant_rows_that_exceed_private_caches(
+    columns: int, terms: int, constant: str, named: bool
+):
+    task = task_of(Program([product(43, columns, terms)], {}, frozenset(constant.split())))
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    along_columns = [x for x in reduction_sketches(problem, task.target, machine_named("zen5")) if x.lane == 1]
+    in_place = [x for x in along_columns if 1 not in dict(x.packed)]
+    assert [x.prefetched_operands == (1,) for x in in_place] == [named] * len(in_place)
+    assert bool(in_place) != bool(constant)
 
 
 @pytest.mark.parametrize("pixels", [2, 20])

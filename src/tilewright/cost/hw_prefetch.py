@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from functools import reduce
-from operator import and_
+from operator import and_, mul
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +22,7 @@ from tilewright.cost.footprint import (
 from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
+from tilewright.tile.prefetches import MIN_PREFETCH_ROWS
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch, min_panel_width
 
@@ -140,7 +141,11 @@ def _reuse_ramps(
         untracked = 1.0 - np.minimum(1.0, max_streams / streams) ** SMOOTH_MAX_POWER
         # both in one array: formulas cost as much for few numbers as for many
         short, long = page_ramp(o, both_boxes, line, cost)
-        tracked = 1.0 + far * (long - 1.0 + untracked * np.maximum(short - long, 0.0))
+        ramp = far * (long - 1.0 + untracked * np.maximum(short - long, 0.0))
+        if k in sketch.prefetched_operands:
+            is_ahead = _uses_per_element(o, sketch, batch) >= MIN_PREFETCH_ROWS
+            ramp = ramp * np.where(is_ahead, cost.prefetched_ramp_fraction, 1.0)
+        tracked = 1.0 + ramp
         factors.append(RampFactors(one, tracked, tracked))
     return factors
 
@@ -157,6 +162,12 @@ def _single_stream_factor(
     panel = min_panel_width(sketch, operand.element_bytes)
     is_interleaved = (tile[sketch.lane] % panel == 0) & (tile[sketch.lane] > panel)
     return np.where(is_single_row & ~is_interleaved, cost.single_stream_penalty, 1.0)
+
+
+def _uses_per_element(operand: OperandView, sketch: Sketch, batch: CandidateBatch) -> Numbers:
+    """Uses of every element of an operand within a term of a register tile."""
+    tile = batch.tiles[REGISTER]
+    return reduce(mul, [tile[a] for a in sketch.order if not operand.uses(a)], np.ones_like(tile[0]))
 
 
 def _k_block_box(batch: CandidateBatch) -> list[Numbers]:

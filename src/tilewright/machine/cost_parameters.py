@@ -182,6 +182,8 @@ class CostParameters:
     page_ramp_bytes: float = _cost_field(256.0, "bytes per page", 0.0, 1e6, CALIBRATION)
     """Ramp-up cost of a page: bytes of it that could be loaded in the time of the first one. Prefetchers do not cross
     page boundaries."""
+    prefetched_ramp_fraction: float = _cost_field(0.25, "fraction of the ramp-up", 0.0, 1.0, ranking("few rows"))
+    """What is left of the ramp-up where software prefetches the rows of an operand that is read where it is."""
     single_stream_penalty: float = _cost_field(1.3, "factor", 1.0, 100.0, ranking("products of one row"))
     """Slowdown of memory where single rows read one panel instead of several interleaved ones, which keep more lines in
     flight. 1 x 4096 x 4096 takes 2.4 ms with panels of 56 or 64 columns on two cores with AVX2 and 1.7 ms with four or

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import gcd, prod
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds, interval
+from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, MemoryScope, const
 from tilewright.expr.traversal import free_vars
@@ -24,7 +26,8 @@ MAX_DISTANCE = 256
 def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     """Prefetches what the iteration `distance` steps later accesses of a buffer.
 
-    One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most; a symbolic
+    One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most, and one of
+    the last element of a row where it may be in a further line, as rows do not begin at lines; a symbolic
     size counts with its minimum. Of a run shorter than a line it is that of the last element, as neighbouring runs
     share the first one's. The last iterations prefetch for the first ones of the loop's next execution, and where the
     distance is the loop's extent, every iteration for the same one of that. Prefetches have no semantics: the last ones
@@ -165,16 +168,23 @@ def _strided_elements(
 ) -> Iterator[Load]:
     """Elements `step` apart in every run of dimensions `inner` and following, for every index of the dimensions
     before."""
-    run = 1
-    for n in counts[inner:]:
-        run *= n
-    rows = 1
-    for n in counts[:inner]:
-        rows *= n
+    run, rows = prod(counts[inner:]), prod(counts[:inner])
     for row in range(min(rows, MAX_LINES)):
-        for position in range(0, min(run, MAX_LINES * step), step) if run >= step else (run - 1,):
-            at = (*_unflatten(row, counts[:inner]), *_unflatten(position, counts[inner:]))
-            yield Load(buffer, tuple(first + k for first, k in zip(starts, at, strict=True)))
+        outer = _unflatten(row, counts[:inner])
+        first = Load(buffer, tuple(i + k for i, k in zip(starts, (*outer, *[0] * (len(counts) - inner)), strict=True)))
+        for position in _positions_in_run(run, step, gcd(step, *polynomial(_position(first)).values())):
+            at = (*outer, *_unflatten(position, counts[inner:]))
+            yield Load(buffer, tuple(i + k for i, k in zip(starts, at, strict=True)))
+
+
+def _positions_in_run(run: int, step: int, alignment: int) -> list[int]:
+    """Positions `step` apart in a run, and its last one where it may be in a further line, as the run begins at any
+    multiple of `alignment`; the last one alone of a run shorter than a line."""
+    if run < step:
+        return [run - 1]
+    positions = list(range(0, min(run, MAX_LINES * step), step))
+    last_line = (step - alignment + run - 1) // step
+    return positions if last_line == positions[-1] // step else [*positions, run - 1]
 
 
 def _unflatten(position: int, counts: Sequence[int]) -> tuple[int, ...]:

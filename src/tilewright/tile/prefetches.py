@@ -1,4 +1,5 @@
-"""Software prefetches in the reduction loop around register tiles: of packed copies, and for the next tile."""
+"""Software prefetches in the reduction loop around register tiles: of packed copies, of rows of operands that are read
+where they are, and for the next tile."""
 
 from collections.abc import Sequence
 from math import prod
@@ -7,6 +8,7 @@ from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.tile.operand import Operand
 from tilewright.tile.packing import copy_name
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, REGISTER, TileProgram
 from tilewright.tile.tree import Prefetch
 
@@ -25,7 +27,32 @@ it beyond L2, and all pay for the hints."""
 
 def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
     """The prefetches of a program, those of packed copies first."""
-    return (*_panels_ahead(program), *_next_rows(program))
+    return (*_panels_ahead(program), *_rows_ahead(program), *_next_rows(program))
+
+
+def has_distant_rows(problem: Problem, operand: int, lane: int) -> bool:
+    """Whether an operand, by its position, that is read where it is along the lanes has a row per term of the sum, at
+    least a line from the next one. A register tile reads little of every row, so that hardware prefetchers ramp up on
+    each."""
+    o = problem.operands[operand]
+    if o.written or o.private or o.conditional or o.constant or len(problem.reduce) != 1:
+        return False
+    pitch = o.strides[problem.reduce[0]] * o.element_bytes
+    return problem.axes[problem.reduce[0]].is_static and o.strides[lane] == 1 and pitch >= CACHE_LINE_BYTES
+
+
+def _rows_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
+    """Prefetches of operands that the sketch names and that are read where they are, as many bytes ahead as of packed
+    copies: of the next terms' rows, most of which are in other pages."""
+    problem, register, hints = program.problem, program.sizes[REGISTER], list[Prefetch]()
+    copied = dict(program.sketch.packed)
+    for k in program.sketch.prefetched_operands:
+        operand = problem.operands[k]
+        rows = prod(register[a] for a in problem.spatial if not operand.uses(a))
+        if k not in copied and rows >= MIN_PREFETCH_ROWS:
+            step = prod(register[a] for a in range(len(register)) if operand.uses(a)) * operand.element_bytes
+            hints.append(Prefetch(operand.buffer, min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step))))
+    return tuple(hints)
 
 
 def _panels_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
@@ -73,11 +100,11 @@ def _next_rows(program: TileProgram) -> tuple[Prefetch, ...]:
     packed = dict(program.sketch.packed)
     if not (problem.axes[axis].is_static and 1 <= steps <= MAX_DISTANCE):
         return ()
-    operands = (o for k, o in enumerate(problem.operands) if k not in packed and _has_distant_rows(program, o, axis))
+    operands = (o for k, o in enumerate(problem.operands) if k not in packed and _has_short_rows(program, o, axis))
     return tuple(Prefetch(o.buffer, steps) for o in operands)
 
 
-def _has_distant_rows(program: TileProgram, operand: Operand, term: int) -> bool:
+def _has_short_rows(program: TileProgram, operand: Operand, term: int) -> bool:
     """Whether a register tile reads about a line or less of every row of an operand, with a row per term of the sum."""
     if operand.constant or operand.written or operand.private or operand.conditional:
         return False

@@ -58,7 +58,8 @@ class Sketch:
             axis of rows: one panel per register tile, or per cache line where the operand comes from beyond L2. Axis -1
             is for intermediates on the stack, which are as dense but have no panels; results follow the operands.
         transposed_store: whether results are stored along another axis than the lane axis.
-        prefetched_operands: packed operands that come from beyond L2 and are prefetched by software.
+        prefetched_operands: operands that come from beyond L2 and are prefetched by software: packed ones, and those
+            that are read along the lanes where they are.
     """
 
     lane: int

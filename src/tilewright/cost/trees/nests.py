@@ -24,6 +24,7 @@ from tilewright.cost.trees.boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.trees.statements import common_depth
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
+from tilewright.tile.prefetches import has_distant_rows
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sketch
 from tilewright.tile.tree_sizes import LoopStep, PathNode, StatementPath
@@ -168,10 +169,12 @@ class NestShape:
 
     @cached_property
     def prefetched(self) -> tuple[int, ...]:
-        """Operands whose panels come from beyond the caches of a core: tiles of several rows prefetch them."""
-        operands = self.nest.statement.problem.operands
-        panels = dict.fromkeys((self.nest.statement.panels or {}).values())
-        return tuple(k for k in panels if prod(operands[k].shape) * operands[k].element_bytes > self.private_bytes)
+        """Operands from beyond the caches of a core that are prefetched: panels, and rows that a loop prefetches."""
+        p, panels = self.nest.statement.problem, (self.nest.statement.panels or {}).values()
+        hinted = {h.source for x in self.nodes if isinstance(x, LoopStep) for h in x.loop.prefetches}
+        rows = (k for k, o in enumerate(p.operands) if o.buffer in hinted and has_distant_rows(p, k, self.lane))
+        sizes = {k: prod(p.operands[k].shape) * p.operands[k].element_bytes for k in (*panels, *rows)}
+        return tuple(k for k, size in sizes.items() if size > self.private_bytes)
 
     def tile_depth(self, axis: str) -> int | None:
         """The depth of the innermost loop over an axis that is not inside of the register tile."""

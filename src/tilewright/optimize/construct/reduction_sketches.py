@@ -8,6 +8,7 @@ from math import prod
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
+from tilewright.tile.prefetches import has_distant_rows
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
 
@@ -29,7 +30,12 @@ def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> li
         for packed in _packing_choices(problem, lane):
             for order in _loop_orders(problem, lane):
                 transposed = problem.results[-1].strides[lane] != 1
-                prefetched = tuple(k for k, _ in packed if _exceeds_private_caches(problem.operands[k], machine))
+                copied = [k for k, _ in packed]
+                prefetched = tuple(
+                    k
+                    for k, o in enumerate(problem.operands)
+                    if (k in copied or has_distant_rows(problem, k, lane)) and _exceeds_private_caches(o, machine)
+                )
                 sketches.append(Sketch(lane, lanes, order, k_block_axis(problem), packed, transposed, prefetched))
     for lane in problem.reduce:
         packed = _reduction_lane_packing(problem, lane, lanes)
