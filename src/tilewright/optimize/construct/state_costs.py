@@ -9,14 +9,16 @@ import numpy.typing as npt
 from tilewright.cost.candidate_batch import is_packed
 from tilewright.cost.footprint import Numbers, moved_bytes, touched_elements
 from tilewright.cost.shape_family import OperandView, ShapeFamily
+from tilewright.loops.private_memory import MAX_STACK_BYTES
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch
 from tilewright.tile.transposed_columns import MIN_COLUMNS
 
-MAX_PARTIAL_SUM_BYTES = 64 << 10
-"""Bytes of a thread's stack for the partial sums of an L1 tile."""
+PARTIAL_SUM_FRACTION = 0.25
+"""Largest share of a core's own cache, mostly L2, that the partial sums of an L1 tile take; what a K-block reads of the
+operands takes most of the rest."""
 
 MAX_UNROLLED_OPS = 128
 """Vector operations of one unrolled step; more would only bloat the code."""
@@ -108,10 +110,17 @@ class StateCosts:
         )
         return (
             (unrolled_ops <= MAX_UNROLLED_OPS)
-            & (~is_k_blocked | (partial_sum_bytes <= MAX_PARTIAL_SUM_BYTES))
+            & (~is_k_blocked | (partial_sum_bytes <= max_partial_sum_bytes(self.machine)))
             & (remainder_axes <= 1)
             & ~is_cut
         )
+
+
+def max_partial_sum_bytes(machine: Machine) -> float:
+    """Bytes that the partial sums of an L1 tile may take: a share of the largest private cache, and no more than stay
+    on a thread's stack."""
+    private = max((x.bytes for x in machine.private_caches), default=machine.levels[0].share)
+    return min(private * PARTIAL_SUM_FRACTION, MAX_STACK_BYTES)
 
 
 def operand_bytes(operands: Sequence[OperandView], sketch: Sketch, box: list[Numbers], line: int) -> Numbers:

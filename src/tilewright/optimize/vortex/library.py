@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from tilewright.cost.caches import caches
 from tilewright.machine.model import Machine
-from tilewright.optimize.construct.state_costs import MAX_PARTIAL_SUM_BYTES
 from tilewright.optimize.construct.tile_lattice import Indices
 from tilewright.optimize.vortex.register_tiles import filter_by_isa
 
@@ -28,6 +27,9 @@ CAPACITY_WINDOW = (0.125, 0.75)
 
 PANEL_SHARE = 0.5
 """Largest share of L1 that the vectors of one register tile take, which all of its rows read."""
+
+MAX_SUM_BYTES = 64 << 10
+"""Bytes of a thread's stack for the partial sums of a cache buffer."""
 
 TASKS_PER_CORE = (1, 2, 4)
 """Parts that threads share, per core: more than one balances cores of different speed."""
@@ -93,7 +95,7 @@ def _filter_by_multiples(tiles: Indices, lanes: int, element_bytes: int, machine
     used = (rows * terms + terms * columns + rows * columns) * element_bytes
     fits = (used >= low * capacity) & (used <= high * capacity) & (terms % tiles[:, 2:] == 0)
     fits &= terms * tiles[:, 1:2] * lanes * element_bytes <= PANEL_SHARE * first.share
-    fits &= rows * columns * element_bytes <= MAX_PARTIAL_SUM_BYTES
+    fits &= rows * columns * element_bytes <= MAX_SUM_BYTES
     child, multiple = np.nonzero(fits)
     sizes = np.stack((rows[child, multiple], columns[child, multiple], terms[multiple]), axis=1)
     return sizes, child
