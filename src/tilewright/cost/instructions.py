@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed, k_block_count
 from tilewright.cost.core_terms import CoreTerms, TileCycles
+from tilewright.cost.distant_rows import row_starts
 from tilewright.cost.features import Features
 from tilewright.cost.footprint import Numbers
 from tilewright.cost.reduction_kind import is_streaming
@@ -96,6 +97,7 @@ def _looped_terms(
     is_sole = _is_sole_tile(problem, batch)
     # the K-blocks of a sole tile continue the streams
     stream_starts = np.where(is_sole, stream_starts / k_block_count(sketch, batch), stream_starts)
+    stream_starts = stream_starts + row_starts(problem, sketch, batch, machine) * cost.row_start_cycles
     loop_entry = entries * cost.loop_cycles
     # the next tile reads the pages of a K-block again; where a tile computes all K-blocks first, those of all
     pages_between_uses = np.where(is_sole, features.all_pages, features.pages)

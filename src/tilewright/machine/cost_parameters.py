@@ -184,6 +184,10 @@ class CostParameters:
     page boundaries."""
     prefetched_ramp_fraction: float = _cost_field(0.25, "fraction of the ramp-up", 0.0, 1.0, ranking("few rows"))
     """What is left of the ramp-up where software prefetches the rows of an operand that is read where it is."""
+    row_start_cycles: float = _cost_field(35.0, "cycles per piece of a row", 0.0, 10000.0, ranking("few rows"))
+    """Exposed cycles at the start of a piece of a row that comes from memory."""
+    contended_cache_bytes: int = _cost_field(10 << 20, "bytes", 1, 1 << 40, ranking("few rows"))
+    """The last cache's bytes that a program finds for itself on a host that others use."""
     single_stream_penalty: float = _cost_field(1.3, "factor", 1.0, 100.0, ranking("products of one row"))
     """Slowdown of memory where single rows read one panel instead of several interleaved ones, which keep more lines in
     flight. 1 x 4096 x 4096 takes 2.4 ms with panels of 56 or 64 columns on two cores with AVX2 and 1.7 ms with four or
