@@ -62,12 +62,31 @@ def test_prefetch_preserves_semantics(func: Func, loop: str, buffer: str) -> Non
 
 def test_one_prefetch_per_cache_line() -> None:
     assert header(prefetch(ROWS, "i", "A", 2), "i") == (
-        "for i in serial(N) prefetching A[i + 2, 0], A[i + 2, 16], A[i + 2, 32]:"
+        "for i in serial(N) prefetching A[i + 2, 0], A[i + 2, 16], A[i + 2, 32], A[i + 2, 39]:"
     )
     assert header(prefetch(split(ROWS, "i", 2), "i_o", "A", 1), "i_o") == (
         # two whole rows are one run of 80 elements
         "for i_o in serial((N + 1) // 2) prefetching A[i_o * 2 + 2, 0], A[i_o * 2 + 2, 16], A[i_o * 2 + 2, 32], "
-        "A[i_o * 2 + 3, 8], A[i_o * 2 + 3, 24]:"
+        "A[i_o * 2 + 3, 8], A[i_o * 2 + 3, 24], A[i_o * 2 + 3, 39]:"
+    )
+
+
+def test_copies_begin_at_lines_and_parameters_anywhere() -> None:
+    func = parse("""
+func f(A: float32[8, 32], Y: float32[8, 32]):
+    alloc T: float32[8, 32]
+    for a in serial(8):
+        for b in serial(32):
+            block T(v: 8 = a, w: 32 = b):
+                T[v, w] = A[v, w]
+    for i in serial(8):
+        for j in serial(32):
+            block Y(v: 8 = i, w: 32 = j):
+                Y[v, w] = T[v, w] + A[v, w]
+""")
+    assert header(prefetch(func, "i", "T", 1), "i") == "for i in serial(8) prefetching T[i + 1, 0], T[i + 1, 16]:"
+    assert header(prefetch(func, "i", "A", 1), "i") == (
+        "for i in serial(8) prefetching A[i + 1, 0], A[i + 1, 16], A[i + 1, 31]:"
     )
 
 

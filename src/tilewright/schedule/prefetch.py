@@ -27,16 +27,16 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     """Prefetches what the iteration `distance` steps later accesses of a buffer.
 
     One prefetch per cache line of the region that an iteration accesses, row after row, `MAX_LINES` at most, and one of
-    the last element of a row where it may be in a further line, as rows do not begin at lines; a symbolic
-    size counts with its minimum. Of a run shorter than a line it is that of the last element, as neighbouring runs
-    share the first one's. The last iterations prefetch for the first ones of the loop's next execution, and where the
-    distance is the loop's extent, every iteration for the same one of that. Prefetches have no semantics: the last ones
-    of all are of lines beyond the data.
+    the last element of a row where it may be in a further line: rows need not begin at lines, nor need parameters. A
+    symbolic size counts with its minimum. Of a run shorter than a line it is that of the last element, as neighbouring
+    runs share the first one's. The last iterations prefetch for the first ones of the loop's next execution, and where
+    the distance is the loop's extent, every iteration for the same one of that. Prefetches have no semantics: the last
+    ones of all are of lines beyond the data.
 
     Legality: the loop is not vectorized; the buffer is in memory, and a block inside the loop touches it at indices
     that depend on the loop, but not on data; `1 <= distance <= MAX_DISTANCE`; addresses do not overflow.
 
-        for i in serial(N):            for i in serial(N) prefetching A[i + 4, 0], A[i + 4, 16]:
+        for i in serial(N):            for i in serial(N) prefetching A[i + 4, 0], A[i + 4, 16], A[i + 4, 31]:
             for j in serial(32):  ->       for j in serial(32):
                 .. A[i, j] ..                  .. A[i, j] ..
 
@@ -47,7 +47,8 @@ def prefetch(func: Func, loop: str, buffer: str, distance: int) -> Func:
     check_loop(node, distance, place)
     bounds = bounds_of((*enclosing, node))
     touched = touched_regions(node, check_buffer(func, buffer, place), bounds, place)
-    hints = first_distinct((hint for r in touched for hint in cache_line_elements(r, bounds)), MAX_LINES)
+    is_aligned = any(b.name == buffer for b in func.allocs)
+    hints = first_distinct((hint for r in touched for hint in cache_line_elements(r, bounds, is_aligned)), MAX_LINES)
     prefetches = [_later(h, node, enclosing, distance, bounds) for h in hints]
     check_addresses(prefetches, bounds, place)
     return with_stmt_replaced(
@@ -139,13 +140,14 @@ def check_addresses(hints: Sequence[Load], bounds: Bounds, place: str) -> None:
             raise ScheduleError(f"{hint}: {problem}", where=place)
 
 
-def cache_line_elements(region: Region, bounds: Bounds) -> Iterator[Load]:
-    """One element of every cache line of a region, row after row."""
-    step = max(1, CACHE_LINE_BYTES // region.buffer.dtype.bytes)
+def cache_line_elements(region: Region, bounds: Bounds, is_aligned: bool) -> Iterator[Load]:
+    """One element of every cache line of a region, row after row; `is_aligned` tells whether the buffer begins at a
+    line."""
+    line = max(1, CACHE_LINE_BYTES // region.buffer.dtype.bytes)
     starts = [first for first, _ in region.ranges]
     counts = [_min_size(simplify(last - first + 1, bounds), bounds) for first, last in region.ranges]
     inner = _first_contiguous_dim(region, counts)
-    yield from _strided_elements(region.buffer, starts, counts, inner, step)
+    yield from _strided_elements(region.buffer, starts, counts, inner, line if is_aligned else 1)
 
 
 def _min_size(size: Expr, bounds: Bounds) -> int:
@@ -164,15 +166,15 @@ def _first_contiguous_dim(region: Region, counts: Sequence[int]) -> int:
 
 
 def _strided_elements(
-    buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, step: int
+    buffer: Buffer, starts: Sequence[Expr], counts: Sequence[int], inner: int, alignment: int
 ) -> Iterator[Load]:
-    """Elements `step` apart in every run of dimensions `inner` and following, for every index of the dimensions
-    before."""
-    run, rows = prod(counts[inner:]), prod(counts[:inner])
+    """An element of every line in every run of dimensions `inner` and following, for every index of the dimensions
+    before; the buffer begins at a multiple of `alignment` elements."""
+    run, rows, step = prod(counts[inner:]), prod(counts[:inner]), max(1, CACHE_LINE_BYTES // buffer.dtype.bytes)
     for row in range(min(rows, MAX_LINES)):
         outer = _unflatten(row, counts[:inner])
         first = Load(buffer, tuple(i + k for i, k in zip(starts, (*outer, *[0] * (len(counts) - inner)), strict=True)))
-        for position in _positions_in_run(run, step, gcd(step, *polynomial(_position(first)).values())):
+        for position in _positions_in_run(run, step, gcd(alignment, *polynomial(_position(first)).values())):
             at = (*outer, *_unflatten(position, counts[inner:]))
             yield Load(buffer, tuple(i + k for i, k in zip(starts, at, strict=True)))
 
