@@ -1,5 +1,7 @@
 """Limits of the states of a sketch: partial sums that a core's own cache and a thread's stack hold."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.tile.problems import matrix_product
@@ -7,32 +9,43 @@ from tests.tile.problems import matrix_product
 from tilewright.loops.private_memory import MAX_STACK_BYTES
 from tilewright.machine.shipped import machine_named, shipped_machines
 from tilewright.optimize.construct.search_space import SearchSpace
-from tilewright.optimize.construct.state_costs import PARTIAL_SUM_FRACTION, max_partial_sum_bytes
+from tilewright.optimize.construct.state_costs import MAX_PACKED_SUM_BYTES, PARTIAL_SUM_FRACTION, max_partial_sum_bytes
 from tilewright.tile.program import Sketch
 
 ROWS, COLUMNS, TERMS = 32, 4096, 4096
 
 
-def are_lowerable(machine: str, columns: list[int], k_block: int) -> list[bool]:
+A, B = matrix_product(ROWS, COLUMNS, TERMS).operands
+PROBLEM = replace(matrix_product(ROWS, COLUMNS, TERMS), operands=(A, replace(B, constant=False)))
+IN_PLACE = Sketch(1, 16, (1, 0), 2)
+PACKED = replace(IN_PLACE, packed=((1, 1),))
+
+
+def are_lowerable(machine: str, columns: list[int], k_block: int, sketch: Sketch = IN_PLACE) -> list[bool]:
     """Of L1 tiles of 32 rows and so many columns."""
-    problem = matrix_product(ROWS, COLUMNS, TERMS)
     sizes = np.array([[[8, 32, 1], [ROWS, n, k_block], [ROWS, n, TERMS]] for n in columns])
-    space = SearchSpace.of(problem, Sketch(1, 16, (1, 0), 2), machine_named(machine))
+    space = SearchSpace.of(PROBLEM, sketch, machine_named(machine))
     return space.are_lowerable(sizes).tolist()
 
 
 @pytest.mark.parametrize(("machine", "kib"), [("haswell", 64), ("zen3", 128), ("zen5", 256), ("sapphire-rapids", 256)])
 def test_partial_sums_take_a_share_of_l2(machine: str, kib: int) -> None:
-    assert max_partial_sum_bytes(machine_named(machine)) == kib << 10
+    assert max_partial_sum_bytes(PROBLEM, IN_PLACE, machine_named(machine)) == kib << 10
     # 32 rows of 512 columns are 64 KiB
     columns = [512 * kib // 64, 1024 * kib // 64]
     assert are_lowerable(machine, columns, 64) == [True, False]
     assert are_lowerable(machine, columns, TERMS) == [True, True]
 
 
+@pytest.mark.parametrize("machine", ["haswell", "zen5"])
+def test_partial_sums_take_less_where_all_is_packed(machine: str) -> None:
+    assert max_partial_sum_bytes(PROBLEM, PACKED, machine_named(machine)) == MAX_PACKED_SUM_BYTES
+    assert are_lowerable(machine, [512, 1024], 64, PACKED) == [True, False]
+
+
 def test_partial_sums_stay_on_the_stack_and_leave_room_in_the_cache() -> None:
     for machine in shipped_machines().values():
         if machine.gpu is None:
-            most = max_partial_sum_bytes(machine)
+            most = max_partial_sum_bytes(PROBLEM, IN_PLACE, machine)
             assert most <= MAX_STACK_BYTES
             assert most <= PARTIAL_SUM_FRACTION * max(x.bytes for x in machine.private_caches)

@@ -6,7 +6,7 @@ from tests.optimize.vortex_checks import window_use
 
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named, shipped_machines
-from tilewright.optimize.construct.state_costs import max_partial_sum_bytes
+from tilewright.optimize.construct.state_costs import MAX_PACKED_SUM_BYTES
 from tilewright.optimize.vortex.library import (
     CAPACITY_WINDOW,
     MAX_SUM_BYTES,
@@ -60,7 +60,7 @@ def test_cache_buffers_stay_in_their_windows(machine: Machine, bits: int) -> Non
     rows, columns, terms = candidates.cache_buffers[candidates.links[:, 0]].T
     # the search space, which draws from the library as well, allows for as many
     assert (rows * columns * bits // 8 <= MAX_SUM_BYTES).all()
-    assert max_partial_sum_bytes(machine) >= MAX_SUM_BYTES
+    assert MAX_PACKED_SUM_BYTES >= MAX_SUM_BYTES
     vectors = candidates.register_tiles[candidates.links[:, 1], 1]
     assert (terms * vectors * candidates.lanes * bits // 8 <= PANEL_SHARE * l1.share).all()
 

@@ -12,6 +12,7 @@ from tilewright.cost.shape_family import OperandView, ShapeFamily
 from tilewright.loops.private_memory import MAX_STACK_BYTES
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import Indices
+from tilewright.tile.prefetches import has_distant_rows
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch
 from tilewright.tile.transposed_columns import MIN_COLUMNS
@@ -19,6 +20,10 @@ from tilewright.tile.transposed_columns import MIN_COLUMNS
 PARTIAL_SUM_FRACTION = 0.25
 """Largest share of a core's own cache, mostly L2, that the partial sums of an L1 tile take; what a K-block reads of the
 operands takes most of the rest."""
+
+MAX_PACKED_SUM_BYTES = 64 << 10
+"""Bytes of the partial sums of an L1 tile that reads no rows where they are: panels are contiguous, so that K-blocks
+around more columns gain nothing and take room in L2."""
 
 MAX_UNROLLED_OPS = 128
 """Vector operations of one unrolled step; more would only bloat the code."""
@@ -110,17 +115,20 @@ class StateCosts:
         )
         return (
             (unrolled_ops <= MAX_UNROLLED_OPS)
-            & (~is_k_blocked | (partial_sum_bytes <= max_partial_sum_bytes(self.machine)))
+            & (~is_k_blocked | (partial_sum_bytes <= max_partial_sum_bytes(self.problem, self.sketch, self.machine)))
             & (remainder_axes <= 1)
             & ~is_cut
         )
 
 
-def max_partial_sum_bytes(machine: Machine) -> float:
+def max_partial_sum_bytes(problem: Problem, sketch: Sketch, machine: Machine) -> float:
     """Bytes that the partial sums of an L1 tile may take: a share of the largest private cache, and no more than stay
-    on a thread's stack."""
+    on a thread's stack; less where no operand's rows are read where they are."""
     private = max((x.bytes for x in machine.private_caches), default=machine.levels[0].share)
-    return min(private * PARTIAL_SUM_FRACTION, MAX_STACK_BYTES)
+    most = min(private * PARTIAL_SUM_FRACTION, MAX_STACK_BYTES)
+    in_place = (k for k in range(len(problem.operands)) if not is_packed(sketch, k))
+    reads_rows = any(has_distant_rows(problem, k, sketch.lane) for k in in_place)
+    return most if reads_rows else min(most, MAX_PACKED_SUM_BYTES)
 
 
 def operand_bytes(operands: Sequence[OperandView], sketch: Sketch, box: list[Numbers], line: int) -> Numbers:
