@@ -88,6 +88,31 @@ def test_damaged_entries_are_written_again(cache):
     assert compiled(cache)[0].constructions.constructed == 0
 
 
+def test_other_files_of_the_user_are_neither_counted_nor_removed(cache):
+    cache.put(KEY, VALUE)
+    folder = path_of(cache).parent
+    mine = [
+        cache.folder / "mine" / "main.py", folder / "notes", folder / OTHER, cache.folder / "mine" / KEY,
+        folder / "f.ab", folder / f".{KEY}.old", folder / f"{KEY}.bak",
+    ]  # fmt: skip
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    unfinished = folder / f".{KEY}.{'0' * 16}"
+    unfinished.write_text("{")
+    assert cache.usage().entries == 2
+    assert cache.clear().entries == 2
+    assert not path_of(cache).exists()
+    assert not unfinished.exists()
+    assert all(p.exists() for p in mine)
+
+
+def test_an_entry_with_a_hole_at_its_end_counts_as_missing(cache):
+    cache.put(KEY, VALUE)
+    os.truncate(path_of(cache), 1 << 43)
+    assert cache.get(KEY) is None
+
+
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_entries_that_others_may_write_are_not_read(cache, mode):
     cache.put(KEY, VALUE)

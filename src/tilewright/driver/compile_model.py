@@ -55,7 +55,7 @@ def compile_model(
         threads: threads per call; None asks the environment and the system. It does not change the code.
         optimizer: how loops are scheduled: "gensor" (default), "roller" and "vortex" construct tile programs for a
             machine, "rule" applies one fixed rule, which also schedules the kernels that the others cannot construct.
-        progress: called as the compilation proceeds.
+        progress: called as the compilation proceeds; not at all where the cache has what the model becomes.
         layouts: storage layouts of tensors of convolutions and products, by node or value (`graph.layouts.plan`).
         machine: the machine that `gensor` and `roller` construct programs for: a `Machine`, the name of one in the
             package ("zen5"), or a JSON file; by default this machine's, or a typical one of another target.

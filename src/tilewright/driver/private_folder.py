@@ -4,11 +4,13 @@
 
 Whoever can write an entry of a cache can run code in the processes that read it, so folders and files that others may
 write are not read, and new ones are private to the user. Writers replace files atomically, so any number of processes
-may use a folder at once, and killed ones leave no broken file. Where it cannot be written, nothing is kept.
+may use a folder at once, and killed ones leave no broken file. Where it cannot be written, nothing is kept. A user may
+have other files in the same place: what has no name of an entry is neither counted nor removed.
 """
 
 import contextlib
 import os
+import re
 import stat
 import time
 from collections.abc import Generator, Iterable, Iterator
@@ -16,6 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tilewright.runtime.atomic_write import replace_file
+
+_FOLDER = re.compile("[0-9a-f]{2}")
+_ENTRY = re.compile(r"([0-9a-f]{64})|\.([0-9a-f]{64})\.[0-9a-f]{16}")
+"""Names of entries, and of those that `replace_file` has not finished."""
 
 _USE_SECONDS = 3600.0
 """Uses are recorded this exactly: a hit touches its file, unless that has been touched just before."""
@@ -116,16 +122,23 @@ class PrivateFolder:
         return Usage(removed, freed)
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """Time of the last use, size and path of every file, unfinished ones of killed processes included."""
+        """Time of the last use, size and path of every entry, unfinished ones of killed processes included."""
         with contextlib.suppress(OSError):
             for folder in list(os.scandir(self.folder)):
-                if not folder.is_dir(follow_symlinks=False):
+                if _FOLDER.fullmatch(folder.name) is None or not folder.is_dir(follow_symlinks=False):
                     continue
                 with contextlib.suppress(OSError):
                     for entry in list(os.scandir(folder.path)):
+                        if not _is_entry(entry.name, folder.name):
+                            continue
                         with contextlib.suppress(OSError):
                             status = entry.stat(follow_symlinks=False)
                             yield status.st_mtime, status.st_size, Path(entry.path)
+
+
+def _is_entry(name: str, folder: str) -> bool:
+    match = _ENTRY.fullmatch(name)
+    return match is not None and (match[1] or match[2]).startswith(folder)
 
 
 def is_private(status: os.stat_result) -> bool:

@@ -38,6 +38,7 @@ def written(folder, model, external):
 
 def weight_sources(resources):
     """Where the weights of the only entry come from: parts of the entry, or of which file."""
-    with open(entry_path(resources), "rb") as file:
-        head = read_head(file.fileno())
+    path = entry_path(resources)
+    with open(path, "rb") as file:
+        head = read_head(file.fileno(), path.name)
     return [w[3] for w in head.fields["weights"]]

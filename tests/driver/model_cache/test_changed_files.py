@@ -1,6 +1,7 @@
 """The cache of models where files change before, while and after a model is compiled."""
 
 import os
+import threading
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.driver.model_cache.entries import OPTIONS, cache_of, saved, written
 import tilewright.driver.compile as pipeline
 from tilewright.driver.compile_model import compile_with_options
 from tilewright.driver.model_cache import model_cache
+from tilewright.driver.model_cache.tensor_positions import PositionError, tensor_positions
 from tilewright.errors import ModelError
 
 
@@ -107,3 +109,56 @@ def test_external_data_of_other_tensors_is_not_kept(tmp_path, resources):
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     compile_with_options(tmp_path / "m.onnx", OPTIONS, resources=resources)
     assert cache_of(resources).usage().entries == 0
+
+
+def test_files_that_are_mostly_no_weights_are_not_kept(tmp_path, resources, monkeypatch):
+    """Files of holes have any size, and all of a file would be read."""
+    path = written(tmp_path / "m", models.mlp(), external=True)
+    data = path.parent / "weights.bin"
+    size = data.stat().st_size
+    os.truncate(data, 1 << 40)
+    compile_with_options(path, OPTIONS, resources=resources)
+    assert cache_of(resources).usage().entries == 0
+    os.truncate(data, size + 1)
+    first = saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path)
+    assert cache_of(resources).usage().entries == 1
+    os.truncate(data, 1 << 40)
+    assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == first
+
+
+def test_locations_of_tensors_with_their_own_data_are_not_read(tmp_path, resources, counted):
+    model = models.mlp()
+    model.graph.initializer[0].external_data.add(key="location", value="big.bin")
+    path = written(tmp_path / "m", model, external=False)
+    (path.parent / "big.bin").touch()
+    os.truncate(path.parent / "big.bin", 1 << 40)
+    for _ in range(2):
+        compile_with_options(path, OPTIONS, resources=resources)
+    assert len(counted) == 1
+
+
+def test_unclear_places_of_data():
+    tensor = TensorProto(name="w", data_location=TensorProto.EXTERNAL)
+    graph = helper.make_graph([], "g", [], [], [tensor])
+    data = helper.make_model(graph).SerializeToString()
+    with pytest.raises(PositionError):
+        list(tensor_positions(memoryview(data)))
+    tensor.external_data.add(key="location", value="w.bin")
+    data = helper.make_model(helper.make_graph([], "g", [], [], [tensor])).SerializeToString()
+    assert [p.location for p in tensor_positions(memoryview(data))] == ["w.bin"]
+    # a value that protobuf drops
+    data = data.replace(b"\x70\x01", b"\x70\x05")
+    with pytest.raises(PositionError):
+        list(tensor_positions(memoryview(data)))
+
+
+def test_a_pipe_is_left_to_the_compilation(tmp_path, resources):
+    """Opening it twice would take its writer's other end away."""
+    data = models.mlp().SerializeToString()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_bytes(data), daemon=True)
+    writer.start()
+    result = saved(compile_with_options(pipe, OPTIONS, resources=resources), tmp_path)
+    writer.join(60)
+    assert result == saved(compile_with_options(data, OPTIONS), tmp_path)

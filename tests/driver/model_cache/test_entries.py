@@ -14,8 +14,9 @@ import tilewright.driver.compile as pipeline
 from tilewright import custom_operators
 from tilewright.driver.compile_model import compile_with_options
 from tilewright.driver.kernel_build.build_resources import BuildResources
+from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.driver.kernel_build.record_source import RecordSource
-from tilewright.driver.model_cache import model_cache
+from tilewright.driver.model_cache import model_cache, model_entry
 from tilewright.driver.model_cache.model_cache import ModelCache, look_up
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import FallbackWarning
@@ -117,6 +118,42 @@ def test_damaged_entries_count_as_missing(tmp_path, resources, counted):
         assert saved(compile_with_options(data, OPTIONS, resources=resources), tmp_path) == expected, number
     assert len(counted) >= len(damaged) - 12
     assert path.read_bytes() == content
+
+
+def test_an_entry_in_the_place_of_another_counts_as_missing(tmp_path, resources, counted):
+    data = models.mlp().SerializeToString()
+    expected = saved(compile_with_options(data, OPTIONS, resources=resources), tmp_path)
+    path = entry_path(resources)
+    other = BuildResources(1, CodeCache(tmp_path / "other" / "code"), True)
+    compile_with_options(models.convnet().SerializeToString(), OPTIONS, resources=other)
+    path.write_bytes(entry_path(other).read_bytes())
+    assert saved(compile_with_options(data, OPTIONS, resources=resources), tmp_path) == expected
+    assert len(counted) == 3
+
+
+def test_an_entry_with_a_hole_at_its_end_counts_as_missing(resources, counted):
+    data = models.mlp().SerializeToString()
+    compile_with_options(data, OPTIONS, resources=resources)
+    os.truncate(entry_path(resources), 1 << 40)
+    compile_with_options(data, OPTIONS, resources=resources)
+    assert len(counted) == 2
+    assert entry_path(resources).stat().st_size < 1 << 20
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_without_memory_nothing_is_kept_or_found(is_kept, resources, counted, monkeypatch):
+    data = models.mlp().SerializeToString()
+    if is_kept:
+        compile_with_options(data, OPTIONS, resources=resources)
+
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(model_entry, "read_blocks", fails)
+    monkeypatch.setattr(model_entry, "aligned_empty", fails)
+    compile_with_options(data, OPTIONS, resources=resources)
+    assert len(counted) == 1 + is_kept
+    assert cache_of(resources).usage().entries == is_kept
 
 
 def test_what_others_may_write_is_not_read(resources, counted):

@@ -13,7 +13,7 @@ from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.model_cache.record_state import NO_RECORDS, has_records_of, record_state
 from tilewright.driver.options import CompileOptions
-from tilewright.errors import StoreError
+from tilewright.errors import RecordWarning, StoreError
 
 OPTIONS = CompileOptions()
 """What is constructed becomes a record."""
@@ -81,20 +81,62 @@ def change(store, statement):
 def test_the_state_of_records(tmp_path, resources):
     """All measured records have a part in it: numbers are given again after pruning."""
     store = tmp_path / "records.db"
-    assert record_state(store) == NO_RECORDS
-    given = BuildResources(1, resources.cache, True, RecordSource(store))
+    source = RecordSource(store)
+    assert record_state(source) == NO_RECORDS
+    given = BuildResources(1, resources.cache, True, source)
     compile_with_options(models.mlp().SerializeToString(), OPTIONS, resources=given)
-    constructed = record_state(store)
+    constructed = record_state(source)
     assert constructed.measured == NO_RECORDS.measured
     change(store, "UPDATE records SET kind = 1")
-    state = record_state(store)
+    state = record_state(source)
     assert state.measured[0] > 1
-    assert has_records_of(state, store)
-    assert not has_records_of(constructed, store)
+    assert has_records_of(state, source)
+    assert not has_records_of(constructed, source)
     first = "(SELECT min(id) FROM records)"
     change(store, f"UPDATE records SET digest = zeroblob(length(digest)) WHERE id = {first}")
-    assert record_state(store).measured[0] == state.measured[0]
-    assert not has_records_of(state, store)
+    assert record_state(source).measured[0] == state.measured[0]
+    assert not has_records_of(state, source)
     store.write_bytes(b"no store")
-    assert record_state(store) is None
-    assert not has_records_of(None, store)
+    assert record_state(source) is None
+    assert not has_records_of(None, source)
+
+
+def test_a_store_that_others_can_write_is_not_used(tmp_path, resources):
+    """A compilation warns of the user's own store and goes on without it, whatever is kept."""
+    store = tmp_path / "data" / "records.db"
+    data = models.mlp().SerializeToString()
+    given = BuildResources(1, resources.cache, True, RecordSource(store, is_default=True))
+    compile_with_options(data, OPTIONS, resources=given)
+    compile_with_options(data, OPTIONS, resources=given)
+    for path in (store, store.parent):
+        mode = path.stat().st_mode
+        path.chmod(mode | 0o022)
+        with pytest.warns(RecordWarning, match="others can write it"):
+            compile_with_options(data, OPTIONS, resources=given)
+        path.chmod(mode)
+
+
+@pytest.mark.parametrize("statement", ["PRAGMA user_version = 9", "DROP TABLE tasks", "PRAGMA application_id = 5"])
+def test_a_store_that_is_none_is_refused(statement, tmp_path, resources):
+    store = tmp_path / "records.db"
+    data = models.mlp().SerializeToString()
+    given = BuildResources(1, resources.cache, True, RecordSource(store))
+    compile_with_options(data, OPTIONS, resources=given)
+    change(store, statement)
+    with pytest.raises(StoreError):
+        compile_with_options(data, OPTIONS, resources=given)
+
+
+def test_the_hint_for_records_that_were_removed(tmp_path, resources):
+    """An entry does not tell whether earlier records are still there, so it is a compilation that brings them back."""
+    store = tmp_path / "records.db"
+    data = models.mlp().SerializeToString()
+    given = BuildResources(1, resources.cache, True, RecordSource(store))
+    frozen = BuildResources(1, resources.cache, True, RecordSource(store, frozen=True))
+    compile_with_options(data, OPTIONS, resources=given)
+    change(store, "DELETE FROM records WHERE id < (SELECT max(id) FROM records)")
+    compile_with_options(data, OPTIONS, resources=given)
+    with pytest.raises(StoreError, match="cache=False"):
+        compile_with_options(data, OPTIONS, resources=frozen)
+    compile_with_options(data, OPTIONS, resources=BuildResources(1, None, True, RecordSource(store)))
+    compile_with_options(data, OPTIONS, resources=frozen)

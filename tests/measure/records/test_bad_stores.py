@@ -22,7 +22,7 @@ from tests.measure.records.examples import (
 )
 
 from tilewright.errors import StoreError
-from tilewright.measure.records import connection, file_system
+from tilewright.measure.records import connection, file_system, schema
 from tilewright.measure.records.maintain import merge, prune, verify_store
 from tilewright.measure.records.record import Record, machine_type
 from tilewright.measure.records.store import open_store
@@ -71,9 +71,9 @@ def test_a_damaged_store_says_what_to_do(path: Path) -> None:
 def test_a_store_of_a_newer_format(path: Path) -> None:
     filled(path, [record()])
     db = sqlite3.connect(path)
-    db.execute(f"PRAGMA user_version = {connection.FORMAT + 1}")
+    db.execute(f"PRAGMA user_version = {schema.FORMAT + 1}")
     db.close()
-    assert f"has format {connection.FORMAT + 1}" in error_of(path, "write")
+    assert f"has format {schema.FORMAT + 1}" in error_of(path, "write")
     assert "update tilewright" in error_of(path)
 
 

@@ -23,6 +23,10 @@ MAX_BYTES = 1 << 30
 """Size that the cache is pruned to after a compilation that has added to it; a kernel takes 10 to 200 KB."""
 
 
+_MAX_ENTRY_BYTES = 1 << 28
+"""A longer file is no kernel."""
+
+
 class CodeCache(PrivateFolder):
     """A cache in a folder, which need not exist."""
 
@@ -32,13 +36,15 @@ class CodeCache(PrivateFolder):
             with self.opened(key) as handle:
                 if handle is None:
                     return None
+                if os.fstat(handle).st_size > _MAX_ENTRY_BYTES:
+                    return None
                 with open(handle, "rb", closefd=False) as file:
                     digest, _, content = file.read().partition(b"\n")
             if digest != sha256(content).hexdigest().encode():
                 return None
             self.touch(key)
             value = json.loads(content)
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError, RecursionError, MemoryError):
             return None
         return value if isinstance(value, dict) else None
 

@@ -145,7 +145,7 @@ class KernelRecords:
             StoreError: names them.
         """
         what = f"there are no records of {pluralize(len(labels), 'kernel')}: {', '.join(labels)}"
-        hint = "compile without `frozen` first, with the same options, machine and version"
+        hint = "compile without `frozen` and with cache=False first, for the same options, machine and version"
         raise StoreError(what, where=self._where, hint=hint)
 
     def judge(self, ranked: RankedRecord, constructed: Estimate) -> str:

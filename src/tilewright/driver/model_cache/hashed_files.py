@@ -101,14 +101,16 @@ class ModelFiles:
             return None
         return ModelFiles(path, tuple(dict.fromkeys(folders)))
 
-    def read(self, location: str = "") -> HashedBytes | None:
-        """A file by its location, "" for the model's own; None where it can't be read."""
+    def read(self, location: str = "", max_bytes: int | None = None) -> HashedBytes | None:
+        """A file by its location, "" for the model's own; None where it can't be read, or is larger than that."""
         if not location and isinstance(self.source, bytes):
             return hashed(np.frombuffer(self.source, np.uint8))
         with self._opened(location) as handle:
             if handle is None:
                 return None
             try:
+                if max_bytes is not None and os.fstat(handle).st_size > max_bytes:
+                    return None
                 content, blocks = read_blocks(handle)
             except (OSError, MemoryError):
                 return None
@@ -136,7 +138,9 @@ class ModelFiles:
 
 def _open_regular(path: str) -> int | None:
     try:
-        # O_NONBLOCK: opening a named pipe must not wait for a writer
+        # opening a named pipe and closing it would take it from its writer; it may be one just now: O_NONBLOCK
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except (OSError, ValueError):
         return None

@@ -17,7 +17,7 @@ from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.model_cache.hashed_files import HashedBytes, ModelFiles
 from tilewright.driver.model_cache.model_entry import DataFile, entry_pieces, inline_bytes, read_artifact, read_head
-from tilewright.driver.model_cache.model_key import model_key
+from tilewright.driver.model_cache.model_key import ModelKey, model_key
 from tilewright.driver.model_cache.record_state import MeasuredState, has_records_of, record_state
 from tilewright.driver.model_cache.tensor_positions import PositionError, TensorPosition, tensor_positions
 from tilewright.driver.model_cache.weight_sources import FileBlock, FileBlocks, FileView, file_block
@@ -25,6 +25,7 @@ from tilewright.driver.options import CompileOptions
 from tilewright.driver.private_folder import PrivateFolder, Usage
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.manifest import FallbackStep, all_steps
+from tilewright.version import sources_have_changed
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +34,11 @@ MAX_BYTES = 1 << 29
 
 MAX_INLINE_BYTES = 1 << 27
 """Bytes of an entry's weights that are computed from the model's, as Winograd's are: more would fill the disk."""
+
+
+_SPARE_BYTES = 1 << 26
+"""Bytes of a file with data that no initializer has, beside as many as they have: all of it is read, by each
+compilation, and a file of holes has any size."""
 
 
 class ModelCache(PrivateFolder):
@@ -56,22 +62,25 @@ class NewModel:
     Attributes:
         cache: the cache.
         key: of the compilation.
+        digest: hash of the model's own file.
+        options, resources: of the compilation.
         files: of the model.
         content: of its own file; None once the initializers are noted.
         positions: of its tensors.
-        records: that the compilation uses; None for none.
-        measured: state of the measured ones before the compilation.
+        measured: state of the measured records before the compilation.
         blocks: initializers whose bytes are those of the file at their position.
         data_files: files with data, by location, with the hash of what was compared with initializers.
         refusal: why the compilation can't be kept; empty if it can.
     """
 
     cache: ModelCache
-    key: str
+    key: ModelKey
+    digest: str
+    options: CompileOptions
+    resources: BuildResources
     files: ModelFiles
     content: Array | None
     positions: Sequence[TensorPosition]
-    records: RecordSource | None
     measured: MeasuredState | None
     blocks: list[FileBlock] = field(default_factory=list[FileBlock])
     data_files: list[DataFile] = field(default_factory=list[DataFile])
@@ -90,20 +99,24 @@ class NewModel:
         for position in self.positions:
             by_location.setdefault(position.location, []).append(position)
         for location, positions in by_location.items():
-            content = self.content if not location else self._data_file(location)
+            used = sum(constants[p.name].nbytes for p in positions if p.name in constants)
+            content = self.content if not location else self._data_file(location, 2 * used + _SPARE_BYTES)
+            if content is None:
+                self.refusal = f"file '{location}' can't be read, or most of it is no weight of the model"
+                continue
             for p in positions:
-                block = None if content is None else file_block(p, constants.get(p.name), content)
+                block = file_block(p, constants.get(p.name), content)
                 if block is not None:
                     self.blocks.append(block)
                 elif location:
                     self.refusal = f"'{p.name}' of file '{location}' is no initializer with the bytes of the file"
         self.content = None
 
-    def _data_file(self, location: str) -> Array | None:
-        read = self.files.read(location)
+    def _data_file(self, location: str, max_bytes: int) -> Array | None:
+        read = self.files.read(location, max_bytes)
         if read is None:
             return None
-        self.data_files.append(DataFile(location, read.digest))
+        self.data_files.append(DataFile(location, read.content.size, read.digest))
         return read.content
 
     def keep(self, artifact: Artifact, sources: Mapping[str, Array], warned: bool) -> str:
@@ -123,17 +136,33 @@ class NewModel:
             return "parts of the model run on an evaluator"
         if self.refusal:
             return self.refusal
-        state = None if self.records is None else record_state(self.records.path)
-        if self.records is not None and (state is None or state.measured != self.measured):
+        if self._is_outdated(artifact):
+            return "what decides the artifact, or the compiler itself, has changed meanwhile"
+        records = self.resources.records
+        state = None if records is None else record_state(records)
+        if records is not None and (state is None or state.measured != self.measured):
             return "the store of records has changed meanwhile, or can't be read"
         views = self._views_of_files(artifact, sources)
         size = inline_bytes(artifact, views)
         if size > MAX_INLINE_BYTES:
             return f"{size >> 20} MiB of its weights are computed from the model's, more than {MAX_INLINE_BYTES >> 20}"
-        self.cache.write(self.key, entry_pieces(artifact, views, self.data_files, state))
+        try:
+            pieces = entry_pieces(self.key.text, artifact, views, self.data_files, state)
+        except MemoryError:
+            return "there is no memory for the entry"
+        self.cache.write(self.key.text, pieces)
         if self.cache.has_added:
             self.cache.prune()
         return ""
+
+    def _is_outdated(self, artifact: Artifact) -> bool:
+        """Whether what the key says may not be what was compiled: callbacks and other threads register operators, and
+        files with descriptions of machines are read again."""
+        build = artifact.manifest.build
+        made_for = None if build is None else build.machine
+        if made_for is not None and (made_for.name, made_for.origin, made_for.sha256) != self.key.machine:
+            return True
+        return sources_have_changed() or model_key(self.digest, self.options, self.resources) != self.key
 
     def _views_of_files(self, artifact: Artifact, sources: Mapping[str, Array]) -> dict[str, FileView]:
         """Where weights lie in the model's files, of those that do."""
@@ -166,16 +195,16 @@ def look_up(
     key = model_key(content.digest, options, resources)
     if key is None:
         return None, None
-    artifact = _known_artifact(cache, key, files, content, resources.records)
+    artifact = _known_artifact(cache, key.text, files, content, resources.records)
     if artifact is not None:
         return artifact, None
     try:
         positions = list(tensor_positions(content.content.data))
     except PositionError:
         return None, None
-    state = None if resources.records is None else record_state(resources.records.path)
+    state = None if resources.records is None else record_state(resources.records)
     measured = None if state is None else state.measured
-    return None, NewModel(cache, key, files, content.content, positions, resources.records, measured)
+    return None, NewModel(cache, key, content.digest, options, resources, files, content.content, positions, measured)
 
 
 def _known_artifact(
@@ -183,14 +212,14 @@ def _known_artifact(
 ) -> Artifact | None:
     """The artifact of an entry; None where there is none that fits and can be trusted."""
     with cache.opened(key) as handle:
-        head = None if handle is None else read_head(handle)
+        head = None if handle is None else read_head(handle, key)
         if handle is None or head is None:
             return None
-        if records is not None and not has_records_of(head.records, records.path):
+        if records is not None and not has_records_of(head.records, records):
             return None
         contents = {"": own.content}
         for file in head.files:
-            content = files.read(file.location)
+            content = files.read(file.location, file.size)
             if content is None or content.digest != file.digest:
                 return None
             contents[file.location] = content.content

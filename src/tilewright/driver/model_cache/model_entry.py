@@ -2,8 +2,8 @@
 
 65 bytes    SHA-256 of the head, as hexadecimal digits, a newline
 17 bytes    length of the head, 16 hexadecimal digits, a newline
-head        JSON: the manifest, where every weight comes from, the model's other files, the state of the records,
-            and the SHA-256 of every 8 MiB of the body
+head        JSON: the key, the manifest, where every weight comes from, the model's other files, the state of the
+            records, the body's size in bytes, and the SHA-256 of every 8 MiB of it
 aligned 64  body: the code, then the weights that are no views of the model's bytes, each aligned to 64 bytes
 """
 
@@ -35,9 +35,10 @@ _ERROR_LOCATION = "the cache of models"
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A file with data of a model: its path relative to the model's folder, and the hash of its content."""
+    """A file with data of a model: its path relative to the model's folder, its size in bytes, and its hash."""
 
     location: str
+    size: int
     digest: str
 
 
@@ -64,15 +65,23 @@ def inline_bytes(artifact: Artifact, views: Mapping[str, FileView]) -> int:
 
 
 def entry_pieces(
-    artifact: Artifact, views: Mapping[str, FileView], files: Sequence[DataFile], records: RecordState | None
+    key: str,
+    artifact: Artifact,
+    views: Mapping[str, FileView],
+    files: Sequence[DataFile],
+    records: RecordState | None,
 ) -> list[bytes | memoryview]:
     """The content of an entry's file.
 
     Args:
+        key: of the compilation.
         artifact: of the compilation.
         views: where weights lie in the model's files, by name; the others are part of the entry.
         files: of the model, besides its own.
         records: state of the store of records.
+
+    Raises:
+        MemoryError: there is no memory for it beside the artifact.
     """
     weights: list[list[Any]] = []
     offset = _aligned(len(artifact.code))
@@ -92,11 +101,13 @@ def entry_pieces(
     for start, array in inline:
         body[start : start + array.nbytes] = array.reshape(-1).view(np.uint8)
     head = {
+        "key": key,
         "manifest": manifest_to_json(artifact.manifest),
         "code": len(artifact.code),
         "weights": weights,
-        "files": [[f.location, f.digest] for f in files],
+        "files": [[f.location, f.size, f.digest] for f in files],
         "records": None if records is None else [list(records.measured), list(records.newest)],
+        "size": body.size,
         "body": block_hashes(body),
     }
     text = json.dumps(head).encode()
@@ -109,8 +120,8 @@ def _aligned(size: int) -> int:
     return -(-size // BUFFER_ALIGNMENT) * BUFFER_ALIGNMENT
 
 
-def read_head(handle: int) -> EntryHead | None:
-    """The head of an entry's file; None where it is damaged."""
+def read_head(handle: int, key: str) -> EntryHead | None:
+    """The head of an entry's file; None where it is damaged, or of another key."""
     try:
         prefix = os.pread(handle, _PREFIX_BYTES, 0)
         digest, length_text = prefix[:64], prefix[65:81]
@@ -121,9 +132,12 @@ def read_head(handle: int) -> EntryHead | None:
         if sha256(text).hexdigest().encode() != digest:
             return None
         fields: dict[str, Any] = json.loads(text)
-        files = tuple(DataFile(location, content) for location, content in fields["files"])
-        return EntryHead(files, _records_of(fields["records"]), fields, _aligned(_PREFIX_BYTES + length))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        files = tuple(DataFile(location, size, content) for location, size, content in fields["files"])
+        start = _aligned(_PREFIX_BYTES + length)
+        if fields["key"] != key or os.fstat(handle).st_size != start + fields["size"]:
+            return None
+        return EntryHead(files, _records_of(fields["records"]), fields, start)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, MemoryError):
         return None
 
 
@@ -149,7 +163,7 @@ def read_artifact(handle: int, head: EntryHead, content_of: Callable[[str], Arra
         code = body[: head.fields["code"]].tobytes()
         weights = dict(map_in_threads(lambda w: _entry_weight(w, body, content_of), head.fields["weights"]))
         return Artifact(manifest_from_json(head.fields["manifest"], _ERROR_LOCATION), code, weights)
-    except (OSError, ValueError, KeyError, TypeError, IndexError, ArtifactError):
+    except (OSError, ValueError, KeyError, TypeError, IndexError, ArtifactError, MemoryError):
         return None
 
 

@@ -1,9 +1,10 @@
 """Keys of whole compilations: everything that decides the artifact but the model's external data."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -17,12 +18,28 @@ from tilewright.machine import Target
 from tilewright.machine.choice import choose_machine
 from tilewright.version import __version__, source_hash
 
+_NUMPY_VARIABLES = ("NPY_DISABLE_CPU_FEATURES", "NPY_ENABLE_CPU_FEATURES", "OPENBLAS_CORETYPE")
+"""Environment variables that choose among NumPy's instructions."""
+
 _PACKAGES = ("llvmlite", "numpy", "onnx", "ml_dtypes")
 """Packages that compute or write a part of the artifact."""
 
 
-def model_key(digest: str, options: CompileOptions, resources: BuildResources) -> str | None:
-    """The key of a compilation, 64 hexadecimal digits; None for one that is not kept.
+@dataclass(frozen=True, slots=True)
+class ModelKey:
+    """What decides a compilation.
+
+    Attributes:
+        text: 64 hexadecimal digits.
+        machine: name, origin and hash of the machine's description.
+    """
+
+    text: str
+    machine: tuple[str, str, str]
+
+
+def model_key(digest: str, options: CompileOptions, resources: BuildResources) -> ModelKey | None:
+    """The key of a compilation; None for one that is not kept.
 
     Not kept are compilations with a plan of layouts, with operators that this process has registered, from records
     alone or from an export of records, and those whose options are wrong or no plain values.
@@ -43,15 +60,15 @@ def model_key(digest: str, options: CompileOptions, resources: BuildResources) -
             return None
         target = Target.of(options.target)
         machine = choose_machine(options.machine, target)
-        described = [machine.machine.name, str(machine.origin), machine.sha256]
+        described = machine.machine.name, str(machine.origin), machine.sha256
         store = None if records is None else [str(records.path.absolute()), records.is_default]
         choices = [
             _plain(options.shapes), options.optimizer, options.machine is None, options.exact, options.winograd,
             options.fusion, options.variants,
         ]  # fmt: skip
-        fields = [digest, asdict(target), described, choices, store, _versions()]
-        return sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-    except (TilewrightError, TypeError, ValueError, OSError):
+        fields = [digest, asdict(target), _host(), described, choices, store, _versions()]
+        return ModelKey(sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest(), described)
+    except (TilewrightError, TypeError, ValueError, OSError, RecursionError):
         return None
 
 
@@ -75,8 +92,14 @@ def _checked(value: Any) -> Any:
     if value is None or type(value) in (str, int):
         return value
     if type(value) in (list, tuple):
-        return [_checked(x) for x in value]
+        # (3, 8) is a range of a dimension, [3, 8] are the sizes of an input
+        return [type(value).__name__, *map(_checked, value)]
     raise TypeError
+
+
+def _host() -> list[Any]:
+    """What decides the last bits of constants that NumPy computes, whatever the target is."""
+    return [asdict(Target.host()), *(os.environ.get(name, "") for name in _NUMPY_VARIABLES)]
 
 
 @lru_cache(maxsize=1)

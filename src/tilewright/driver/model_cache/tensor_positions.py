@@ -19,7 +19,8 @@ _CHILDREN = {
 }
 """Fields of messages that hold tensors, by number (onnx.proto)."""
 
-_NAME, _RAW_DATA, _EXTERNAL_DATA = 8, 9, 13
+_NAME, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 8, 9, 13, 14
+_DEFAULT, _EXTERNAL = 0, 1
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH = 200
@@ -78,12 +79,15 @@ class _Fields:
 
     name: str = ""
     raw: tuple[int, int] | None = None
+    place: int = _DEFAULT
     external: dict[str, str] = field(default_factory=dict[str, str])
 
 
 def _tensor(data: memoryview, start: int, end: int, is_initializer: bool) -> Iterator[TensorPosition]:
     found = _Fields()
     for number, first, last in _fields(data, start, end):
+        if number == _DATA_LOCATION and first is None:
+            found.place = last
         if first is None:
             continue
         if number == _NAME:
@@ -93,7 +97,10 @@ def _tensor(data: memoryview, start: int, end: int, is_initializer: bool) -> Ite
         elif number == _EXTERNAL_DATA:
             entry = {n: _text(data, a, b) for n, a, b in _fields(data, first, last) if a is not None}
             found.external[entry.get(1, "")] = entry.get(2, "")
-    if "location" in found.external:
+    if found.place not in (_DEFAULT, _EXTERNAL) or (found.place == _EXTERNAL and "location" not in found.external):
+        # protobuf would merge it with other parts of the tensor, or drop it
+        raise PositionError("a tensor has its data nowhere")
+    if found.place == _EXTERNAL:
         offset, length = (found.external.get(n, "") for n in ("offset", "length"))
         if not all(t == "" or (t.isascii() and t.isdigit() and len(t) <= 18) for t in (offset, length)):
             raise PositionError("a position is no number")
@@ -104,14 +111,15 @@ def _tensor(data: memoryview, start: int, end: int, is_initializer: bool) -> Ite
 
 
 def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int | None, int]]:
-    """Number, begin and end of the fields of a message; those without a length have the begin None."""
+    """Number, begin and end of the fields of a message; those without a length have the begin None, and integers their
+    value in place of the end."""
     position = start
     while position < end:
         tag, position = _varint(data, position, end)
         number, form = tag >> 3, tag & 7
-        first = None
+        first = value = None
         if form == _VARINT:
-            _, position = _varint(data, position, end)
+            value, position = _varint(data, position, end)
         elif form == _BYTES:
             length, first = _varint(data, position, end)
             position = first + length
@@ -121,7 +129,7 @@ def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int |
             raise PositionError("a field has an unknown form")
         if position > end:
             raise PositionError("a field is cut off")
-        yield number, first, position
+        yield number, first, position if value is None else value
 
 
 def _varint(data: memoryview, position: int, end: int) -> tuple[int, int]:

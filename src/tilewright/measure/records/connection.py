@@ -18,35 +18,10 @@ from tilewright.errors import DamagedStoreError, StoreError
 from tilewright.measure.records.columns import decode_text
 from tilewright.measure.records.file_system import is_network, is_read_only
 from tilewright.measure.records.record_json import MAX_BYTES
-
-APPLICATION_ID = 0x54574D52
-"""Marks a SQLite file as a store of records: "TWMR"."""
-
-FORMAT = 1
-"""Version of the schema."""
+from tilewright.measure.records.schema import APPLICATION_ID, DAMAGED_HINT, FORMAT, SCHEMA, check_schema
 
 LOCK_SECONDS = 60.0
 """How long a writer waits for others."""
-
-SCHEMA = """
-CREATE TABLE tasks (id INTEGER PRIMARY KEY, hash TEXT NOT NULL, target TEXT NOT NULL, document TEXT NOT NULL,
-    UNIQUE (hash, target));
-CREATE TABLE texts (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE);
-CREATE TABLE records (id INTEGER PRIMARY KEY, digest BLOB NOT NULL UNIQUE, task INTEGER NOT NULL, kind INTEGER NOT NULL,
-    machine INTEGER NOT NULL, type INTEGER NOT NULL, generator INTEGER NOT NULL, optimizer INTEGER NOT NULL,
-    settings INTEGER NOT NULL, rank REAL NOT NULL, created REAL NOT NULL,
-    body BLOB NOT NULL);
-CREATE INDEX exact ON records (task, kind, machine, generator, rank);
-CREATE INDEX by_type ON records (task, kind, type, rank);
-CREATE INDEX by_task ON records (task, kind, rank);
-"""
-"""`texts` holds machines, their types, generators, optimizers and settings, which many records share."""
-
-_NAMES = {
-    ("tasks", "table"), ("texts", "table"), ("records", "table"),
-    ("exact", "index"), ("by_type", "index"), ("by_task", "index"),
-}  # fmt: skip
-"""Names in the schema with their types."""
 
 
 def connect(path: Path, writable: bool) -> sqlite3.Connection:
@@ -146,31 +121,6 @@ def _create_schema(db: sqlite3.Connection) -> None:
             db.execute(f"PRAGMA user_version = {FORMAT}")
 
 
-def check_schema(db: sqlite3.Connection, path: Path) -> None:
-    """Checks that a file is a store of this format.
-
-    Args:
-        db: a connection to it.
-        path: the file.
-
-    Raises:
-        StoreError: it is not.
-    """
-    where = f"records '{path}'"
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise StoreError("is no store of records", where=where, hint="check the path")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > FORMAT:
-        what = f"has format {version}, this version of tilewright reads up to {FORMAT}"
-        raise StoreError(
-            what, where=where, hint="update tilewright, or export the records with the version that wrote it"
-        )
-    rows = db.execute("SELECT name, type FROM sqlite_master").fetchall()
-    # those that SQLite makes itself are tables and indexes
-    if {(n, t) for n, t in rows if not (n.startswith("sqlite_") and t in ("table", "index"))} != _NAMES:
-        raise StoreError("its tables are not those of a store", where=where, hint=_DAMAGED)
-
-
 def _set_journal(db: sqlite3.Connection, mode: str) -> None:
     """Sets the journal; waits for other processes that do so, which SQLite itself does not."""
     deadline = time.monotonic() + LOCK_SECONDS
@@ -203,11 +153,6 @@ def transaction(db: sqlite3.Connection) -> Generator[None]:
 
 _ELSEWHERE = "give another path (--records, TILEWRIGHT_RECORDS)"
 
-_DAMAGED = (
-    "`tilewright records verify` says what is left; `tilewright records export` saves it, then move the file away and"
-    " import"
-)
-
 
 def _read_only(path: Path) -> StoreError:
     hint = "give a path that you may write to (--records, TILEWRIGHT_RECORDS), or merge it into a store of yours"
@@ -235,7 +180,7 @@ def typed_errors(path: Path) -> Generator[None]:
             what, hint = "is no store of records", "check the path; a store that became damaged is moved away"
         elif name.startswith(("SQLITE_CORRUPT", "SQLITE_ERROR")):
             what = f"it is damaged or no store of records: {error}"
-            raise DamagedStoreError(what, where=where, hint=_DAMAGED) from error
+            raise DamagedStoreError(what, where=where, hint=DAMAGED_HINT) from error
         elif name.startswith("SQLITE_IOERR"):
             what, hint = f"it can't be read or written: {error}", "check the disk and its free space"
         else:

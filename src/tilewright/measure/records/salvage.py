@@ -13,7 +13,8 @@ from typing import Any
 
 from tilewright.errors import DamagedStoreError, RecordError, StoreError, TaskError
 from tilewright.measure.records.columns import TASK_COLUMNS, RecordRow, TaskRow, row_of_columns, task_of_columns
-from tilewright.measure.records.connection import check_schema, open_for_salvage, typed_errors
+from tilewright.measure.records.connection import open_for_salvage, typed_errors
+from tilewright.measure.records.schema import check_schema
 from tilewright.measure.records.store import BATCH, RecordStore, Skip, open_store
 
 LEAST_ROW_BYTES = 64
