@@ -10,6 +10,7 @@ from tests.frontend.onnx_models import add_initializer, model
 from tilewright.errors import ModelError
 from tilewright.expr.dtype import DTYPES
 from tilewright.frontend.onnx import load_onnx
+from tilewright.frontend.onnx.inlining import MAX_FUNCTION_DEPTH
 
 
 def test_path_bytes_and_proto_are_the_same(tmp_path):
@@ -117,6 +118,8 @@ FUNCTIONS = """
     <ir_version: 10, opset_import: ["" : 18, "own" : 1]>
     g (float[N] x) => (float[N] y) {{ {call} }}
     <domain: "own", opset_import: ["" : 18, "own" : 1]>
+    outermost <alpha> (a) => (b) {{ b = own.outer <alpha: float = @alpha> (a) }}
+    <domain: "own", opset_import: ["" : 18, "own" : 1]>
     outer <{outer}> (a) => (b) {{ b = own.inner {passed} (a) }}
     <domain: "own", opset_import: ["" : 18]>
     inner <alpha: float = 0.25> (a) => (b) {{ b = LeakyRelu <alpha: float = @alpha> (a) }}
@@ -131,6 +134,10 @@ FUNCTIONS = """
         ("y = own.outer (x)", "alpha: float = 0.5", "", 0.25),
         ("y = own.outer (x)", "alpha: float = 0.5", "<alpha: float = @alpha>", 0.5),
         ("y = own.outer <alpha = 2.0> (x)", "alpha", "<alpha: float = @alpha>", 2),
+        # a reference without a value leaves the attribute out, so that the callee's default counts
+        ("y = own.outer (x)", "alpha", "<alpha: float = @alpha>", 0.25),
+        ("y = own.outermost (x)", "alpha", "<alpha: float = @alpha>", 0.25),
+        ("y = own.outermost <alpha = 2.0> (x)", "alpha", "<alpha: float = @alpha>", 2),
     ],
 )
 def test_defaults_of_function_attributes(call, outer, passed, alpha):
@@ -155,11 +162,38 @@ def test_tensors_as_defaults_of_function_attributes():
     assert filled.attributes["value"] == 2
 
 
-def test_attributes_without_a_value_that_hide_a_default():
-    """ONNX's inliner would drop the reference, and with it the inner function's default."""
-    text = FUNCTIONS.format(call="y = own.outer (x)", outer="alpha", passed="<alpha: float = @alpha>")
-    with pytest.raises(ModelError, match=r"node y \(outer\): got no attribute 'alpha', which its function"):
-        load_onnx(onnx.parser.parse_model(text))
+def test_functions_of_the_standard_domain_have_two_names_for_it():
+    proto = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 18]>
+        g (float[N] x) => (float[N] y) { y = ai.onnx.Own (x) }
+        <domain: "", opset_import: ["" : 18]>
+        Own <alpha: float = 0.25> (a) => (b) { b = LeakyRelu <alpha: float = @alpha> (a) }
+    """)
+    (node,) = load_onnx(proto).nodes
+    assert node.attributes == {"alpha": 0.25}
+
+
+def _chain(depth: int) -> onnx.ModelProto:
+    """Functions that call one another in a row."""
+    functions = "".join(f"""
+        <domain: "own", opset_import: ["" : 18, "own" : 1]>
+        f{k} (a) => (b) {{ b = {f"own.f{k + 1}" if k + 1 < depth else "Relu"} (a) }}""" for k in range(depth))
+    return onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 18, "own" : 1]>
+        g (float[N] x) => (float[N] y) {{ y = own.f0 (x) }} {functions}""")
+
+
+def test_the_depth_of_functions_is_limited():
+    assert [n.op_type for n in load_onnx(_chain(MAX_FUNCTION_DEPTH)).nodes] == ["Relu"]
+    with pytest.raises(ModelError, match=r"expected at most 256 that call each other, got 257"):
+        load_onnx(_chain(MAX_FUNCTION_DEPTH + 1))
+
+
+def test_functions_that_nothing_calls_do_not_matter():
+    proto = model("y = Relu(x)")
+    body = [helper.make_node("unused", ["a"], ["b"], domain="own")]
+    proto.functions.append(helper.make_function("own", "unused", ["a"], ["b"], body, [helper.make_opsetid("own", 1)]))
+    assert [n.op_type for n in load_onnx(proto).nodes] == ["Relu"]
 
 
 CROPPED = "size = Constant <value_ints = [4]> ()  b = CenterCropPad <axes = [0]> (x, size)"

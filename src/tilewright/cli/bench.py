@@ -82,9 +82,9 @@ def execute(options: argparse.Namespace) -> Result:
         "threads": executable.threads,
         "rounds": options.rounds,
         "inputs": {name: list(array.shape) for name, array in feeds.items()},
-        **_data(result),
+        **comparison_data(result),
     }
-    return Result(data, _text(data), optional=False)
+    return Result(data, comparison_text(data), optional=False)
 
 
 def _peers(options: argparse.Namespace) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def _peers(options: argparse.Namespace) -> tuple[str, ...]:
     return names
 
 
-def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
+def comparison_data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
     """The result of a comparison and its circumstances, for `--json`."""
     versions = {name: __version__ if name == "tilewright" else version(name) for name in result.engines}
     data: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
                    "quiet_blocks": s.undisturbed, "blocks": s.blocks, "version": versions[name]}
             for name, s in result.engines.items()
         },
-        "canary": {"typical_s": result.canary_typical, "worst_s": result.canary_worst,
+        "canary": {"best_s": result.canary_best, "typical_s": result.canary_typical, "worst_s": result.canary_worst,
                    "limit": interleaved_blocks.CANARY_TOLERANCE},
         "machine": {"processor": host().model, "cpus": os.cpu_count(), "governor": governor(), "others": result.others},
     }  # fmt: skip
@@ -124,7 +124,12 @@ def _data(result: engine_comparison.ComparisonResult) -> dict[str, Any]:
     return data
 
 
-def _text(data: dict[str, Any]) -> str:
+def comparison_text(data: dict[str, Any]) -> str:
+    """The report of a comparison.
+
+    Args:
+        data: what `comparison_data` gives, with `rounds` and `threads`.
+    """
     rows = [_row(name, engine) for name, engine in data["engines"].items()]
     lines = [table(("engine", "median ms", "spread", "min ms", "calls", "quiet blocks"), rows)]
     if "ratio" in data:
@@ -132,11 +137,13 @@ def _text(data: dict[str, Any]) -> str:
     if any(e["quiet_blocks"] < data["rounds"] for e in data["engines"].values()):
         lines.append(f"the machine was disturbed: fewer than {data['rounds']} blocks of an engine were quiet")
     machine, canary = data["machine"], data["canary"]
+    if canary["typical_s"] > canary["limit"] * canary["best_s"]:
+        lines.append("the machine was slower than at its best for most of the time; all engines were measured so")
     clock = f", governor {machine['governor']}" if machine["governor"] else ""
     lines += [
         f"{pluralize(data['threads'], 'thread')}; {machine['processor']}, {machine['cpus']} logical CPUs{clock}",
         f"others took {machine['others']:.0%} of the CPUs; canary {canary['typical_s'] * 1e3:.3f} ms,"
-        f" at most {canary['worst_s'] * 1e3:.3f}",
+        f" {canary['best_s'] * 1e3:.3f} to {canary['worst_s'] * 1e3:.3f}",
     ]
     return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from tilewright.measure.interleaved_blocks import (
     BlockTimes,
     RunPlan,
     TimedBlock,
+    best_canary,
     run_in_turns,
     times_of,
     typical_canary,
@@ -38,11 +39,12 @@ class ComparisonResult:
 
     Attributes:
         engines: times by name, in the order given.
-        canary_typical, canary_worst: shortest typical and longest seconds of the canary.
+        canary_best, canary_typical, canary_worst: shortest, shortest typical and longest seconds of the canary.
         others: share of the machine's CPUs that other processes took meanwhile.
     """
 
     engines: Mapping[str, BlockTimes]
+    canary_best: float
     canary_typical: float
     canary_worst: float
     others: float
@@ -137,7 +139,8 @@ def comparison_result(names: Sequence[str], blocks: Sequence[TimedBlock], others
     """Summary of timed blocks, at least one per engine. Disturbed blocks of an engine count only where it has no
     undisturbed one."""
     engines = {name: times_of(name, blocks) for name in names}
-    return ComparisonResult(engines, typical_canary(blocks), max(b.canary for b in blocks), others)
+    worst = max(b.canary for b in blocks)
+    return ComparisonResult(engines, best_canary(blocks), typical_canary(blocks), worst, others)
 
 
 class EngineProcess:

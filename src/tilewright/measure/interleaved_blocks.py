@@ -124,11 +124,21 @@ def _pause(plan: RunPlan) -> None:
         time.sleep(plan.pause)
 
 
+def _canary_times(blocks: Sequence[TimedBlock]) -> list[float]:
+    return sorted(x for b in blocks for x in (b.before, b.after))
+
+
+def best_canary(blocks: Sequence[TimedBlock]) -> float:
+    """The canary's time in the machine's best state, in seconds."""
+    times = _canary_times(blocks)
+    return times[int(BEST_CANARY_QUANTILE * len(times))]
+
+
 def typical_canary(blocks: Sequence[TimedBlock]) -> float:
     """The canary's shortest typical time, in seconds: a ratio of `CANARY_TOLERANCE` above it lie more of its times than
     above any other one near its best. A virtual machine may reach its best time for a tenth of a comparison only."""
-    times = sorted(x for b in blocks for x in (b.before, b.after))
-    states = times[: bisect_right(times, MAX_STATE_SLOWDOWN * times[int(BEST_CANARY_QUANTILE * len(times))])]
+    times = _canary_times(blocks)
+    states = times[: bisect_right(times, MAX_STATE_SLOWDOWN * best_canary(blocks))]
     return max(states, key=lambda t: bisect_right(times, CANARY_TOLERANCE * t) - bisect_left(times, t))
 
 

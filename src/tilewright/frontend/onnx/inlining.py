@@ -5,7 +5,8 @@ of it, so that large models are not copied. An operator with a definition in `op
 for it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Sequence
 
 import onnx
 import onnx.defs
@@ -15,6 +16,9 @@ from tilewright.errors import Defect, ModelError
 from tilewright.frontend.onnx.node_protos import FunctionKey, all_nodes, function_key
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
+
+MAX_FUNCTION_DEPTH = 256
+"""Functions of a model that call one another in a row: each level of calls is a copy of the graph."""
 
 _MAX_INLINE_ROUNDS = 64
 """ONNX's functions call functions, a few levels deep."""
@@ -26,28 +30,28 @@ def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict
     An operator whose function ONNX's inliner rejects stays an operator.
 
     Raises:
-        ModelError: functions of the model cannot be inlined (they call each other in a cycle, versions do not fit, or
-            an attribute that a call leaves out is passed on to a function with a default of its own).
+        ModelError: functions of the model cannot be inlined (they call each other in a cycle or too deep, or versions
+            do not fit).
     """
     nodes, opsets = list(model.graph.node), opset_versions(model)
     if not model.functions and not _expandable(nodes, opsets):
         return nodes, opsets
     skeleton = _skeleton(model)
-    if model.functions:
-        _complete_calls(skeleton)
+    for functions in _call_levels(model):
+        _add_attribute_defaults(skeleton, functions)
+        del skeleton.functions[:]
+        skeleton.functions.extend(functions)
         try:
             skeleton = onnx.inliner.inline_local_functions(skeleton, True)
         except Exception as error:  # the inliner raises whatever its C++ code raises
             text = str(error).strip().splitlines()
-            raise ModelError(
-                [Defect("function", "model", f"functions can't be inlined ({text[0] if text else error})")]
-            ) from error
+            raise _inlining_error(text[0] if text else str(error)) from error
     rejected: set[tuple[str, str]] = set()
     for _ in range(_MAX_INLINE_ROUNDS):
         selected = [f for f in _expandable(list(skeleton.graph.node), opset_versions(skeleton)) if f not in rejected]
         if not selected:
             break
-        _add_default_attributes(skeleton, selected)
+        _add_schema_defaults(skeleton, selected)
         try:
             skeleton = onnx.inliner.inline_selected_functions(skeleton, selected, False, True)
         except Exception:  # as above; single attempts find the functions that cannot be inlined
@@ -55,42 +59,56 @@ def inline_functions(model: onnx.ModelProto) -> tuple[list[onnx.NodeProto], dict
     return list(skeleton.graph.node), opset_versions(skeleton)
 
 
-def _complete_calls(model: onnx.ModelProto) -> None:
-    """Adds defaults of the model's functions to calls: the inliner drops references to attributes without a value.
+def _call_levels(model: onnx.ModelProto) -> list[list[onnx.FunctionProto]]:
+    """The functions that the graph reaches, each on a level after those of all functions that call it.
+
+    Where a level is inlined, all calls of its functions are in the graph, with the attributes that they have in the
+    end: the inliner drops references to attributes without a value.
 
     Raises:
-        ModelError: see `inline_functions`.
+        ModelError: functions call each other in a cycle, or are nested too deep.
     """
-    functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-    passed_on = {key: list(_passed_on(f, functions)) for key, f in functions.items()}
-    problems: list[Defect] = []
-    for node in all_nodes([*model.graph.node, *(n for f in model.functions for n in f.node)]):
-        key = function_key(node)
-        if key not in functions:
-            continue
-        given = {a.name for a in node.attribute}
-        node.attribute.extend(a for a in functions[key].attribute_proto if a.name not in given)
-        for attribute, callee in passed_on[key]:
-            if attribute not in given:
-                where = f"node {node.name or next(iter(node.output), '')} ({node.op_type})"
-                what = f"got no attribute '{attribute}', which its function passes on to {callee}, which has a default"
-                problems.append(Defect("function", where, what, f"give the node the attribute '{attribute}'"))
-    if problems:
-        raise ModelError(problems)
+    functions = {function_key(f): f for f in model.functions}
+    called = {key: _called(f.node, functions) for key, f in functions.items()}
+    reached = dict.fromkeys(_called(model.graph.node, functions))
+    for key in (pending := list(reached)):
+        new = [k for k in called[key] if k not in reached]
+        reached.update(dict.fromkeys(new))
+        pending.extend(new)
+    callers = Counter(k for key in reached for k in called[key])
+    levels = list[list[onnx.FunctionProto]]()
+    level = [k for k in reached if not callers[k]]
+    while level:
+        levels.append([functions[k] for k in level])
+        below = list[FunctionKey]()
+        for key in level:
+            for k in called[key]:
+                callers[k] -= 1
+                if not callers[k]:
+                    below.append(k)
+        level = below
+    if sum(map(len, levels)) < len(reached):
+        raise _inlining_error(f"{next(functions[k].name for k in reached if callers[k])} is in a cycle of calls")
+    if len(levels) > MAX_FUNCTION_DEPTH:
+        raise _inlining_error(f"expected at most {MAX_FUNCTION_DEPTH} that call each other, got {len(levels)}")
+    return levels
 
 
-def _passed_on(
-    function: onnx.FunctionProto, functions: Mapping[FunctionKey, onnx.FunctionProto]
-) -> Iterator[tuple[str, str]]:
-    """Attributes without a default that the function's body passes on to those with a default, and whose these are."""
-    for node in all_nodes(function.node):
-        callee = functions.get(function_key(node))
-        if callee is None:
-            continue
-        defaults = {a.name for a in callee.attribute_proto}
-        for attribute in node.attribute:
-            if attribute.name in defaults and attribute.ref_attr_name in function.attribute:
-                yield attribute.ref_attr_name, callee.name
+def _called(nodes: Iterable[onnx.NodeProto], functions: Container[FunctionKey]) -> list[FunctionKey]:
+    """The functions that nodes call, each once."""
+    return [k for k in dict.fromkeys(map(function_key, all_nodes(nodes))) if k in functions]
+
+
+def _add_attribute_defaults(model: onnx.ModelProto, functions: Sequence[onnx.FunctionProto]) -> None:
+    """Adds to the graph's calls of functions the default attributes that they leave out."""
+    defaults = {function_key(f): f.attribute_proto for f in functions if f.attribute_proto}
+    for node in all_nodes(model.graph.node) if defaults else ():
+        present = {a.name for a in node.attribute}
+        node.attribute.extend(a for a in defaults.get(function_key(node), ()) if a.name not in present)
+
+
+def _inlining_error(what: str) -> ModelError:
+    return ModelError([Defect("function", "model", f"functions can't be inlined ({what})")])
 
 
 def _inline_each(
@@ -105,7 +123,7 @@ def _inline_each(
     return model
 
 
-def _add_default_attributes(model: onnx.ModelProto, selected: Sequence[tuple[str, str]]) -> None:
+def _add_schema_defaults(model: onnx.ModelProto, selected: Sequence[tuple[str, str]]) -> None:
     """Adds default attributes to nodes that will be inlined: the inliner omits attributes without a value."""
     opsets = opset_versions(model)
     for node in all_nodes(model.graph.node):

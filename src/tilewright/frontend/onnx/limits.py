@@ -45,7 +45,7 @@ def check_limits(model: onnx.ModelProto) -> Iterator[Defect]:
 
 def _inlined_node_count(model: onnx.ModelProto) -> int:
     """Nodes of the main graph after inlining; functions that call each other in a cycle count once."""
-    bodies = {(f.domain, f.name, f.overload): list(all_nodes(f.node)) for f in model.functions}
+    bodies = {function_key(f): list(all_nodes(f.node)) for f in model.functions}
     sizes: dict[FunctionKey, int] = {}
     for key in bodies:
         stack = [key]

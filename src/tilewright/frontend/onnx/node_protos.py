@@ -4,13 +4,16 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import onnx
 
+from tilewright.frontend.onnx.opsets import standard_domain
+
 FunctionKey = tuple[str, str, str]
 """Domain, name and overload of a function of the model."""
 
 
-def function_key(call: onnx.NodeProto) -> FunctionKey:
-    """The function that a node calls, if the model has it."""
-    return call.domain, call.op_type, call.overload
+def function_key(proto: onnx.NodeProto | onnx.FunctionProto) -> FunctionKey:
+    """The key of a function, or of that which a node calls if the model has it."""
+    name = proto.name if isinstance(proto, onnx.FunctionProto) else proto.op_type
+    return standard_domain(proto.domain), name, proto.overload
 
 
 def subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
