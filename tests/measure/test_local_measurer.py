@@ -21,7 +21,7 @@ from tests.optimize.tasks import task_of
 
 from tilewright.errors import MeasureError
 from tilewright.machine import Target
-from tilewright.measure import local_measurer, task_cases, worker, worker_process
+from tilewright.measure import local_measurer, started_program, task_cases, worker
 from tilewright.measure.build import BuiltCandidate, build_candidate, decode_built, encode_built
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions
@@ -80,7 +80,7 @@ def test_workers_build_the_same_bytes_as_this_process(monkeypatch: pytest.Monkey
     built = isolated.build(task, candidates, sizes)
     isolated.close()
     assert not isolated.in_process
-    monkeypatch.setattr(worker_process.sys, "executable", "/nonexistent/python")
+    monkeypatch.setattr(started_program.sys, "executable", "/nonexistent/python")
     assert local.build(task, candidates, sizes) == built
     assert local.in_process
     assert built == [build_candidate(task, c, sizes) for c in candidates]
@@ -89,7 +89,7 @@ def test_workers_build_the_same_bytes_as_this_process(monkeypatch: pytest.Monkey
 def test_without_processes_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     task = honest_task()
     for executable in ("/nonexistent/python", "", "/bin/false"):
-        monkeypatch.setattr(worker_process.sys, "executable", executable)
+        monkeypatch.setattr(started_program.sys, "executable", executable)
         with LocalMeasurer(QUICK) as other, pytest.raises(MeasureError, match="no worker process can be started"):
             other.measure(task, [Candidate(())])
 
@@ -240,7 +240,7 @@ WAIT = """
 import sys
 from tilewright.measure.worker_process import WorkerProcess
 worker = WorkerProcess()
-print(worker._process.pid, flush=True)
+print(worker._started.process.pid, flush=True)
 sys.stdin.read()
 """
 

@@ -21,6 +21,7 @@ from tilewright.user_warnings import noted_warnings
 if TYPE_CHECKING:
     import onnx
 
+    from tilewright.driver.compilation import Compilation
     from tilewright.driver.compile import Progress
     from tilewright.frontend.onnx import ShapeOption
     from tilewright.graph.ir import Graph
@@ -120,6 +121,28 @@ def _new_artifact(
     new_model: NewModel | None,
 ) -> Artifact:
     """Compiles a model, and keeps what it became where that is possible."""
+    from tilewright.driver.kernel_build.early_workers import early_workers  # here because known models need none
+
+    tensors = () if new_model is None else new_model.positions
+    size = 0 if new_model is None or new_model.content is None else new_model.content.nbytes
+    with early_workers(resources, len(tensors), size) as used:
+        compilation, warned = _made_compilation(model, options, progress, used, new_model)
+    if progress is not None:
+        progress("machine code", 0, 1)
+    artifact = compilation.artifact()
+    if new_model is not None:
+        new_model.keep(artifact, compilation.weight_sources, warned)
+    return artifact
+
+
+def _made_compilation(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
+    options: CompileOptions,
+    progress: "Progress | None",
+    resources: BuildResources,
+    new_model: NewModel | None,
+) -> "tuple[Compilation, bool]":
+    """The compilation of a model, and whether it issued warnings."""
     from tilewright.driver.compile import make_compilation  # here because they import the compiler
     from tilewright.frontend.onnx import ReadFile
 
@@ -136,9 +159,4 @@ def _new_artifact(
 
     with noted_warnings() as warnings:
         compilation = make_compilation(source, options, progress, resources=resources, loaded=note)
-    if progress is not None:
-        progress("machine code", 0, 1)
-    artifact = compilation.artifact()
-    if new_model is not None:
-        new_model.keep(artifact, compilation.weight_sources, bool(warnings))
-    return artifact
+    return compilation, bool(warnings)

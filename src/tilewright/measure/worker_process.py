@@ -7,20 +7,15 @@ workers of `multiprocessing`, from scripts without a `__main__` guard, and after
 import json
 import os
 import selectors
-import signal
-import subprocess
-import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tilewright.errors import MeasureError
 from tilewright.measure.isolation import describe_status
+from tilewright.measure.started_program import StartedProgram, start_error, start_program
 from tilewright.measure.worker import Reply, failed
 from tilewright.optimize.measurer import FailureKind
 
@@ -33,7 +28,6 @@ MESSAGE_BYTES = 400
 """What is shown of the last output of a worker that died."""
 
 _OUT_OF_MEMORY_WORDS = ("out of memory", "MemoryError", "bad_alloc", "Cannot allocate memory")
-_THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def encode_request(request: Mapping[str, Any]) -> bytes:
@@ -47,25 +41,22 @@ class WorkerProcess:
     Args:
         memory_bytes: memory of what it does itself; None without a limit.
         module: the program, which serves requests as `measure.worker` does.
+        started: the program where it has been started already, which is no longer the caller's then.
         wait: whether to wait until it is ready; otherwise `await_ready` has to be called first.
 
     Raises:
         MeasureError: it cannot be started.
     """
 
-    def __init__(self, memory_bytes: int | None = None, module: str = MODULE, wait: bool = True) -> None:
-        if not sys.executable:
-            raise _start_error("the path of the interpreter is not known")
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
+    def __init__(
+        self,
+        memory_bytes: int | None = None,
+        module: str = MODULE,
+        wait: bool = True,
+        started: StartedProgram | None = None,
+    ) -> None:
+        self._started = started or start_program(module)
         self._received = b""
-        try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=self._errors, env=_environment(), start_new_session=True,
-            )  # fmt: skip
-        except (OSError, ValueError) as error:
-            self._errors.close()
-            raise _start_error(str(error)) from error
         if wait:
             self.await_ready()
         if memory_bytes is not None:
@@ -81,12 +72,12 @@ class WorkerProcess:
         if ready is None or "ready" not in ready:
             reason = self._last_output() or "it gave no answer"
             self.close()
-            raise _start_error(reason)
+            raise start_error(reason)
 
     @property
     def is_alive(self) -> bool:
         """Whether it can be asked."""
-        return self._process.poll() is None
+        return self._started.process.poll() is None
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Reply:
         """Sends a request and waits for the answer; a worker that dies or takes too long gives a failure and ends."""
@@ -99,10 +90,11 @@ class WorkerProcess:
 
     def send_encoded(self, line: bytes) -> None:
         """Sends a request of `encode_request`, which `receive` answers."""
-        if self._process.stdin is not None:
+        pipe = self._started.process.stdin
+        if pipe is not None:
             with suppress(OSError):  # of a worker that died: its answer says so
-                self._process.stdin.write(line)
-                self._process.stdin.flush()
+                pipe.write(line)
+                pipe.flush()
 
     def receive(self, end: float, seconds: float) -> Reply:
         """The answer, or a failure at the time `end` of the monotonic clock, `seconds` after the request."""
@@ -112,7 +104,7 @@ class WorkerProcess:
         if time.monotonic() >= end and self.is_alive:
             self.close()
             return failed(FailureKind.TIMEOUT, f"it was not done after {seconds:g} s")
-        status = self._process.wait()
+        status = self._started.process.wait()
         output = self._last_output()
         self.close()
         if any(word in output for word in _OUT_OF_MEMORY_WORDS):
@@ -121,7 +113,8 @@ class WorkerProcess:
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when an answer comes."""
-        return self._process.stdout.fileno() if self._process.stdout is not None else -1
+        pipe = self._started.process.stdout
+        return -1 if pipe is None else pipe.fileno()
 
     def _answer(self, end: float) -> Reply | None:
         """The next line of the worker; None where it died or time ran out."""
@@ -140,24 +133,18 @@ class WorkerProcess:
 
     def _last_output(self) -> str:
         """The end of what the worker printed, on one line."""
-        size = self._errors.seek(0, os.SEEK_END)
-        self._errors.seek(max(0, size - MESSAGE_BYTES))
-        return " ".join(self._errors.read().decode(errors="replace").split())
+        errors = self._started.errors
+        size = errors.seek(0, os.SEEK_END)
+        errors.seek(max(0, size - MESSAGE_BYTES))
+        return " ".join(errors.read().decode(errors="replace").split())
 
     def kill(self) -> None:
         """Ends the worker and what it started; another thread that waits for it gets a failure."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._started.kill()
 
     def close(self) -> None:
         """Ends the worker and what it started, and frees what this process has of it."""
-        self.kill()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        self._process.wait()
-        self._errors.close()
+        self._started.close()
 
 
 class WorkerPool:
@@ -248,16 +235,3 @@ class WorkerPool:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _environment() -> dict[str, str]:
-    """Workers find this package where this process does, and start no threads before they fork."""
-    root = str(Path(__file__).parents[2])
-    path = os.environ.get("PYTHONPATH")
-    single = dict.fromkeys(_THREAD_VARIABLES, "1")
-    return {**os.environ, **single, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
-
-
-def _start_error(reason: str) -> MeasureError:
-    hint = "measuring runs programs in processes of their own; check that this one may start them"
-    return MeasureError(f"no worker process can be started: {reason}", where="measurer", hint=hint)

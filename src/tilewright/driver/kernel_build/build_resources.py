@@ -6,12 +6,16 @@ This module imports no part of the compiler, so a session that loads a compiled 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tilewright.driver.kernel_build.code_cache import CodeCache, code_cache
 from tilewright.driver.kernel_build.record_source import RecordSource, record_source
 from tilewright.errors import OptionError
 from tilewright.machine.threads import available_cores
+
+if TYPE_CHECKING:
+    from tilewright.measure.started_program import StartedProgram
 
 VARIABLE = "TILEWRIGHT_JOBS"
 MAX_JOBS = 256
@@ -28,12 +32,14 @@ class BuildResources:
         cache: machine code of earlier compilations; None for none.
         with_code: whether to generate the code of kernels at once, not when it is asked for.
         records: programs of kernels; None for none. Those that were measured decide the code; all else here does not.
+        started: workers that have been started already, fewer than `jobs`; who uses one takes it out.
     """
 
     jobs: int = 1
     cache: CodeCache | None = None
     with_code: bool = False
     records: RecordSource | None = None
+    started: "list[StartedProgram]" = field(default_factory=list["StartedProgram"], compare=False)
 
 
 IN_PROCESS = BuildResources()

@@ -315,7 +315,7 @@ class KernelBuilds:
         self._has_started = True
         setup = _worker_setup(self._build, self._build_machine, self._code_target, self._resources.with_code)
         if setup is not None:
-            start_workers(self._resources.jobs - 1, setup, self._worker_threads)
+            start_workers(self._resources.jobs - 1, setup, self._worker_threads, self._resources.started)
 
     def _owner_of(self, key: str, workers: Sequence[WorkerThread]) -> WorkerThread | ThisProcess | None:
         """Who has constructed a task; None where nobody has."""

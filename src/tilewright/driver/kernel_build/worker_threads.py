@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
+from tilewright.driver.kernel_build.early_workers import MODULE
 from tilewright.errors import MeasureError
+from tilewright.measure.started_program import StartedProgram
 from tilewright.measure.worker_process import WorkerProcess, encode_request
-
-MODULE = "tilewright.driver.kernel_build.build_worker"
 
 TASK_SECONDS = 600.0
 """Longest time of one task in a worker; this process takes it over then."""
@@ -110,14 +110,14 @@ class WorkerThread:
         constructed: keys of tasks that it has constructed.
     """
 
-    def __init__(self, setup: Request) -> None:
-        """Starts both; the first request is `setup`.
+    def __init__(self, setup: Request, started: StartedProgram | None = None) -> None:
+        """Starts both, or the thread alone where the process has been `started`; the first request is `setup`.
 
         Raises:
             MeasureError: no process can be started.
         """
         self.constructed: set[str] = set()
-        self._process = WorkerProcess(module=MODULE, wait=False)
+        self._process = WorkerProcess(module=MODULE, wait=False, started=started)
         self._setup = setup
         self._changed = threading.Condition()
         self._job: Job | None = None
@@ -211,9 +211,11 @@ class WorkerThread:
         return bool(sent)
 
 
-def start_workers(count: int, setup: Request, workers: list[WorkerThread]) -> None:
+def start_workers(count: int, setup: Request, workers: list[WorkerThread], started: list[StartedProgram]) -> None:
     """Starts so many workers, or those that can be started, and adds each to `workers` at once: an interrupt loses
-    none."""
+    none. Processes that have been `started` are taken out of it first."""
     with suppress(MeasureError):
         for _ in range(count):
-            workers.append(WorkerThread(setup))
+            workers.append(WorkerThread(setup, started[-1] if started else None))
+            # not before another one has it to end
+            del started[-1:]

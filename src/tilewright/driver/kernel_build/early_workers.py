@@ -1,0 +1,43 @@
+"""Worker processes that are started before this process imports the compiler, so that both import it at once.
+
+A worker is ready after half a second, most of it for imports. This module imports no part of the compiler.
+"""
+
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+
+from tilewright.driver.kernel_build.build_resources import BuildResources
+from tilewright.errors import MeasureError
+from tilewright.measure.started_program import StartedProgram, start_program
+
+MODULE = "tilewright.driver.kernel_build.build_worker"
+
+TENSORS_PER_WORKER = 16
+"""Tensors of a model per worker that is started before its kernels are known: kernels read one or two weights each,
+and half of them or fewer are equal to others, so that a worker gets several."""
+
+MAX_MODEL_BYTES = 128 << 20
+"""Size of a model's own file from which on no workers are started early: memory is at its peak while such a model is
+loaded, and a worker takes 50 MB."""
+
+
+@contextmanager
+def early_workers(resources: BuildResources, tensors: int, size: int = 0) -> Generator[BuildResources]:
+    """What a compilation may use, with workers that start meanwhile; those that it does not take end with the context.
+
+    Args:
+        resources: what it may use.
+        tensors: number of the model's tensors; few give no workers.
+        size: bytes of the model's own file; many give no workers.
+    """
+    count = 0 if size > MAX_MODEL_BYTES else min(resources.jobs - 1, tensors // TENSORS_PER_WORKER)
+    started: list[StartedProgram] = []
+    try:
+        with suppress(MeasureError):  # the compilation does without, or tries again
+            for _ in range(count):
+                started.append(start_program(MODULE))
+        yield replace(resources, started=started)
+    finally:
+        for program in started:
+            program.close()
