@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.tile.problems import matrix_product
+from tests.tile.problems import two_inputs
 
 from tilewright.loops.private_memory import MAX_STACK_BYTES
 from tilewright.machine.shipped import machine_named, shipped_machines
@@ -14,9 +14,7 @@ from tilewright.tile.program import Sketch
 
 ROWS, COLUMNS, TERMS = 32, 4096, 4096
 
-
-A, B = matrix_product(ROWS, COLUMNS, TERMS).operands
-PROBLEM = replace(matrix_product(ROWS, COLUMNS, TERMS), operands=(A, replace(B, constant=False)))
+PROBLEM = two_inputs(ROWS, COLUMNS, TERMS)
 IN_PLACE = Sketch(1, 16, (1, 0), 2)
 PACKED = replace(IN_PLACE, packed=((1, 1),))
 
@@ -48,4 +46,13 @@ def test_partial_sums_stay_on_the_stack_and_leave_room_in_the_cache() -> None:
         if machine.gpu is None:
             most = max_partial_sum_bytes(PROBLEM, IN_PLACE, machine)
             assert most <= MAX_STACK_BYTES
-            assert most <= PARTIAL_SUM_FRACTION * max(x.bytes for x in machine.private_caches)
+            assert most <= max(PARTIAL_SUM_FRACTION * max(x.share for x in machine.levels[:2]), MAX_PACKED_SUM_BYTES)
+
+
+@pytest.mark.parametrize(("mib", "sharing", "kib"), [(4, 2, 256), (1, 2, 128), (1, 8, 64)])
+def test_cores_that_share_l2_have_a_part_of_it_each(mib: int, sharing: int, kib: int) -> None:
+    machine = machine_named("x86-64-v4")
+    l1, l2, *others = machine.levels
+    shared = replace(machine, levels=(l1, replace(l2, bytes=mib << 20, shared_by=sharing), *others))
+    assert max_partial_sum_bytes(PROBLEM, IN_PLACE, shared) == kib << 10
+    assert max_partial_sum_bytes(PROBLEM, PACKED, shared) == MAX_PACKED_SUM_BYTES

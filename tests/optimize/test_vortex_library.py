@@ -1,12 +1,15 @@
 """The library of a machine: every candidate fits its level, and is a whole multiple of its children."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.optimize.vortex_checks import window_use
+from tests.tile.problems import two_inputs
 
 from tilewright.machine.model import Machine
 from tilewright.machine.shipped import machine_named, shipped_machines
-from tilewright.optimize.construct.state_costs import MAX_PACKED_SUM_BYTES
+from tilewright.optimize.construct.state_costs import max_partial_sum_bytes
 from tilewright.optimize.vortex.library import (
     CAPACITY_WINDOW,
     MAX_SUM_BYTES,
@@ -17,9 +20,11 @@ from tilewright.optimize.vortex.library import (
 )
 from tilewright.optimize.vortex.register_tiles import MIN_ROWS, RegisterTileTimes, filter_by_isa
 from tilewright.optimize.vortex.static_levels import fix_cache_buffer, fix_register_tile
+from tilewright.tile.program import Sketch
 
 MACHINES = [m for m in shipped_machines().values() if m.gpu is None]
 NAMES = [m.name for m in MACHINES]
+IN_PLACE = Sketch(1, 16, (1, 0), 2)
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=NAMES)
@@ -60,7 +65,8 @@ def test_cache_buffers_stay_in_their_windows(machine: Machine, bits: int) -> Non
     rows, columns, terms = candidates.cache_buffers[candidates.links[:, 0]].T
     # the search space, which draws from the library as well, allows for as many
     assert (rows * columns * bits // 8 <= MAX_SUM_BYTES).all()
-    assert MAX_PACKED_SUM_BYTES >= MAX_SUM_BYTES
+    for sketch in (IN_PLACE, replace(IN_PLACE, packed=((1, 1),))):
+        assert max_partial_sum_bytes(two_inputs(512, 512, 512), sketch, machine) >= MAX_SUM_BYTES
     vectors = candidates.register_tiles[candidates.links[:, 1], 1]
     assert (terms * vectors * candidates.lanes * bits // 8 <= PANEL_SHARE * l1.share).all()
 

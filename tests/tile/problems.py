@@ -1,6 +1,7 @@
 """Problems and tile sizes for tests of programs and of their costs."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -40,6 +41,23 @@ def matrix_product(m: int, n: int, k: int) -> Problem:
     B = Operand("B", 4, True, (k, n), ((0, 0, 1), (0, 1, 0)), False)
     C = Operand("C", 4, False, (m, n), ((1, 0, 0), (0, 1, 0)), True)
     return Problem("C", "C", axes, (A, B), (C,), 1, 32)
+
+
+def two_inputs(m: int, n: int, k: int) -> Problem:
+    """`matrix_product` whose second operand is no constant."""
+    p = matrix_product(m, n, k)
+    return replace(p, operands=(p.operands[0], replace(p.operands[1], constant=False)))
+
+
+def batched_product(heads: int, m: int, n: int, k: int, tokens_first: bool) -> Problem:
+    """C[h, m, n] = P[h, m, k] * V[h, k, n], or V[k, h, n] with `tokens_first`."""
+    axes = [ProblemAxis(x, size, True, x == "k") for x, size in (("h", heads), ("i", m), ("j", n), ("k", k))]
+    h, i, j, t = ((1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1))
+    P = Operand("P", 4, False, (heads, m, k), (h, i, t), False)
+    V = Operand(
+        "V", 4, False, (k, heads, n) if tokens_first else (heads, k, n), (t, h, j) if tokens_first else (h, t, j), False
+    )
+    return Problem("C", "C", tuple(axes), (P, V), (Operand("C", 4, False, (heads, m, n), (h, i, j), True),), 2, 32)
 
 
 @st.composite

@@ -4,6 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
+import numpy as np
+import numpy.typing as npt
+
 from tilewright.errors import MachineError
 from tilewright.machine.cost_parameters import DEFAULT_COST, CostParameters
 from tilewright.machine.model import Level, Machine
@@ -93,3 +96,10 @@ def cyclic_miss_ratio(size: float, capacity: float, cost: CostParameters) -> flo
     sets with more than 16, by the Poisson distribution); the formula says 0, 0, half and all.
     """
     return min(1.0, 2.0 * miss_ratio(size, capacity, cost))
+
+
+def cyclic_miss_ratios(
+    sizes: npt.NDArray[np.float64], capacity: float, cost: CostParameters
+) -> npt.NDArray[np.float64]:
+    """`cyclic_miss_ratio` of every size."""
+    return np.clip(2.0 * (1.0 - capacity * cost.usable_cache_fraction / np.maximum(1.0, sizes)), 0.0, 1.0)

@@ -6,18 +6,18 @@ for. Where a tile computes a whole sum first, every piece is a start, and from m
 hide. Other users of a host leave a program less of the last cache than the processor has.
 """
 
-from functools import reduce
-from operator import mul
+from math import prod
 
 import numpy as np
 
-from tilewright.cost.caches import caches, cyclic_miss_ratio
+from tilewright.cost.caches import caches, cyclic_miss_ratio, cyclic_miss_ratios
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed
-from tilewright.cost.footprint import Numbers, distant_segments, sum_arrays, total_bytes
+from tilewright.cost.footprint import Numbers, distant_segments, touched_elements
 from tilewright.machine.model import Machine
+from tilewright.tile.operand import Operand
 from tilewright.tile.prefetches import has_distant_rows
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, REGISTER, Sketch
+from tilewright.tile.program import L1, L2, REGISTER, Sketch
 
 
 def row_starts(problem: Problem, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Numbers:
@@ -27,17 +27,41 @@ def row_starts(problem: Problem, sketch: Sketch, batch: CandidateBatch, machine:
         problem, sketch, batch: the candidates.
         machine: with caches.
     """
-    levels, cost = caches(machine), machine.cost
-    last = min(levels[-1].bytes, cost.contended_cache_bytes)
-    ratios = [(cyclic_miss_ratio(total_bytes(p), last, cost),) for p in batch.family.problems]
-    none: Numbers = np.zeros_like(batch.covered[0])
-    in_place = [k for k in range(len(problem.operands)) if not is_packed(sketch, k)]
-    distant = [k for k in in_place if has_distant_rows(problem, k, sketch.lane)]
-    if not distant or not any(x for (x,) in ratios):
-        return none
-    (from_memory,) = batch.family.gather(ratios)
-    box, distance = batch.tiles[L1], cost.min_stream_distance_bytes
-    operands = [batch.family.operands[k] for k in distant]
-    rows = sum_arrays(distant_segments(o, box, levels[0].line, distance, False) for o in operands)
-    tiles = (np.ceil(box[a] / batch.tiles[REGISTER][a]) for a in problem.spatial)
-    return none + rows * from_memory / reduce(mul, tiles)
+    box, starts = batch.tiles[L1], np.zeros_like(batch.covered[0])
+    line, distance = caches(machine)[0].line, machine.cost.min_stream_distance_bytes
+    for k, o in enumerate(batch.family.operands):
+        if has_distant_rows(problem, k, sketch.lane) and not is_packed(sketch, k):
+            share = _share_from_memory(k, sketch, batch, machine)
+            if share is not None:
+                starts += distant_segments(o, box, line, distance, False) * share
+    tiles: Numbers = np.ones_like(starts)
+    for a in problem.spatial:
+        tiles = tiles * np.ceil(box[a] / batch.tiles[REGISTER][a])
+    return starts / tiles
+
+
+def _share_from_memory(operand: int, sketch: Sketch, batch: CandidateBatch, machine: Machine) -> Numbers | None:
+    """Share of what L1 tiles read of an operand, by its position, that comes from memory; None for nothing.
+
+    The first pass over an element finds what the last call has left of the whole operand. A loop that the operand does
+    not move along reads it again in every further iteration: what the last cache holds of an iteration's part of the
+    operand it has not lost since. Other operands count as nothing: they are read once meanwhile.
+    """
+    cost, o = machine.cost, batch.family.operands[operand]
+    last = min(caches(machine)[-1].bytes, cost.contended_cache_bytes)
+
+    def first_pass(x: Operand) -> float:
+        return cyclic_miss_ratio(prod(x.shape) * x.element_bytes, last, cost)
+
+    (first,) = batch.family.gather([(first_pass(p.operands[operand]),) for p in batch.family.problems])
+    if not np.any(first):
+        return None
+    box, share = list(batch.covered), np.zeros_like(batch.covered[0]) + first
+    for level in (L2, L1):
+        for a in sketch.order:
+            size = batch.tiles[level][a]
+            count, box[a] = np.maximum(1.0, box[a] / size), size
+            if not o.uses(a) and (count > 1.0).any():
+                again = cyclic_miss_ratios(touched_elements(o, box) * o.element_bytes, last, cost)
+                share = (share + (count - 1.0) * again) / count
+    return share

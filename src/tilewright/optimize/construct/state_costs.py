@@ -18,12 +18,12 @@ from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch
 from tilewright.tile.transposed_columns import MIN_COLUMNS
 
 PARTIAL_SUM_FRACTION = 0.25
-"""Largest share of a core's own cache, mostly L2, that the partial sums of an L1 tile take; what a K-block reads of the
+"""Largest share of a core's part of L2 that the partial sums of an L1 tile take; what a K-block reads of the
 operands takes most of the rest."""
 
 MAX_PACKED_SUM_BYTES = 64 << 10
-"""Bytes of the partial sums of an L1 tile that reads no rows where they are: panels are contiguous, so that K-blocks
-around more columns gain nothing and take room in L2."""
+"""Bytes of the partial sums of an L1 tile whose operands are all packed: panels are contiguous, so that K-blocks around
+more columns gain nothing and take room in L2. The least limit of other L1 tiles, too, whatever the caches."""
 
 MAX_UNROLLED_OPS = 128
 """Vector operations of one unrolled step; more would only bloat the code."""
@@ -122,13 +122,13 @@ class StateCosts:
 
 
 def max_partial_sum_bytes(problem: Problem, sketch: Sketch, machine: Machine) -> float:
-    """Bytes that the partial sums of an L1 tile may take: a share of the largest private cache, and no more than stay
-    on a thread's stack; less where no operand's rows are read where they are."""
-    private = max((x.bytes for x in machine.private_caches), default=machine.levels[0].share)
-    most = min(private * PARTIAL_SUM_FRACTION, MAX_STACK_BYTES)
+    """Bytes that the partial sums of an L1 tile may take: a share of a core's part of L2, or of L1 without one, and no
+    more than stay on a thread's stack; less where no operand has distant rows that are not packed."""
     in_place = (k for k in range(len(problem.operands)) if not is_packed(sketch, k))
-    reads_rows = any(has_distant_rows(problem, k, sketch.lane) for k in in_place)
-    return most if reads_rows else min(most, MAX_PACKED_SUM_BYTES)
+    if not any(has_distant_rows(problem, k, sketch.lane) for k in in_place):
+        return MAX_PACKED_SUM_BYTES
+    near = max((x.share for x in machine.levels[:-1][:L2] if x.ways), default=0.0)
+    return max(min(near * PARTIAL_SUM_FRACTION, MAX_STACK_BYTES), MAX_PACKED_SUM_BYTES)
 
 
 def operand_bytes(operands: Sequence[OperandView], sketch: Sketch, box: list[Numbers], line: int) -> Numbers:
