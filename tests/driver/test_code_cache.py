@@ -53,6 +53,12 @@ def test_entries_come_back(cache):
     assert cache.folder.stat().st_mode & 0o777 == 0o700
 
 
+def test_code_of_sources_that_have_changed_is_not_kept(cache, monkeypatch):
+    monkeypatch.setattr(code_cache, "sources_have_changed", lambda: True)
+    cache.put(KEY, VALUE)
+    assert cache.usage().entries == 0
+
+
 def test_a_second_compilation_constructs_nothing(cache, without):
     first, expected = compiled(cache)
     second, artifact = compiled(cache)

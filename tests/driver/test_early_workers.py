@@ -3,7 +3,10 @@
 import subprocess
 import sys
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from tests.driver import models
 
 import tilewright.driver.compile_model as driver
@@ -14,7 +17,9 @@ from tilewright.driver.kernel_build.build_resources import BuildResources, build
 from tilewright.driver.kernel_build.early_workers import TENSORS_PER_WORKER, early_workers
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import MeasureError
+from tilewright.measure import started_program, worker_process
 from tilewright.measure.started_program import start_program
+from tilewright.measure.worker_process import WorkerProcess
 
 MANY = 100 * TENSORS_PER_WORKER
 
@@ -63,6 +68,39 @@ def test_where_none_can_start_there_are_none(monkeypatch):
     monkeypatch.setattr(module, "start_program", refused)
     with early_workers(BuildResources(3), MANY) as used:
         assert used.started == []
+
+
+def test_without_a_place_for_temporary_files_there_are_none(monkeypatch):
+    def refused():
+        raise FileNotFoundError("no usable temporary directory found")
+
+    monkeypatch.setattr(started_program.tempfile, "TemporaryFile", refused)
+    with early_workers(BuildResources(3), MANY) as used:
+        assert used.started == []
+
+
+def test_external_data_counts_as_a_part_of_the_model(started, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "TENSORS_PER_WORKER", 1)
+    monkeypatch.setattr(module, "MAX_MODEL_BYTES", 8 << 10)
+    weights = np.random.default_rng().standard_normal((64, 64)).astype(np.float32)
+    model = helper.make_model(
+        helper.make_graph(
+            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 64])], [numpy_helper.from_array(weights, "w")],
+        ), opset_imports=[helper.make_opsetid("", 18)], ir_version=10,
+    )  # fmt: skip
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path, save_as_external_data=True, location="m.bin", size_threshold=0)
+    resources = build_resources(2, True, {"XDG_CACHE_HOME": str(tmp_path)}, False)
+    driver.compile_with_options(path, CompileOptions(), resources=resources)
+    assert started == []
+
+
+def test_a_worker_of_other_sources_is_refused(monkeypatch):
+    monkeypatch.setattr(worker_process, "source_hash", lambda: "another")
+    with pytest.raises(MeasureError, match="the sources of this package have changed"):
+        WorkerProcess(module=module.MODULE)
 
 
 def test_a_compilation_takes_them(started, monkeypatch):

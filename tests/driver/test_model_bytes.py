@@ -151,6 +151,20 @@ def test_views_beyond_the_file(view):
         weight_of(view, np.dtype(np.float32), (5,), np.zeros(56, np.uint8))
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (bytes(1 << 20), "no number"),
+        (b"\x3a\x80\x80\x40" + bytes(1 << 20), "no number"),
+        (b"\x08\x01" * ((1 << 20) + 1), "too many fields"),
+    ],
+)
+def test_what_is_no_model_is_given_up_early(content, problem):
+    """A download that broke off leaves zeros."""
+    with pytest.raises(PositionError, match=problem):
+        positions(content)
+
+
 def test_models_without_tensors():
     text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) {y = Relu(x)}'
     model = onnx.parser.parse_model(text)

@@ -185,7 +185,7 @@ def _chain(depth: int) -> onnx.ModelProto:
 
 def test_the_depth_of_functions_is_limited():
     assert [n.op_type for n in load_onnx(_chain(MAX_FUNCTION_DEPTH)).nodes] == ["Relu"]
-    with pytest.raises(ModelError, match=r"expected at most 256 that call each other, got 257"):
+    with pytest.raises(ModelError, match=r"expected at most 64 that call each other, got 65"):
         load_onnx(_chain(MAX_FUNCTION_DEPTH + 1))
 
 

@@ -135,8 +135,11 @@ def best_canary(blocks: Sequence[TimedBlock]) -> float:
 
 
 def typical_canary(blocks: Sequence[TimedBlock]) -> float:
-    """The canary's shortest typical time, in seconds: a ratio of `CANARY_TOLERANCE` above it lie more of its times than
-    above any other one near its best. A virtual machine may reach its best time for a tenth of a comparison only."""
+    """The shortest time of the canary in the machine's typical state, in seconds.
+
+    Of the intervals with a ratio of `CANARY_TOLERANCE` it begins the one that has most of the canary's times, among
+    those that begin at most `MAX_STATE_SLOWDOWN` times above its best time, which a virtual machine may reach rarely.
+    """
     times = _canary_times(blocks)
     states = times[: bisect_right(times, MAX_STATE_SLOWDOWN * best_canary(blocks))]
     return max(states, key=lambda t: bisect_right(times, CANARY_TOLERANCE * t) - bisect_left(times, t))

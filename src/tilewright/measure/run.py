@@ -127,7 +127,8 @@ def is_decided(blocks: Sequence[TimedBlock], options: RunOptions) -> bool:
         return False
     if own.blocks >= options.plan.rounds and own.median >= (1.0 - LEAST_GAIN) * other.median:
         return True
-    # a disturbance makes calls longer, so a fast one is a fact beside a slow canary, too
+    # a disturbance makes calls longer, so a fast one is a fact beside a slow canary, too; one of a faster state than
+    # the typical one only spares a candidate
     fastest = min(min(b.calls) for b in blocks if b.name == CANDIDATE)
     return fastest > (1.0 + (options.max_ratio - 1.0) / own.undisturbed**2) * other.median
 

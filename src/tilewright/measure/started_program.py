@@ -57,7 +57,10 @@ def start_program(module: str) -> StartedProgram:
     """
     if not sys.executable:
         raise start_error("the path of the interpreter is not known")
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
+    try:
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the program
+    except OSError as error:
+        raise start_error(str(error)) from error
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors,
@@ -71,7 +74,7 @@ def start_program(module: str) -> StartedProgram:
 
 def start_error(reason: str) -> MeasureError:
     """The error of a program that does not start."""
-    hint = "measuring runs programs in processes of their own; check that this one may start them"
+    hint = "workers are processes of their own; check that this one may start them, and write temporary files"
     return MeasureError(f"no worker process can be started: {reason}", where="measurer", hint=hint)
 
 

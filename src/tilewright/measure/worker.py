@@ -1,6 +1,6 @@
 """A process that builds or runs candidates on request: `python -m tilewright.measure.worker` (`worker_process.py`).
 
-The protocol is lines of JSON on standard input and output. The first line from the worker is {"ready": version}. Then
+The protocol is lines of JSON on standard input and output. The worker's first line is {"ready": source hash}. Then
 every request is answered by {"value": ...} or {"failure": [kind, message]}, or {"incumbent_failure": [kind, message]}
 where the candidate did not run, as its incumbent could not be prepared:
 
@@ -33,7 +33,7 @@ from tilewright.measure.run import RunOptions, WrongAnswerError, check_and_time
 from tilewright.measure.run_setup import RunSetup
 from tilewright.optimize import task_json
 from tilewright.optimize.measurer import FailureKind
-from tilewright.version import __version__
+from tilewright.version import source_hash
 
 Reply = dict[str, Any]
 
@@ -129,7 +129,7 @@ Answers = Mapping[str, Callable[[Mapping[str, Any]], Reply]]
 
 def serve(source: TextIO, answer: Callable[[Reply], None], answers: Answers) -> None:
     """Answers the requests in the lines of `source`, which end with the parent."""
-    answer({"ready": __version__})
+    answer({"ready": source_hash()})
     for line in source:
         request = json.loads(line)
         answer(answers[request["do"]](request))

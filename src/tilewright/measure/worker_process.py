@@ -18,6 +18,7 @@ from tilewright.measure.isolation import describe_status
 from tilewright.measure.started_program import StartedProgram, start_error, start_program
 from tilewright.measure.worker import Reply, failed
 from tilewright.optimize.measurer import FailureKind
+from tilewright.version import source_hash
 
 MODULE = "tilewright.measure.worker"
 
@@ -71,8 +72,12 @@ class WorkerProcess:
         ready = self._answer(time.monotonic() + START_SECONDS)
         if ready is None or "ready" not in ready:
             reason = self._last_output() or "it gave no answer"
-            self.close()
-            raise start_error(reason)
+        elif ready["ready"] != source_hash():
+            reason = "the sources of this package have changed since this process has imported them"
+        else:
+            return
+        self.close()
+        raise start_error(reason)
 
     @property
     def is_alive(self) -> bool:

@@ -18,8 +18,8 @@ TENSORS_PER_WORKER = 16
 and half of them or fewer are equal to others, so that a worker gets several."""
 
 MAX_MODEL_BYTES = 128 << 20
-"""Size of a model's own file from which on no workers are started early: memory is at its peak while such a model is
-loaded, and a worker takes 50 MB."""
+"""Size of a model, with its external data, from which on no workers are started early: memory is at its peak while such
+a model is loaded, and a worker takes 50 to 90 MB."""
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def early_workers(resources: BuildResources, tensors: int, size: int = 0) -> Gen
     Args:
         resources: what it may use.
         tensors: number of the model's tensors; few give no workers.
-        size: bytes of the model's own file; many give no workers.
+        size: bytes of the model's files; many give no workers.
     """
     count = 0 if size > MAX_MODEL_BYTES else min(resources.jobs - 1, tensors // TENSORS_PER_WORKER)
     started: list[StartedProgram] = []
@@ -41,3 +41,4 @@ def early_workers(resources: BuildResources, tensors: int, size: int = 0) -> Gen
     finally:
         for program in started:
             program.close()
+        started.clear()

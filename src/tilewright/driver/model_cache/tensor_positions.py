@@ -25,6 +25,9 @@ _DEFAULT, _EXTERNAL = 0, 1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MAX_DEPTH = 200
 
+_MAX_FIELDS = 1 << 20
+"""Fields of a file, which take about half a second; a model with more of them is not kept."""
+
 
 class PositionError(Exception):
     """The bytes are no ONNX file of this form."""
@@ -58,19 +61,27 @@ def tensor_positions(data: memoryview) -> Iterator[TensorPosition]:
     Raises:
         PositionError: it is none.
     """
-    yield from _walk(data, 0, len(data), _MODEL, 0, depth=0)
+    yield from _walk(_File(data), 0, len(data), _MODEL, 0, depth=0)
 
 
-def _walk(data: memoryview, start: int, end: int, kind: int, parent: int, depth: int) -> Iterator[TensorPosition]:
+def _walk(file: "_File", start: int, end: int, kind: int, parent: int, depth: int) -> Iterator[TensorPosition]:
     if depth > _MAX_DEPTH:
         raise PositionError("it nests too deep")
     if kind == _TENSOR:
-        yield from _tensor(data, start, end, is_initializer=parent == _GRAPH and depth == 2)
+        yield from _tensor(file, start, end, is_initializer=parent == _GRAPH and depth == 2)
         return
-    for number, first, last in _fields(data, start, end):
+    for number, first, last in _fields(file, start, end):
         child = _CHILDREN[kind].get(number)
         if child is not None and first is not None:
-            yield from _walk(data, first, last, child, kind, depth + 1)
+            yield from _walk(file, first, last, child, kind, depth + 1)
+
+
+@dataclass(slots=True)
+class _File:
+    """The content of a file, and how many fields may still be read of it."""
+
+    data: memoryview
+    fields_left: int = _MAX_FIELDS
 
 
 @dataclass(slots=True)
@@ -83,19 +94,19 @@ class _Fields:
     external: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def _tensor(data: memoryview, start: int, end: int, is_initializer: bool) -> Iterator[TensorPosition]:
+def _tensor(file: _File, start: int, end: int, is_initializer: bool) -> Iterator[TensorPosition]:
     found = _Fields()
-    for number, first, last in _fields(data, start, end):
+    for number, first, last in _fields(file, start, end):
         if number == _DATA_LOCATION and first is None:
             found.place = last
         if first is None:
             continue
         if number == _NAME:
-            found.name = _text(data, first, last)
+            found.name = _text(file.data, first, last)
         elif number == _RAW_DATA:
             found.raw = first, last - first
         elif number == _EXTERNAL_DATA:
-            entry = {n: _text(data, a, b) for n, a, b in _fields(data, first, last) if a is not None}
+            entry = {n: _text(file.data, a, b) for n, a, b in _fields(file, first, last) if a is not None}
             found.external[entry.get(1, "")] = entry.get(2, "")
     if found.place not in (_DEFAULT, _EXTERNAL) or (found.place == _EXTERNAL and "location" not in found.external):
         # protobuf would merge it with other parts of the tensor, or drop it
@@ -110,13 +121,18 @@ def _tensor(data: memoryview, start: int, end: int, is_initializer: bool) -> Ite
         yield TensorPosition(found.name, is_initializer, *found.raw)
 
 
-def _fields(data: memoryview, start: int, end: int) -> Iterator[tuple[int, int | None, int]]:
+def _fields(file: _File, start: int, end: int) -> Iterator[tuple[int, int | None, int]]:
     """Number, begin and end of the fields of a message; those without a length have the begin None, and integers their
     value in place of the end."""
-    position = start
+    data, position = file.data, start
     while position < end:
+        file.fields_left -= 1
+        if file.fields_left < 0:
+            raise PositionError("it has too many fields")
         tag, position = _varint(data, position, end)
         number, form = tag >> 3, tag & 7
+        if not number:
+            raise PositionError("a field has no number")
         first = value = None
         if form == _VARINT:
             value, position = _varint(data, position, end)

@@ -17,7 +17,7 @@ from tilewright.frontend.onnx.node_protos import FunctionKey, all_nodes, functio
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
 
-MAX_FUNCTION_DEPTH = 256
+MAX_FUNCTION_DEPTH = 64
 """Functions of a model that call one another in a row: each level of calls is a copy of the graph."""
 
 _MAX_INLINE_ROUNDS = 64
