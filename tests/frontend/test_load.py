@@ -10,7 +10,7 @@ from tests.frontend.onnx_models import add_initializer, model
 from tilewright.errors import ModelError
 from tilewright.expr.dtype import DTYPES
 from tilewright.frontend.onnx import load_onnx
-from tilewright.frontend.onnx.inlining import MAX_FUNCTION_DEPTH
+from tilewright.frontend.onnx.limits import MAX_FUNCTION_DEPTH
 
 
 def test_path_bytes_and_proto_are_the_same(tmp_path):

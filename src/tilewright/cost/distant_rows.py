@@ -11,11 +11,11 @@ from math import prod
 import numpy as np
 
 from tilewright.cost.caches import caches, cyclic_miss_ratio, cyclic_miss_ratios
-from tilewright.cost.candidate_batch import CandidateBatch, is_packed
+from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.footprint import Numbers, distant_segments, touched_elements
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
-from tilewright.tile.prefetches import has_distant_rows
+from tilewright.tile.prefetches import distant_operands
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
 
@@ -29,11 +29,10 @@ def row_starts(problem: Problem, sketch: Sketch, batch: CandidateBatch, machine:
     """
     box, starts = batch.tiles[L1], np.zeros_like(batch.covered[0])
     line, distance = caches(machine)[0].line, machine.cost.min_stream_distance_bytes
-    for k, o in enumerate(batch.family.operands):
-        if has_distant_rows(problem, k, sketch.lane) and not is_packed(sketch, k):
-            share = _share_from_memory(k, sketch, batch, machine)
-            if share is not None:
-                starts += distant_segments(o, box, line, distance, False) * share
+    for k in distant_operands(problem, sketch):
+        share = _share_from_memory(k, sketch, batch, machine)
+        if share is not None:
+            starts += distant_segments(batch.family.operands[k], box, line, distance, False) * share
     tiles: Numbers = np.ones_like(starts)
     for a in problem.spatial:
         tiles = tiles * np.ceil(box[a] / batch.tiles[REGISTER][a])

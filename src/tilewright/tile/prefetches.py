@@ -9,7 +9,7 @@ from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.tile.operand import Operand
 from tilewright.tile.packing import copy_name
 from tilewright.tile.problem import Problem
-from tilewright.tile.program import L1, REGISTER, TileProgram
+from tilewright.tile.program import L1, REGISTER, Sketch, TileProgram
 from tilewright.tile.tree import Prefetch
 
 PREFETCH_BYTES = 3072
@@ -39,6 +39,12 @@ def has_distant_rows(problem: Problem, operand: int, lane: int) -> bool:
         return False
     pitch = o.strides[problem.reduce[0]] * o.element_bytes
     return problem.axes[problem.reduce[0]].is_static and o.strides[lane] == 1 and pitch >= CACHE_LINE_BYTES
+
+
+def distant_operands(problem: Problem, sketch: Sketch) -> list[int]:
+    """Positions of the operands with distant rows that a sketch does not pack."""
+    copied = dict(sketch.packed)
+    return [k for k in range(len(problem.operands)) if k not in copied and has_distant_rows(problem, k, sketch.lane)]
 
 
 def _rows_ahead(program: TileProgram) -> tuple[Prefetch, ...]:

@@ -105,15 +105,20 @@ def test_a_store_that_others_can_write_is_not_used(tmp_path, resources):
     """A compilation warns of the user's own store and goes on without it, whatever is kept."""
     store = tmp_path / "data" / "records.db"
     data = models.mlp().SerializeToString()
-    given = BuildResources(1, resources.cache, True, RecordSource(store, is_default=True))
+    source = RecordSource(store, is_default=True)
+    given = BuildResources(1, resources.cache, True, source)
     compile_with_options(data, OPTIONS, resources=given)
     compile_with_options(data, OPTIONS, resources=given)
+    kept = record_state(source)
+    assert kept is not None
     for path in (store, store.parent):
         mode = path.stat().st_mode
         path.chmod(mode | 0o022)
         with pytest.warns(RecordWarning, match="others can write it"):
             compile_with_options(data, OPTIONS, resources=given)
+        assert record_state(source) is None
         path.chmod(mode)
+        assert record_state(source) == kept
 
 
 @pytest.mark.parametrize("statement", ["PRAGMA user_version = 9", "DROP TABLE tasks", "PRAGMA application_id = 5"])

@@ -23,7 +23,6 @@ VARIABLE = "TILEWRIGHT_CACHE"
 MAX_BYTES = 1 << 30
 """Size that the cache is pruned to after a compilation that has added to it; a kernel takes 10 to 200 KB."""
 
-
 _MAX_ENTRY_BYTES = 1 << 28
 """A longer file is no kernel."""
 

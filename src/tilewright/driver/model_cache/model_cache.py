@@ -35,7 +35,6 @@ MAX_BYTES = 1 << 29
 MAX_INLINE_BYTES = 1 << 27
 """Bytes of an entry's weights that are computed from the model's, as Winograd's are: more would fill the disk."""
 
-
 _SPARE_BYTES = 1 << 26
 """Bytes of a file with data that no initializer has, beside as many as they have: all of it is read, by each
 compilation, and a file of holes has any size."""

@@ -13,12 +13,10 @@ import onnx.defs
 import onnx.inliner
 
 from tilewright.errors import Defect, ModelError
+from tilewright.frontend.onnx.limits import MAX_FUNCTION_DEPTH
 from tilewright.frontend.onnx.node_protos import FunctionKey, all_nodes, function_key
 from tilewright.frontend.onnx.opsets import opset_versions, standard_domain
 from tilewright.ops.library import OPERATORS
-
-MAX_FUNCTION_DEPTH = 64
-"""Functions of a model that call one another in a row: each level of calls is a copy of the graph."""
 
 _MAX_INLINE_ROUNDS = 64
 """ONNX's functions call functions, a few levels deep."""

@@ -14,6 +14,9 @@ from tilewright.graph.limits import MAX_RANK
 MAX_NODES = 1 << 20
 """Nodes of a model after inlining, those in sub-graphs included."""
 
+MAX_FUNCTION_DEPTH = 64
+"""Functions of a model that call one another in a row: each level of calls is a copy of the graph."""
+
 MAX_OUTPUTS = 1 << 12
 """Outputs of one node: each is a kernel of its own."""
 

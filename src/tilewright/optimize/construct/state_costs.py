@@ -12,7 +12,7 @@ from tilewright.cost.shape_family import OperandView, ShapeFamily
 from tilewright.loops.private_memory import MAX_STACK_BYTES
 from tilewright.machine.model import Machine
 from tilewright.optimize.construct.tile_lattice import Indices
-from tilewright.tile.prefetches import has_distant_rows
+from tilewright.tile.prefetches import distant_operands
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sizes, Sketch
 from tilewright.tile.transposed_columns import MIN_COLUMNS
@@ -124,8 +124,7 @@ class StateCosts:
 def max_partial_sum_bytes(problem: Problem, sketch: Sketch, machine: Machine) -> float:
     """Bytes that the partial sums of an L1 tile may take: a share of a core's part of L2, or of L1 without one, and no
     more than stay on a thread's stack; less where no operand has distant rows that are not packed."""
-    in_place = (k for k in range(len(problem.operands)) if not is_packed(sketch, k))
-    if not any(has_distant_rows(problem, k, sketch.lane) for k in in_place):
+    if not distant_operands(problem, sketch):
         return MAX_PACKED_SUM_BYTES
     near = max((x.share for x in machine.levels[:-1][:L2] if x.ways), default=0.0)
     return max(min(near * PARTIAL_SUM_FRACTION, MAX_STACK_BYTES), MAX_PACKED_SUM_BYTES)
