@@ -71,15 +71,20 @@ class Expr(metaclass=Interned):
     Attributes:
         dtype: type of the value.
         tree_size: number of nodes of the expression as a tree: a shared node counts once per use.
-        normal_form, order_key, data_dependent: cached results of `polynomial`, `order_key` and `has_loads`.
+        normal_form, order_key: cached results of `polynomial` and `order_key`.
+        data_dependent, loads, variables: cached results of `has_loads`, `loads` and `free_vars`.
     """
 
-    __slots__ = ("__weakref__", "data_dependent", "dtype", "normal_form", "order_key", "tree_size")
+    __slots__ = (
+        "__weakref__", "data_dependent", "dtype", "loads", "normal_form", "order_key", "tree_size", "variables",
+    )  # fmt: skip
     dtype: DType
     normal_form: Any
     data_dependent: bool
+    loads: "tuple[Load, ...]"
     order_key: Any
     tree_size: int
+    variables: "frozenset[Var]"
 
     def children(self) -> tuple["Expr", ...]:
         """The operands, in order."""

@@ -1,12 +1,8 @@
 """Walks over expressions: post-order, free variables, loads, and replacement of loads and variables."""
 
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.expr.nodes import TRUE, Binary, Const, Expr, Load, Select, Var
-
-_free_vars: "weakref.WeakKeyDictionary[Expr, frozenset[Var]]" = weakref.WeakKeyDictionary()
-_loads: "weakref.WeakKeyDictionary[Expr, tuple[Load, ...]]" = weakref.WeakKeyDictionary()
 
 _MAX_RECURSIVE_SIZE = 256
 """Tree size up to which `has_loads` recurses."""
@@ -37,11 +33,11 @@ def post_order(e: Expr) -> Iterator[Expr]:
 
 def free_vars(e: Expr) -> frozenset[Var]:
     """The variables that occur in `e` (not those in the shapes of its buffers)."""
-    if isinstance(e, Var):  # a cached value that contains its key would never be freed
+    if isinstance(e, Var):  # it would hold itself, and wait for a garbage collection
         return frozenset((e,))
-    cached = _free_vars.get(e)
+    cached: frozenset[Var] | None = getattr(e, "variables", None)
     if cached is None:
-        cached = _free_vars[e] = frozenset(n for n in post_order(e) if isinstance(n, Var))
+        cached = e.variables = frozenset(n for n in post_order(e) if isinstance(n, Var))
     return cached
 
 
@@ -65,11 +61,11 @@ def has_loads(e: Expr) -> bool:
 
 def loads(e: Expr) -> tuple[Load, ...]:
     """The distinct loads in `e`, nested ones first."""
-    cached = _loads.get(e)
+    cached: tuple[Load, ...] | None = getattr(e, "loads", None)
     if cached is None:
         cached = tuple(n for n in post_order(e) if isinstance(n, Load))
-        if not isinstance(e, Load):  # a cached value that contains its key would never be freed
-            _loads[e] = cached
+        if not isinstance(e, Load):  # it would hold itself, and wait for a garbage collection
+            e.loads = cached
     return cached
 
 
