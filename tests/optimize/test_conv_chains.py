@@ -15,12 +15,17 @@ from tilewright.driver.options import CompileOptions
 from tilewright.errors import ScheduleError
 from tilewright.graph.chains.find import Dataflow, KernelChain, Link
 from tilewright.graph.chains.fuse import fused_kernel
-from tilewright.loops.ir import Func
+from tilewright.graph.fusion import Fusion, FusionPattern
+from tilewright.loops.ir import For, Func, LoopKind, blocks, walk
 from tilewright.loops.lowering import lower_to_loops
+from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.conv_chains.register_tile import contraction_tile
 from tilewright.optimize.conv_chains.stages import ConvolutionChain, has_windows
 from tilewright.optimize.conv_chains.tiling import CACHE_SHARE, LaneAxis, tile_bytes, tilings_of
+from tilewright.optimize.task import Task
+from tilewright.tile.lower_tree import lower_tree
 
 MACHINE = machine_named("sapphire-rapids")
 
@@ -111,6 +116,25 @@ def test_large_images_are_fused_and_small_ones_are_not(size: int, channels: int,
     assert whole.evaluation.after is not None
     if not chosen:
         assert whole.evaluation.reason in ("it is not faster", "it gains less than 10.0%")
+
+
+def test_the_lowered_loops_of_a_chain_are_kept() -> None:
+    func = loops_of(inverted_residual(size=56, channels=24, wide=144))
+    task = Task(func, frozenset(), Target.parse("x86-64-v4"), Fusion(FusionPattern.CHAIN, 0, ()))
+    optimizer = ChainOptimizer(machine=MACHINE)
+    construction = optimizer.construct(task)
+    assert construction.schedule is not None
+    assert construction.schedule.trace == lower_tree(construction.programs[0].tree, task.func).trace
+    scheduled, again = (optimizer.schedule_programs(construction, task) for _ in range(2))
+    assert scheduled is not None
+    assert again is not None
+    (schedule,), (other,) = scheduled.schedules, again.schedules
+    assert schedule.func is other.func is construction.schedule.func
+    schedule.split(schedule.loops(blocks(schedule.func.body)[0].name)[0], 2)
+    assert schedule.func != other.func == construction.schedule.func
+    alone = optimizer.schedule_programs(construction, task.with_threads(1))
+    assert alone is not None
+    assert not any(isinstance(s, For) and s.kind is LoopKind.PARALLEL for s, _ in walk(alone.schedules[0].func.body))
 
 
 @pytest.mark.parametrize("source", [inverted_residual(size=56, channels=24, wide=144), two_windows(size=64)])

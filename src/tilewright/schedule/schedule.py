@@ -33,6 +33,12 @@ class Schedule(Primitives):
         func = replay(self.func, trace)
         self.func, self.trace = func, (*self.trace, *trace)
 
+    def copy(self) -> "Schedule":
+        """A schedule in the same state; steps of one of them leave the other one as it is."""
+        other = Schedule(self.origin)
+        other.func, other.trace = self.func, self.trace
+        return other
+
     def show(self) -> str:
         """The text of the present loops."""
         return show(self.func)

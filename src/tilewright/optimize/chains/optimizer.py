@@ -6,7 +6,7 @@ and the time of the first tree by the model of trees is what a chain is taken or
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from tilewright.cost.trees.tree_model import tree_times
 from tilewright.errors import ScheduleError, VerifyError
@@ -63,6 +63,7 @@ class ChainConstruction:
         programs: the programs, best first; the first one can be lowered. Empty where there is none.
         estimated: number of candidates that the search estimated.
         refusal: why there is no program; empty where there is one.
+        schedule: of the first program, which was lowered to see that it is legal; None where there is none.
     """
 
     chain: Chain | None = None
@@ -70,6 +71,7 @@ class ChainConstruction:
     programs: tuple[ChainCandidate, ...] = ()
     estimated: int = 0
     refusal: str = ""
+    schedule: Schedule | None = field(default=None, repr=False, compare=False)
 
     @property
     def nanoseconds(self) -> tuple[float, ...]:
@@ -125,10 +127,12 @@ class ChainOptimizer:
             return replace(construction, refusal=error.what)
         tilings = [(x.tiling, x.estimate) for x in found.ranked[:MAX_TREES]]
         programs, refusals = _programs(tilings, task, machine)
-        programs, more = _from_first_legal(programs, task)
+        programs, schedule, more = _from_first_legal(programs, task)
         none = "no tiling fits the fast memory" if not found.ranked else ""
         refusal = "" if programs else next(iter((*refusals, *more)), none)
-        return replace(construction, programs=programs, estimated=found.estimated, refusal=refusal)
+        return replace(
+            construction, programs=programs, estimated=found.estimated, refusal=refusal, schedule=schedule
+        )  # fmt: skip
 
     def schedule_programs(self, construction: ChainConstruction | None, task: Task) -> ScheduledPrograms | None:
         """The schedule of the best program; None where there is none."""
@@ -137,7 +141,9 @@ class ChainOptimizer:
     def _best_schedule(self, construction: ChainConstruction | None, task: Task) -> Schedule | None:
         if construction is None or not construction.programs:
             return None
-        tree = construction.programs[0].tree
+        tree, known = construction.programs[0].tree, construction.schedule
+        if task.threads != 1 and known is not None and known.origin == task.func:
+            return known.copy()
         return lower_tree(on_one_thread(tree) if task.threads == 1 else tree, task.func)
 
     def optimize(self, task: Task) -> Schedule | None:
@@ -153,9 +159,9 @@ def _construct_convolutions(task: Task, machine: Machine) -> ChainConstruction:
     """
     ranked = rank_tilings(task, machine)
     found = [ChainCandidate(x.tiling, x.tree, x.nanoseconds, x.nanoseconds) for x in ranked]
-    programs, refusals = _from_first_legal(found, task)
+    programs, schedule, refusals = _from_first_legal(found, task)
     refusal = "" if programs else refusals[0]
-    return ChainConstruction(programs=programs, estimated=len(ranked), refusal=refusal)
+    return ChainConstruction(programs=programs, estimated=len(ranked), refusal=refusal, schedule=schedule)
 
 
 def _check_types(task: Task) -> None:
@@ -204,14 +210,18 @@ def _by_both_models(programs: Sequence[ChainCandidate]) -> list[ChainCandidate]:
     return [programs[k] for k in sorted(range(len(programs)), key=lambda k: (ranks[k], k))]
 
 
-def _from_first_legal(programs: list[ChainCandidate], task: Task) -> tuple[tuple[ChainCandidate, ...], list[str]]:
-    """The programs from the first one that can be lowered and verified on, and why the ones before can't."""
+def _from_first_legal(
+    programs: list[ChainCandidate], task: Task
+) -> tuple[tuple[ChainCandidate, ...], Schedule | None, list[str]]:
+    """The programs from the first one that can be lowered and verified on, its schedule, and why the ones before
+    can't."""
     refusals: list[str] = []
     for k, program in enumerate(programs[:MAX_LOWERINGS]):
         try:
-            verify(lower_tree(program.tree, task.func).func)
+            schedule = lower_tree(program.tree, task.func)
+            verify(schedule.func)
         except (ScheduleError, VerifyError) as error:
             refusals.append(error.what if isinstance(error, ScheduleError) else str(error))
             continue
-        return tuple(programs[k:]), refusals
-    return (), refusals
+        return tuple(programs[k:]), schedule, refusals
+    return (), None, refusals
