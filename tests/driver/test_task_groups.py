@@ -1,6 +1,7 @@
 """Groups of tasks that are constructed in lock step."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from tests.optimize.computations import column_maxima, image, product, relu
@@ -8,6 +9,7 @@ from tests.optimize.programs import Program
 from tests.optimize.tasks import task_of
 
 from tilewright.driver.kernel_build.task_groups import MAX_GROUP, task_groups
+from tilewright.graph.fusion import Fusion, FusionPattern
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing
 from tilewright.optimize.construct.optimizer import Gensor
@@ -34,6 +36,17 @@ def test_every_task_is_in_one_group_with_its_like(count: int, jobs: int) -> None
     assert all(len({k % 3 for k in group}) == 1 for group in groups)
     assert max(map(len, groups), default=0) <= (MAX_GROUP if jobs == 1 else max(1, count // (2 * jobs)))
     assert [len(group) for group in groups] == sorted((len(group) for group in groups), reverse=True)
+
+
+def test_groups_with_most_work_come_first() -> None:
+    elementwise = [task_of(Program([relu(product(m, 8, 8))])).canonical() for m in range(3, 11)]
+    every = [*elementwise, *tasks(9)]
+    groups = task_groups(every, [False] * len(every), 2)
+    assert min(groups[-1]) < len(elementwise)
+    assert len(groups[-1]) > 2
+    fused = [replace(tasks(1)[0], fusion=Fusion(FusionPattern.CHAIN, 0, ()))]
+    assert task_groups([*tasks(9), *fused], [False] * 10, 1)[-1] == [9]
+    assert task_groups([*tasks(3), *fused], [False] * 4, 1)[0] == [3]
 
 
 def test_few_tasks_are_spread_over_the_processes() -> None:

@@ -32,9 +32,7 @@ from tilewright.driver.kernel_build.worker_threads import (
     start_workers,
 )
 from tilewright.errors import TilewrightError
-from tilewright.graph.fusion import FusionPattern
 from tilewright.kernel_caches import forget_derived
-from tilewright.loops.ir import blocks
 from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
 from tilewright.measure.machine_code_key import machine_code_key
@@ -153,8 +151,7 @@ class KernelBuilds:
             self._learn(task, estimate)
             self._add_entry("estimate", task, {"nanoseconds": list(estimate.nanoseconds), "refusal": estimate.refusal})
 
-        # the longest ones first, so that no process waits for another at the end
-        unknown = sorted(waiting.values(), key=lambda t: t.fusion.pattern is not FusionPattern.CHAIN)
+        unknown = list(waiting.values())
         self._run("estimate", unknown, finish, lambda done: progress and progress(done, len(unknown), ""))
 
     def build(
@@ -178,8 +175,7 @@ class KernelBuilds:
             if entry is not None:
                 built[k] = decode_built(entry, task)
         self._cached_functions += len(built)
-        # reductions, which take longest, first: no process waits for another one for long at the end
-        missing = sorted((k for k in range(len(tasks)) if k not in built), key=lambda k: not _has_reduction(tasks[k]))
+        missing = [k for k in range(len(tasks)) if k not in built]
         given = [chosen[k] or self._constructed_program(tasks[k]) for k in missing]
 
         def finish(number: int, answer: Any) -> None:
@@ -337,10 +333,6 @@ class KernelBuilds:
         kind = what if self._resources.with_code else f"{what} without code"
         program_text = self._optimizer_text if program is None else json.dumps(encode_program(program), sort_keys=True)
         return machine_code_key(task, self._build_machine, f"{kind}: {program_text}")
-
-
-def _has_reduction(task: Task) -> bool:
-    return any(b.init is not None for b in blocks(task.func.body))
 
 
 def _worker_setup(build: Build, machine: Machine, target: Target, with_code: bool) -> Request | None:
