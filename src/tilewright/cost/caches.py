@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,11 @@ from tilewright.machine.model import Level, Machine
 
 PAGE_BYTES = 4096
 """Bytes of a page of memory."""
+
+_CYCLIC_MISS_FACTOR = 2.0
+"""Growth of the share that a cache loses of data that is used again in one order; see `cyclic_miss_ratio`."""
+
+_Bytes = TypeVar("_Bytes", float, npt.NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def _set_count(cache: Level) -> int:
 def miss_ratio(size: float, capacity: float, cost: CostParameters) -> float:
     """Share of `size` bytes, used again and again, that a cache beyond L1 no longer holds: earlier kernels have just
     written them, and of data that does not fit a part stays."""
-    return max(0.0, 1.0 - capacity * cost.usable_cache_fraction / max(1.0, size))
+    return max(0.0, _lost_share(max(1.0, size), capacity, cost))
 
 
 def cyclic_miss_ratio(size: float, capacity: float, cost: CostParameters) -> float:
@@ -95,11 +101,16 @@ def cyclic_miss_ratio(size: float, capacity: float, cost: CostParameters) -> flo
     cache of 16 ways and 2 MiB loses 0.04 of 1.2 MiB, 0.16 of 1.5, half of 2 and 0.97 of 3 MiB (the share of lines in
     sets with more than 16, by the Poisson distribution); the formula says 0, 0, half and all.
     """
-    return min(1.0, 2.0 * miss_ratio(size, capacity, cost))
+    return min(1.0, _CYCLIC_MISS_FACTOR * miss_ratio(size, capacity, cost))
 
 
 def cyclic_miss_ratios(
     sizes: npt.NDArray[np.float64], capacity: float, cost: CostParameters
 ) -> npt.NDArray[np.float64]:
     """`cyclic_miss_ratio` of every size."""
-    return np.clip(2.0 * (1.0 - capacity * cost.usable_cache_fraction / np.maximum(1.0, sizes)), 0.0, 1.0)
+    return np.clip(_CYCLIC_MISS_FACTOR * _lost_share(np.maximum(1.0, sizes), capacity, cost), 0.0, 1.0)
+
+
+def _lost_share(size: _Bytes, capacity: float, cost: CostParameters) -> _Bytes:
+    """Share of so many bytes that a cache has no room for; below 0 where it has room for more."""
+    return 1.0 - capacity * cost.usable_cache_fraction / size

@@ -6,15 +6,12 @@ for. Where a tile computes a whole sum first, every piece is a start, and from m
 hide. Other users of a host leave a program less of the last cache than the processor has.
 """
 
-from math import prod
-
 import numpy as np
 
 from tilewright.cost.caches import caches, cyclic_miss_ratio, cyclic_miss_ratios
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.footprint import Numbers, distant_segments, touched_elements
 from tilewright.machine.model import Machine
-from tilewright.tile.operand import Operand
 from tilewright.tile.prefetches import distant_operands
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch
@@ -49,10 +46,8 @@ def _share_from_memory(operand: int, sketch: Sketch, batch: CandidateBatch, mach
     cost, o = machine.cost, batch.family.operands[operand]
     last = min(caches(machine)[-1].bytes, cost.contended_cache_bytes)
 
-    def first_pass(x: Operand) -> float:
-        return cyclic_miss_ratio(prod(x.shape) * x.element_bytes, last, cost)
-
-    (first,) = batch.family.gather([(first_pass(p.operands[operand]),) for p in batch.family.problems])
+    operands = [p.operands[operand] for p in batch.family.problems]
+    (first,) = batch.family.gather([(cyclic_miss_ratio(x.bytes, last, cost),) for x in operands])
     if not np.any(first):
         return None
     box, share = list(batch.covered), np.zeros_like(batch.covered[0]) + first

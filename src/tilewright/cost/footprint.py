@@ -7,7 +7,6 @@ last dimensions where rows are shorter than a cache line.
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -179,7 +178,7 @@ def _distance_count(operand: OperandView, box: Sequence[Numbers], distance: int 
 
 def total_bytes(problem: Problem) -> float:
     """Bytes of all operands and results."""
-    return float(sum(prod(o.shape) * o.element_bytes for o in (*problem.operands, *problem.results)))
+    return float(sum(o.bytes for o in (*problem.operands, *problem.results)))
 
 
 def sum_arrays(arrays: Iterable[Numbers]) -> Numbers:

@@ -22,7 +22,7 @@ def packing_time(problem: Problem, sketch: Sketch, machine: Machine, is_parallel
         o = problem.operands[k]
         if not o.constant:
             time = copy_time(float(prod(o.shape)), problem, o, axis, machine)
-            total += float(shared_copy_time(time, prod(o.shape) * o.element_bytes, machine)) if is_parallel else time
+            total += float(shared_copy_time(time, o.bytes, machine)) if is_parallel else time
     return total
 
 

@@ -160,11 +160,9 @@ def stage_traffic(blocking: RowBlocking, problems: Sequence[Problem], machine: M
         operands = {x.buffer: x for x in (*p.operands, *p.results)}.values()
         first_uses = [o for o in operands if not o.private and o.buffer not in seen]
         seen.update(o.buffer for o in first_uses)
-        live = sum(prod(o.shape) * o.element_bytes / (1 if o.private else blocking.block_count) for o in operands)
+        live = sum(o.bytes / (1 if o.private else blocking.block_count) for o in operands)
         intermediate_bytes = sum(
-            (2.0 if o.written else 1.0) * prod(o.shape) * o.element_bytes * blocking.block_count
-            for o in operands
-            if o.private
+            (2.0 if o.written else 1.0) * o.bytes * blocking.block_count for o in operands if o.private
         )
         moved: list[float] = []
         for k, x in enumerate(levels):

@@ -46,6 +46,11 @@ class Operand:
         axes = range(len(self.index[0]))
         return tuple(sum(pitches[d] * row[a] for d, row in enumerate(self.index)) for a in axes)
 
+    @property
+    def bytes(self) -> int:
+        """Size of the buffer."""
+        return prod(self.shape) * self.element_bytes
+
     @cached_property
     def byte_strides(self) -> tuple[tuple[int, int], ...]:
         """(axis, absolute stride in bytes) of the axes with a stride other than 0."""

@@ -108,6 +108,6 @@ def row_blocking(
     outer_axes = list(problems.values())[-1].axes[:outer_rank]
     row_count = prod(a.extent for a in outer_axes)
     operands = (o for p in problems.values() for o in (*p.operands, *p.results))
-    external_bytes = {o.buffer: prod(o.shape) * o.element_bytes for o in operands if o.buffer not in private}
+    external_bytes = {o.buffer: o.bytes for o in operands if o.buffer not in private}
     is_static = all(a.is_static for a in outer_axes)
     return RowBlocking(outer_rank, rows_per_block, -(-row_count // rows_per_block), is_static, external_bytes)

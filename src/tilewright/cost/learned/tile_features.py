@@ -1,7 +1,6 @@
 """Features of tile programs, computed from arrays of their sizes: terms of the analytical model, and geometry."""
 
 from collections.abc import Iterable
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +78,7 @@ def breakdown_features(breakdown: CostBreakdown, geometry: Numbers, least: float
 def least_time(problem: Problem, machine: Machine) -> float:
     """Nanoseconds that no program takes less than: operations at peak rate, and operands once from L2."""
     work = 2.0 * problem.points * problem.operations / machine.gflops(machine.cores, problem.bits)
-    operands = {o.buffer: prod(o.shape) * o.element_bytes for o in (*problem.operands, *problem.results)}
+    operands = {o.buffer: o.bytes for o in (*problem.operands, *problem.results)}
     return max(work, sum(operands.values()) / machine.levels[1].gbs(machine.cores), 1.0)
 
 
@@ -121,7 +120,7 @@ def _operand_features(
     """The features of operands, of each candidate the one with the most bytes per L1 tile first."""
     blocks: list[Numbers] = []
     for k, o in enumerate(problem.operands):
-        whole = float(prod(o.shape) * o.element_bytes)
+        whole = float(o.bytes)
         columns = [np.log2(1.0 + x) for x in touched[k]]
         reuse = flops[1] * o.element_bytes / np.maximum(1.0, touched[k][1])
         columns += [np.log2(1.0 + whole) * one, np.log2(1.0 + reuse)]

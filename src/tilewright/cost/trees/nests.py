@@ -9,7 +9,6 @@ Traffic knows all loops of the path.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from math import prod
 from operator import mul
 
 import numpy as np
@@ -173,7 +172,7 @@ class NestShape:
         p, panels = self.nest.statement.problem, (self.nest.statement.panels or {}).values()
         hinted = {h.source for x in self.nodes if isinstance(x, LoopStep) for h in x.loop.prefetches}
         rows = (k for k, o in enumerate(p.operands) if o.buffer in hinted and has_distant_rows(p, k, self.lane))
-        sizes = {k: prod(p.operands[k].shape) * p.operands[k].element_bytes for k in (*panels, *rows)}
+        sizes = {k: p.operands[k].bytes for k in (*panels, *rows)}
         return tuple(k for k, size in sizes.items() if size > self.private_bytes)
 
     def tile_depth(self, axis: str) -> int | None:

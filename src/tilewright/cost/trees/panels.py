@@ -46,7 +46,7 @@ class PanelCopy:
         one_thread = executions * copy_times(elements, statement.problem, o, self.axis, machine)
         if self.depth:
             return one_thread / np.where(is_parallel, machine.cores, 1)
-        bytes_ = float(prod(o.shape) * o.element_bytes)
+        bytes_ = float(o.bytes)
         return np.where(is_parallel, shared_copy_time(one_thread, bytes_, machine), one_thread)
 
 

@@ -7,7 +7,6 @@ all of them have, everything between the statements is on the stack, and what is
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 
@@ -62,7 +61,7 @@ class RowwiseNests:
         if any(o.buffer in internal and not o.private for x in nests for o in x.accesses):
             return None
         shared = {
-            o.buffer: prod(o.shape) * o.element_bytes
+            o.buffer: o.bytes
             for x in nests for o in x.accesses if not o.private and not any(o.uses(a) for a in range(rank))
         }  # fmt: skip
         if sum(shared.values()) > caches(machine)[0].share * machine.cost.usable_cache_fraction:

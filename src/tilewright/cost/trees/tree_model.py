@@ -10,7 +10,6 @@ points inside of every loop around it (`boxes.py`, `nests.py`) and by what else 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from math import prod
 from operator import add
 
 import numpy as np
@@ -128,14 +127,9 @@ class TreeModel:
             return None
         nests = _nests(statements, paths, machine)
         shapes = tuple(NestShape.of(x, paths, machine, len(nests) == 1) for x in nests)
-        external = {
-            o.buffer: float(prod(o.shape) * o.element_bytes) for x in nests for o in x.accesses if not o.private
-        }
-        if len(nests) == 1:
-            # as the formulas of tile programs count: every access for itself
-            total = sum(float(prod(o.shape) * o.element_bytes) for o in nests[0].accesses)
-        else:
-            total = sum(external.values())
+        external = {o.buffer: float(o.bytes) for x in nests for o in x.accesses if not o.private}
+        # a single nest as the formulas of tile programs count it: every access for itself
+        total = float(sum(o.bytes for o in nests[0].accesses)) if len(nests) == 1 else sum(external.values())
         copies = panel_copies(nests, paths)
         rowwise = RowwiseNests.of(shapes, machine) if not copies else None
         return TreeModel(tree, machine, nests, shapes, copies, rowwise, total, index_masks(func), sizes)

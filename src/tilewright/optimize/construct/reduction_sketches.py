@@ -116,7 +116,7 @@ def _row_packings(problem: Problem, lane: int) -> list[tuple[int, int]]:
 def _exceeds_private_caches(o: Operand, machine: Machine) -> bool:
     """Whether an operand exceeds the private caches of a core, so that most of it comes from farther away."""
     private_bytes = [x.bytes for x in machine.private_caches]
-    return prod(o.shape) * o.element_bytes > max(private_bytes, default=0) * machine.cost.usable_cache_fraction
+    return o.bytes > max(private_bytes, default=0) * machine.cost.usable_cache_fraction
 
 
 def _is_reused(problem: Problem, o: Operand) -> bool:

@@ -6,7 +6,7 @@ smaller. The sizes of an axis and their neighbours are in `tile_lattice.py`.
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from math import isqrt, prod
+from math import isqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -243,6 +243,6 @@ def _tile_counts(problem: Problem, k: int, machine: Machine) -> tuple[int, ...]:
     """
     if problem.axes[k].is_static:
         return ()
-    shared = sum(prod(o.shape) * o.element_bytes for o in problem.operands if not o.uses(k))
+    shared = sum(o.bytes for o in problem.operands if not o.uses(k))
     l2 = machine.levels[1].share * machine.cost.usable_cache_fraction
     return SYMBOLIC_TILE_COUNTS if problem.reduce and shared > l2 else (1,)

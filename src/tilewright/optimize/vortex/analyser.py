@@ -217,7 +217,7 @@ def _on_cores(
     missed = _missed_bytes(family, sketch, sizes, machine)
     levels = [*caches(machine)[1:], machine.levels[-1]]
     from_near, *from_far = [total / (level.gbs(cores) / cores) for total, level in zip(missed, levels, strict=True)]
-    results = float(sum(np.prod(o.shape) * o.element_bytes for o in problem.results))
+    results = float(sum(o.bytes for o in problem.results))
     bandwidth = next((x for x in levels[:-1] if results <= x.share), levels[-1])
     store = results / (bandwidth.gbs(cores) / cores) / work.tasks
     none = np.zeros_like(store)
