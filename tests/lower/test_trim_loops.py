@@ -50,6 +50,21 @@ func vectors(X: float32[197], W: float32[3], Y: float32[197]):
                     Y[a2] = S[a2 - o * 112 - t * 16]
 """
 
+ROWS = """
+func rows(X: float32[28, 8], W: float32[8], Y: float32[28]):
+    alloc S: float32[10] in stack
+    for o in parallel(3):
+        for r in serial(10):
+            for k in serial(8):
+                block S(a: 28 = o * 10 + r, reduce v: 8 = k) where o * 10 + r < 28:
+                    init S[a - o * 10] = 0.0
+                    S[a - o * 10] = S[a - o * 10] + X[a, v] * W[v]
+        for q in serial(5):
+            for u in unrolled(2):
+                block Y(b: 28 = o * 10 + q * 2 + u) where o * 10 + q * 2 + u < 28:
+                    Y[b] = S[b - o * 10]
+"""
+
 ELEMENTWISE = """
 func tiles(X: float32[N], Y: float32[N]; N: 1..90):
     for o in parallel((N + 11) // 12):
@@ -95,6 +110,21 @@ def test_no_vector_of_a_literal_size_is_empty() -> None:
         interpret(f, {"X": x, "W": w, "Y": y}, {})
         results.append(y)
     np.testing.assert_array_equal(results, [x * 7] * len(results))
+
+
+def test_rows_of_a_literal_size_end_with_the_last_one() -> None:
+    func = parse(ROWS)
+    trimmed = trim_loops(func)
+    assert loops_of(trimmed)["r"] == "min(o * (-10) + 28, 10)"
+    assert loops_of(trimmed)["q"] == "5"  # its tiles may be partial
+    assert predicates(trimmed) == ["True", "o * 10 + q * 2 + u < 28"]
+    verify(trimmed)
+    rng = np.random.default_rng(5)
+    x, w = (rng.integers(-9, 9, shape).astype(np.float32) for shape in ((28, 8), (8,)))
+    for f in (func, trimmed, lower_kernel(func, Target.parse("x86-64-v4")).func):
+        y = np.full(28, np.nan, np.float32)
+        interpret(f, {"X": x, "W": w, "Y": y}, {})
+        np.testing.assert_array_equal(y, x @ w)
 
 
 def test_no_masked_load_of_a_literal_size_is_guarded() -> None:
