@@ -8,9 +8,9 @@ import numpy as np
 from tilewright.errors import OptionError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class DType:
-    """An element type.
+    """An element type; the instances of this module are all there are, so equality is identity.
 
     Attributes:
         name: the NumPy name ("float32", "int64", "bool", ...).

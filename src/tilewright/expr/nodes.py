@@ -71,13 +71,10 @@ class Expr(metaclass=Interned):
     Attributes:
         dtype: type of the value.
         tree_size: number of nodes of the expression as a tree: a shared node counts once per use.
-        normal_form, order_key: cached results of `polynomial` and `order_key`.
-        data_dependent, loads, variables: cached results of `has_loads`, `loads` and `free_vars`.
+        normal_form, order_key, data_dependent, loads, variables: cached results of the algebra and of walks.
     """
 
-    __slots__ = (
-        "__weakref__", "data_dependent", "dtype", "loads", "normal_form", "order_key", "tree_size", "variables",
-    )  # fmt: skip
+    __slots__ = "__weakref__", "data_dependent", "dtype", "loads", "normal_form", "order_key", "tree_size", "variables"
     dtype: DType
     normal_form: Any
     data_dependent: bool
@@ -321,6 +318,9 @@ class Buffer:
     shape: "tuple[Expr, ...]"
     dtype: DType
     scope: MemoryScope = MemoryScope.MEMORY
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.shape))  # hashes of enumerations are computed in Python
 
     @property
     def rank(self) -> int:
