@@ -5,14 +5,14 @@ import pytest
 from benchmarks.cost_model import EXTRA_REDUCTIONS, MIN_SPREAD, kind_table_row, largest_kernel_task
 from benchmarks.populations import POPULATIONS, lowered_func, reachable_tile_sizes, sample_recorded, sample_uniformly
 
-from tilewright.optimize.construct.tile_lattice import NO_EDGE, NUM_EDGES, AxisLattice
+from tilewright.optimize.construct.tile_lattice import NO_EDGE, NUM_EDGES, AxisLattice, TilingRules
 from tilewright.tile.program import TileProgram, check_program
 
 CASE = "reducesum_columns_128x768"
 
 
 def test_every_chain_of_an_axis_is_reached() -> None:
-    ladder = AxisLattice(12, 1, (1, 2, 3, 4, 6, 12))
+    ladder = AxisLattice(TilingRules(12, 1, (1, 2, 3, 4, 6, 12)))
     reachable = reachable_tile_sizes(ladder, ladder.closest(1, 1, 1))
     chains = {ladder.tilings[k] for k in reachable}
     expected = {(r, m, f) for r in (1, 2, 3, 4, 6, 12) for m in range(r, 13, r) for f in range(m, 13, m) if 12 % f == 0}

@@ -21,7 +21,7 @@ def test_register_tiles_of_every_size_are_drawn(kind: str) -> None:
     for space, sketches in programs.spaces:
         own = [p for p in drawn if p.sketch in sketches]
         for k in space.problem.spatial:
-            assert {p.sizes[REGISTER][k] for p in own} == set(space.lattices[k].register_sizes)
+            assert {p.sizes[REGISTER][k] for p in own} == set(space.lattices[k].rules.register_sizes)
 
 
 @pytest.mark.parametrize("kind", ["product", "convolution", "sums", "ranged product"])

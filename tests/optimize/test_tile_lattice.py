@@ -2,11 +2,20 @@
 
 from math import prod
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewright.optimize.construct.tile_lattice import MAX_FACTOR, divisors, k_block_sizes
+from tilewright.optimize.construct.tile_lattice import (
+    MAX_FACTOR,
+    NO_EDGE,
+    NUM_EDGES,
+    AxisLattice,
+    TilingRules,
+    divisors,
+    k_block_sizes,
+)
 
 
 @given(st.integers(1, 3000))
@@ -36,3 +45,23 @@ def test_k_block_sizes_cover_every_power_of_two(n: int) -> None:
     sizes = k_block_sizes(n)
     for limit in (1 << k for k in range(n.bit_length())):
         assert any(limit < 2 * d <= 2 * limit for d in sizes)
+
+
+@given(st.integers(1, 200), st.sampled_from((1, 4, 16)), st.booleans(), st.data())
+def test_numbers_of_neighbours_are_those_of_the_rules(
+    extent: int, multiple: int, whole: bool, data: st.DataObject
+) -> None:
+    sizes = divisors(extent) if multiple == 1 else tuple(multiple * k for k in (1, 2, 4))
+    rules = TilingRules(extent, multiple, sizes, is_l2_whole=whole, is_l1_whole=whole and multiple > 1)
+    starts = [data.draw(st.sampled_from(sizes)) for _ in range(2)]
+    for start in starts:
+        # numbered from another start, the same tilings have other numbers
+        lattice = AxisLattice(rules)
+        lattice.closest(start, start, start)
+        for k in range(200):
+            if k == len(lattice.tilings):
+                break
+            (row,) = lattice.successors(np.array([k])).tolist()
+            reached = [None if n == NO_EDGE else lattice.tilings[n] for n in row]
+            assert reached == [rules.neighbour(lattice.tilings[k], edge) for edge in range(NUM_EDGES)]
+        assert lattice.sizes[: len(lattice.tilings)].tolist() == [list(x) for x in lattice.tilings]

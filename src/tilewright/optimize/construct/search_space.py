@@ -22,6 +22,7 @@ from tilewright.optimize.construct.tile_lattice import (
     AxisLattice,
     EdgeKind,
     Indices,
+    TilingRules,
     balanced_sizes,
     k_block_sizes,
 )
@@ -85,7 +86,7 @@ class SearchSpace:
     @staticmethod
     def of(problem: Problem, sketch: Sketch, machine: Machine) -> "SearchSpace":
         """The search space of a sketch."""
-        lattices = tuple(_axis_lattice(problem, sketch, k, machine) for k in range(len(problem.axes)))
+        lattices = tuple(AxisLattice(_tiling_rules(problem, sketch, k, machine)) for k in range(len(problem.axes)))
         columns = {column_axis(problem, sketch, o) for o in range(len(problem.operands))}
         return SearchSpace(problem, sketch, machine, lattices, tuple(k for k in columns if k is not None))
 
@@ -93,7 +94,7 @@ class SearchSpace:
         """The unscheduled state: one vector, one row."""
         state: list[int] = []
         for k, (axis, lattice) in enumerate(zip(self.problem.axes, self.lattices, strict=True)):
-            size = lattice.register_sizes[0]
+            size = lattice.rules.register_sizes[0]
             if axis.is_reduction and k != self.sketch.lane:
                 state.append(lattice.id_of((size, self._initial_k_block(k), axis.extent)))
             else:
@@ -102,7 +103,7 @@ class SearchSpace:
 
     def _initial_k_block(self, axis: int) -> int:
         """The initial L1 tile of a reduction axis: as many points as may be accumulated in sequence."""
-        return self.lattices[axis].max_l1 or self.problem.axes[axis].extent
+        return self.lattices[axis].rules.max_l1 or self.problem.axes[axis].extent
 
     def shrink_k_block(self, states: Indices, steps: int) -> Indices:
         """The states [state, axis] after `steps` steps to smaller K-blocks; only those that changed and can be
@@ -194,14 +195,14 @@ def max_k_block(problem: Problem, k: int, min_size: int) -> int | None:
     return max([d for d in sizes if d * terms <= max_length * extent], default=sizes[0])
 
 
-def _axis_lattice(problem: Problem, sketch: Sketch, k: int, machine: Machine) -> AxisLattice:
+def _tiling_rules(problem: Problem, sketch: Sketch, k: int, machine: Machine) -> TilingRules:
     axis = problem.axes[k]
     if axis.is_reduction and k == sketch.lane:
         max_vectors = -(-axis.extent // sketch.lanes)
         counts = tuple(c for c in REDUCTION_VECTOR_COUNTS if c <= max_vectors or c == 1)
         max_length = max_accumulation_length(problem.reduction_length)
         counts = tuple(c for c in counts if problem.reduction_length <= sketch.lanes * c * max_length) or counts[-1:]
-        return AxisLattice(
+        return TilingRules(
             axis.extent, sketch.lanes, tuple(sketch.lanes * c for c in counts), is_l2_whole=True, is_l1_whole=True
         )
     if axis.is_reduction:
@@ -210,7 +211,7 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int, machine: Machine) ->
             options = tuple(sorted({1, axis.extent}))
         min_l1 = -(-max(MIN_K_BLOCK, isqrt(problem.reduction_length)) // (problem.reduction_length // axis.extent))
         max_l1 = max_k_block(problem, k, min_l1) if k == sketch.k_block_axis else None
-        return AxisLattice(
+        return TilingRules(
             axis.extent,
             1,
             options,
@@ -224,15 +225,15 @@ def _axis_lattice(problem: Problem, sketch: Sketch, k: int, machine: Machine) ->
         counts = balanced_sizes(vectors, MAX_VECTORS) if axis.is_static else (1, 2, 4)
         widths = tuple(sketch.lanes * c for c in counts)
         # of several tiles in a level the last one would be masked as well, and the others of its level with it
-        return AxisLattice(axis.extent, sketch.lanes, widths, tile_counts=() if axis.is_static else (1,))
+        return TilingRules(axis.extent, sketch.lanes, widths, tile_counts=() if axis.is_static else (1,))
     if problem.axes[sketch.lane].is_reduction and any(problem.operands[o].uses(k) for o, _ in sketch.packed):
-        return AxisLattice(axis.extent, 1, (axis.extent,))
+        return TilingRules(axis.extent, 1, (axis.extent,))
     rows = balanced_sizes(axis.extent, MAX_TILE_ROWS) if axis.is_static else _symbolic_tile_rows(problem, sketch, k)
     if any(column_axis(problem, sketch, o) == k for o in range(len(problem.operands))):
         # columns that are transposed in registers fill vectors
         widths = [w for w in (MIN_COLUMNS, 2 * MIN_COLUMNS, 4 * MIN_COLUMNS) if w <= min(sketch.lanes, axis.extent)]
         rows = tuple(sorted({*rows, *widths}))
-    return AxisLattice(axis.extent, 1, rows, tile_counts=_tile_counts(problem, k, machine))
+    return TilingRules(axis.extent, 1, rows, tile_counts=_tile_counts(problem, k, machine))
 
 
 def _tile_counts(problem: Problem, k: int, machine: Machine) -> tuple[int, ...]:

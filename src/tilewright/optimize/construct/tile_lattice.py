@@ -57,25 +57,25 @@ def k_block_sizes(n: int) -> tuple[int, ...]:
     return tuple(sorted(set(sizes)))
 
 
-@dataclass(slots=True)
-class AxisLattice:
-    """The tilings of one axis, numbered in the order in which they are first reached.
+Tiling = tuple[int, int, int]
+"""The sizes of the register, L1 and L2 tiles of an axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class TilingRules:
+    """What tilings of an axis there are.
 
     Attributes:
         extent: the extent of the axis.
         multiple: tile sizes are multiples of it: the lanes of a vector, or 1. A reduction along lanes has no L1 tiles
             of its own, and its last vector may exceed the extent.
         register_sizes: sizes of register tiles, ascending.
-        tile_counts: register tiles of an L1 or L2 tile, each a multiple of the one before; empty for all numbers that
-            divide that of the axis.
         is_l2_whole: whether the L2 tile is always the whole axis, as for reductions.
         is_l1_whole: whether the L1 tile is, too.
         min_l1: the smallest L1 tile of a reduction axis, unless it is the whole axis.
         max_l1: the largest L1 tile of a reduction axis; None without a limit.
-        tilings: the tilings reached so far, as (register, L1, L2) sizes.
-        ids: the number of each tiling.
-        successor_table: [tiling, edge], `UNKNOWN` in rows that were not computed yet.
-        sizes: [tiling, level].
+        tile_counts: register tiles of an L1 or L2 tile, each a multiple of the one before; empty for all numbers that
+            divide that of the axis.
     """
 
     extent: int
@@ -86,12 +86,82 @@ class AxisLattice:
     min_l1: int = 1
     max_l1: int | None = None
     tile_counts: tuple[int, ...] = ()
-    tilings: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
-    ids: dict[tuple[int, int, int], int] = field(default_factory=dict[tuple[int, int, int], int])
+
+    def closest(self, register: int, l1: int, l2: int) -> Tiling:
+        """The tiling with this register size whose other sizes are the given ones, or the next larger ones, or the
+        largest."""
+        if self.is_l2_whole and self.multiple > 1:
+            cover = -(-self.extent // register) * register
+            return register, cover, cover
+        if self.is_l2_whole:
+            l1 = self.extent if self.is_l1_whole else l1
+            if l1 % register:
+                register = max(o for o in self.register_sizes if l1 % o == 0)
+            return register, l1, self.extent
+        outer = _smallest_at_least(self._counts(register), -(-l2 // register))
+        inner = _smallest_at_least([d for d in self._counts(register) if outer % d == 0], -(-l1 // register))
+        return register, register * inner, register * outer
+
+    def neighbour(self, tiling: Tiling, edge: int) -> Tiling | None:
+        """The tiling that an edge leads to; None where there is no such edge."""
+        register, l1, l2 = tiling
+        if edge >= EdgeKind.VTHREAD:
+            grown = register * VTHREADS[edge - EdgeKind.VTHREAD]
+            return self.closest(grown, l1, l2) if grown in self.register_sizes and not self.is_l2_whole else None
+        is_growing = edge < EdgeKind.INV_TILE
+        level = edge % EdgeKind.INV_TILE
+        if level == REGISTER:
+            size = _adjacent(self.register_sizes, register, is_growing)
+            if size is None or (self.is_l2_whole and self.multiple == 1 and l1 % size):
+                return None
+            return self.closest(size, l1, l2)
+        if self.is_l2_whole and (level == L2 or self.is_l1_whole):
+            return None
+        if self.is_l2_whole:
+            max_size = self.extent if self.max_l1 is None else self.max_l1
+            options = [d for d in k_block_sizes(self.extent) if d % register == 0 and d <= max_size]
+            options = [d for d in options if d >= self.min_l1 or d == self.extent]
+            size = _adjacent(options, l1, is_growing)
+            return None if size is None else (register, size, l2)
+        counts = self._counts(register)
+        if level == L2:
+            size = _adjacent([d for d in counts if d * register % l1 == 0], l2 // register, is_growing)
+            return None if size is None else (register, l1, size * register)
+        size = _adjacent(counts, l1 // register, is_growing)
+        return None if size is None else self.closest(register, size * register, max(l2, size * register))
+
+    def _counts(self, register: int) -> tuple[int, ...]:
+        """The numbers of register tiles of this size that an L1 or L2 tile may have, ascending."""
+        return self.tile_counts or divisors(
+            -(-self.extent // register) if self.multiple > 1 else self.extent // register
+        )
+
+
+@lru_cache(maxsize=4096)
+def _neighbours(rules: TilingRules, tiling: Tiling) -> tuple[Tiling | None, ...]:
+    """The tilings that all edges lead to, cached: axes of many sketches and kernels have the same rules."""
+    return tuple(rules.neighbour(tiling, edge) for edge in range(NUM_EDGES))
+
+
+@dataclass(slots=True)
+class AxisLattice:
+    """The tilings of one axis, numbered in the order in which they are first reached.
+
+    Attributes:
+        rules: what tilings there are.
+        tilings: the tilings reached so far, as (register, L1, L2) sizes.
+        ids: the number of each tiling.
+        successor_table: [tiling, edge], `UNKNOWN` in rows that were not computed yet.
+        sizes: [tiling, level].
+    """
+
+    rules: TilingRules
+    tilings: list[Tiling] = field(default_factory=list[Tiling])
+    ids: dict[Tiling, int] = field(default_factory=dict[Tiling, int])
     successor_table: Indices = field(default_factory=lambda: np.full((0, NUM_EDGES), UNKNOWN, np.int64))
     sizes: Sizes = field(default_factory=lambda: np.zeros((0, 3), np.int64))
 
-    def id_of(self, tiling: tuple[int, int, int]) -> int:
+    def id_of(self, tiling: Tiling) -> int:
         """The number of a tiling."""
         if tiling not in self.ids:
             self.ids[tiling] = len(self.tilings)
@@ -106,28 +176,17 @@ class AxisLattice:
         return self.ids[tiling]
 
     def closest(self, register: int, l1: int, l2: int) -> int:
-        """The tiling with this register size whose other sizes are the given ones, or the next larger ones, or the
-        largest."""
-        if self.is_l2_whole and self.multiple > 1:
-            cover = -(-self.extent // register) * register
-            return self.id_of((register, cover, cover))
-        if self.is_l2_whole:
-            l1 = self.extent if self.is_l1_whole else l1
-            if l1 % register:
-                register = max(o for o in self.register_sizes if l1 % o == 0)
-            return self.id_of((register, l1, self.extent))
-        outer = _smallest_at_least(self._counts(register), -(-l2 // register))
-        inner = _smallest_at_least([d for d in self._counts(register) if outer % d == 0], -(-l1 // register))
-        return self.id_of((register, register * inner, register * outer))
+        """The number of the closest tiling by the rules."""
+        return self.id_of(self.rules.closest(register, l1, l2))
 
     def successors(self, current: Indices) -> Indices:
         """The tilings that all edges lead to from tilings [tiling, edge]; NO_EDGE where there is no such edge."""
         rows = self.successor_table[current]
         if (rows[:, 0] == UNKNOWN).any():
-            for k in dict.fromkeys(int(k) for k in current):
+            for k in dict.fromkeys(current.tolist()):
                 if self.successor_table[k, 0] == UNKNOWN:
                     # numbering a new neighbour may reallocate the table
-                    row = [self._find_successor(self.tilings[k], edge) for edge in range(NUM_EDGES)]
+                    row = [NO_EDGE if x is None else self.id_of(x) for x in _neighbours(self.rules, self.tilings[k])]
                     self.successor_table[k] = row
             rows = self.successor_table[current]
         return rows
@@ -135,40 +194,6 @@ class AxisLattice:
     def successor(self, current: Indices, edges: Indices) -> Indices:
         """The tilings that edges lead to from tilings, one edge each; NO_EDGE where there is no such edge."""
         return self.successors(current)[np.arange(len(current)), edges]
-
-    def _find_successor(self, tiling: tuple[int, int, int], edge: int) -> int:
-        register, l1, l2 = tiling
-        if edge >= EdgeKind.VTHREAD:
-            grown = register * VTHREADS[edge - EdgeKind.VTHREAD]
-            return self.closest(grown, l1, l2) if grown in self.register_sizes and not self.is_l2_whole else NO_EDGE
-        is_growing = edge < EdgeKind.INV_TILE
-        level = edge % EdgeKind.INV_TILE
-        if level == REGISTER:
-            size = _adjacent(self.register_sizes, register, is_growing)
-            if size is None or (self.is_l2_whole and self.multiple == 1 and l1 % size):
-                return NO_EDGE
-            return self.closest(size, l1, l2)
-        if self.is_l2_whole and (level == L2 or self.is_l1_whole):
-            return NO_EDGE
-        if self.is_l2_whole:
-            max_size = self.extent if self.max_l1 is None else self.max_l1
-            options = [d for d in k_block_sizes(self.extent) if d % register == 0 and d <= max_size]
-            options = [d for d in options if d >= self.min_l1 or d == self.extent]
-            size = _adjacent(options, l1, is_growing)
-            return NO_EDGE if size is None else self.id_of((register, size, l2))
-        counts = self._counts(register)
-        if level == L2:
-            size = _adjacent([d for d in counts if d * register % l1 == 0], l2 // register, is_growing)
-            return NO_EDGE if size is None else self.id_of((register, l1, size * register))
-        size = _adjacent(counts, l1 // register, is_growing)
-        return NO_EDGE if size is None else self.closest(register, size * register, max(l2, size * register))
-
-
-    def _counts(self, register: int) -> tuple[int, ...]:
-        """The numbers of register tiles of this size that an L1 or L2 tile may have, ascending."""
-        return self.tile_counts or divisors(
-            -(-self.extent // register) if self.multiple > 1 else self.extent // register
-        )
 
 
 def _adjacent(options: "tuple[int, ...] | list[int]", current: int, larger: bool) -> int | None:

@@ -71,7 +71,7 @@ class TileShapes:
     @cached_property
     def register_options(self) -> tuple[tuple[int, ...], ...]:
         """Sizes of register tiles per axis."""
-        return tuple(lattice.register_sizes for lattice in self.space.lattices)
+        return tuple(lattice.rules.register_sizes for lattice in self.space.lattices)
 
     def whole_tiles(self, axis: int, register: int) -> int:
         """Number of register tiles along an axis, without a remainder of rows."""
@@ -155,10 +155,10 @@ class TileShapes:
         axis = self.sketch.k_block_axis
         if axis is None or self.sketch.lane in self.problem.reduce:
             return ()
-        lattice = self.space.lattices[axis]
-        largest = lattice.extent if lattice.max_l1 is None else lattice.max_l1
-        sizes = [n for n in k_block_sizes(lattice.extent) if n % tile[axis] == 0 and n <= largest]
-        return tuple(n for n in sizes if n >= lattice.min_l1 or n == lattice.extent)
+        rules = self.space.lattices[axis].rules
+        largest = rules.extent if rules.max_l1 is None else rules.max_l1
+        sizes = [n for n in k_block_sizes(rules.extent) if n % tile[axis] == 0 and n <= largest]
+        return tuple(n for n in sizes if n >= rules.min_l1 or n == rules.extent)
 
     def k_block_near(self, grid: Grid, tile: RegisterTile, task_bytes: float) -> int | None:
         """The K-block of a register tile with which the inputs of a task take about so many bytes per K-block."""

@@ -110,8 +110,8 @@ class TilePrograms:
         for k, lattice in enumerate(space.lattices):
             register, l1, l2 = (level[k] for level in levels)
             tiling = (register, l1, l2)
-            if tiling not in lattice.ids and register not in lattice.register_sizes:
-                register = min(lattice.register_sizes, key=lambda x: abs(np.log(x / tiling[0])))
+            if tiling not in lattice.ids and register not in lattice.rules.register_sizes:
+                register = min(lattice.rules.register_sizes, key=lambda x: abs(np.log(x / tiling[0])))
             state.append(lattice.ids[tiling] if tiling in lattice.ids else lattice.closest(register, l1, l2))
         return state
 
@@ -191,7 +191,7 @@ def with_drawn_register_tiles(space: SearchSpace, states: Indices, rng: np.rando
         drawn = states.copy()
         for k, (axis, lattice) in enumerate(zip(space.problem.axes, space.lattices, strict=True)):
             if not axis.is_reduction or k == space.sketch.lane:
-                sizes = rng.choice(lattice.register_sizes, len(states))
+                sizes = rng.choice(lattice.rules.register_sizes, len(states))
                 drawn[:, k] = [lattice.closest(int(n), int(n), int(n)) for n in sizes]
         sizes = space.sizes(drawn)
         is_legal_draw = is_left & is_legal(space.problem, space.sketch, sizes) & space.are_lowerable(sizes)
