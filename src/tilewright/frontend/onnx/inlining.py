@@ -150,10 +150,9 @@ def _expandable(nodes: Sequence[onnx.NodeProto], opsets: dict[str, int]) -> list
 
 
 def _skeleton(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with its initializers turned into inputs."""
+    """The model without its functions, and with its initializers turned into inputs."""
     result = onnx.ModelProto(ir_version=model.ir_version)
     result.opset_import.extend(model.opset_import)
-    result.functions.extend(model.functions)
     graph = result.graph
     graph.name = model.graph.name
     graph.node.extend(model.graph.node)

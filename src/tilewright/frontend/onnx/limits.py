@@ -3,6 +3,7 @@
 Functions that call functions twice double at every level, and the inliner's C++ code cannot be interrupted.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 
 import onnx
@@ -47,18 +48,18 @@ def check_limits(model: onnx.ModelProto) -> Iterator[Defect]:
 
 
 def _inlined_node_count(model: onnx.ModelProto) -> int:
-    """Nodes of the main graph after inlining; functions that call each other in a cycle count once."""
+    """Nodes of the main graph after inlining, without calls in a cycle, which can't be inlined."""
     bodies = {function_key(f): list(all_nodes(f.node)) for f in model.functions}
-    sizes: dict[FunctionKey, int] = {}
-    for key in bodies:
-        stack = [key]
-        while stack:
-            current = stack[-1]
-            calls = [c for n in bodies[current] if (c := function_key(n)) in bodies]
-            uncounted = [c for c in dict.fromkeys(calls) if c not in sizes and c not in stack]
-            if uncounted:
-                stack.append(uncounted[0])
-                continue
-            sizes[current] = len(bodies[current]) + sum(sizes.get(c, 1) for c in calls)
-            stack.pop()
-    return sum(1 + sizes.get(function_key(n), 0) for n in all_nodes(model.graph.node))
+    calls = {k: Counter(c for n in body if (c := function_key(n)) in bodies) for k, body in bodies.items()}
+    callers = Counter(c for called in calls.values() for c in called)
+    nodes = list(all_nodes(model.graph.node))
+    copies = Counter[FunctionKey](c for n in nodes if (c := function_key(n)) in bodies)
+    # all calls of a function are known once those of its callers are
+    known = [k for k in bodies if not callers[k]]
+    for key in known:
+        for called, count in calls[key].items():
+            copies[called] += copies[key] * count
+            callers[called] -= 1
+            if not callers[called]:
+                known.append(called)
+    return len(nodes) + sum(copies[k] * len(body) for k, body in bodies.items())
