@@ -124,9 +124,10 @@ def _new_artifact(
     from tilewright.driver.kernel_build.early_workers import early_workers  # here because known models need none
 
     tensors = () if new_model is None else new_model.positions
-    size = sum(t.length or 0 for t in tensors if t.location)
+    size = 0
     if new_model is not None and new_model.content is not None:
-        size += new_model.content.nbytes
+        locations = {t.location for t in tensors if t.location}
+        size = new_model.content.nbytes + sum(map(new_model.files.size, locations))
     with early_workers(resources, len(tensors), size) as used:
         compilation, warned = _made_compilation(model, options, progress, used, new_model)
     if progress is not None:

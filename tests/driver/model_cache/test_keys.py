@@ -1,16 +1,10 @@
 """Keys of kept compilations tell apart what becomes different code, also where it changes meanwhile."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from onnx import helper
 from tests.driver import models
 from tests.driver.model_cache.entries import OPTIONS, cache_of
 
-import tilewright
 import tilewright.driver.compile as pipeline
 from tilewright import custom_operators
 from tilewright.driver.compile_model import compile_with_options
@@ -88,27 +82,10 @@ def test_sources_that_change_meanwhile(resources, monkeypatch):
     assert cache_of(resources).usage().entries == 0
 
 
-def test_sources_that_change_after_the_import(tmp_path):
-    """What a process runs is not what the sources are by the time it asks for their hash."""
-    package = tmp_path / "tilewright"
-    package.mkdir()
-    (package / "version.py").write_text((Path(tilewright.__file__).parent / "version.py").read_text())
-    (package / "__init__.py").write_text("")
-    (package / "other.py").write_text("x = 1\n")
-    program = (
-        "import os, sys, time, tilewright.version as v; time.sleep(0.05)\n"
-        "if sys.argv[1] == 'edit':\n"
-        "    open('tilewright/other.py', 'w').write('x = 2\\n'); os.utime('tilewright/other.py', (1, 1))\n"
-        "print(v.source_hash(), v.sources_have_changed())"
-    )
-    printed = []
-    for action in ("", "edit", "edit", ""):
-        command = [sys.executable, "-c", program, action]
-        environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-        result = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environ)
-        printed.append(result.stdout.split())
-    assert [changed for _, changed in printed] == ["False", "True", "True", "False"]
-    first, *edited, last = (digest for digest, _ in printed)
-    assert first != last
-    # what they keep is refused; the hash is that of the files, the same in every process
-    assert edited == [last, last]
+def test_models_above_the_limit_of_protobuf_are_not_read(tmp_path, resources, monkeypatch):
+    path = tmp_path / "m.onnx"
+    path.write_bytes(models.mlp().SerializeToString())
+    monkeypatch.setattr(model_cache, "MAX_MODEL_BYTES", path.stat().st_size - 1)
+    for model in (path, path.read_bytes()):
+        compile_with_options(model, OPTIONS, resources=resources)
+    assert cache_of(resources).usage().entries == 0

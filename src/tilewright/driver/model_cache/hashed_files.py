@@ -104,6 +104,8 @@ class ModelFiles:
     def read(self, location: str = "", max_bytes: int | None = None) -> HashedBytes | None:
         """A file by its location, "" for the model's own; None where it can't be read, or is larger than that."""
         if not location and isinstance(self.source, bytes):
+            if max_bytes is not None and len(self.source) > max_bytes:
+                return None
             return hashed(np.frombuffer(self.source, np.uint8))
         with self._opened(location) as handle:
             if handle is None:
@@ -115,6 +117,14 @@ class ModelFiles:
             except (OSError, MemoryError):
                 return None
             return HashedBytes(content, tree_hash(blocks, content.size))
+
+    def size(self, location: str) -> int:
+        """Bytes of a file by its location; 0 where there is none."""
+        path = self._path(location)
+        try:
+            return 0 if path is None else os.stat(path).st_size
+        except OSError:
+            return 0
 
     @contextmanager
     def _opened(self, location: str) -> Generator[int | None]:

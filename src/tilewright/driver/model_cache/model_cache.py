@@ -32,6 +32,9 @@ Array = np.ndarray[Any, Any]
 MAX_BYTES = 1 << 29
 """Size that the cache of models is pruned to after a compilation that has added to it."""
 
+MAX_MODEL_BYTES = (1 << 31) - 1
+"""Size of a model's own file that protobuf can read; a larger one is no model, and is not read here."""
+
 MAX_INLINE_BYTES = 1 << 27
 """Bytes of an entry's weights that are computed from the model's, as Winograd's are: more would fill the disk."""
 
@@ -69,7 +72,7 @@ class NewModel:
         measured: state of the measured records before the compilation.
         blocks: initializers whose bytes are those of the file at their position.
         data_files: files with data, by location, with the hash of what was compared with initializers.
-        refusal: why the compilation can't be kept; empty if it can.
+        is_refused: whether the compilation can't be kept.
     """
 
     cache: ModelCache
@@ -83,7 +86,7 @@ class NewModel:
     measured: MeasuredState | None
     blocks: list[FileBlock] = field(default_factory=list[FileBlock])
     data_files: list[DataFile] = field(default_factory=list[DataFile])
-    refusal: str = ""
+    is_refused: bool = False
 
     def note_initializers(self, constants: Mapping[str, Array]) -> None:
         """Compares the initializers of the model as it was loaded with its files, and drops the content of its own.
@@ -101,14 +104,14 @@ class NewModel:
             used = sum(constants[p.name].nbytes for p in positions if p.name in constants)
             content = self.content if not location else self._data_file(location, 2 * used + _SPARE_BYTES)
             if content is None:
-                self.refusal = f"file '{location}' can't be read, or most of it is no weight of the model"
+                self.is_refused = True  # it can't be read, or most of it is no weight of the model
                 continue
             for p in positions:
                 block = file_block(p, constants.get(p.name), content)
                 if block is not None:
                     self.blocks.append(block)
                 elif location:
-                    self.refusal = f"'{p.name}' of file '{location}' is no initializer with the bytes of the file"
+                    self.is_refused = True
         self.content = None
 
     def _data_file(self, location: str, max_bytes: int) -> Array | None:
@@ -118,41 +121,31 @@ class NewModel:
         self.data_files.append(DataFile(location, read.content.size, read.digest))
         return read.content
 
-    def keep(self, artifact: Artifact, sources: Mapping[str, Array], warned: bool) -> str:
-        """Keeps what the compilation became.
+    def keep(self, artifact: Artifact, sources: Mapping[str, Array], warned: bool) -> None:
+        """Keeps what the compilation became, where that is possible.
 
         Args:
             artifact: what it became.
             sources: arrays that weights are copies of, by the weight's name.
             warned: whether it issued warnings, which an entry could not repeat.
-
-        Returns:
-            Why it is not kept; empty where it is, or where the folder can't be written.
         """
-        if warned:
-            return "it issued warnings"
-        if any(isinstance(step, FallbackStep) for step in all_steps(artifact.manifest.steps)):
-            return "parts of the model run on an evaluator"
-        if self.refusal:
-            return self.refusal
-        if self._is_outdated(artifact):
-            return "what decides the artifact, or the compiler itself, has changed meanwhile"
+        has_fallbacks = any(isinstance(step, FallbackStep) for step in all_steps(artifact.manifest.steps))
+        if warned or has_fallbacks or self.is_refused or self._is_outdated(artifact):
+            return
         records = self.resources.records
         state = None if records is None else record_state(records)
         if records is not None and (state is None or state.measured != self.measured):
-            return "the store of records has changed meanwhile, or can't be read"
+            return  # the store of records has changed meanwhile, or can't be read
         views = self._views_of_files(artifact, sources)
-        size = inline_bytes(artifact, views)
-        if size > MAX_INLINE_BYTES:
-            return f"{size >> 20} MiB of its weights are computed from the model's, more than {MAX_INLINE_BYTES >> 20}"
+        if inline_bytes(artifact, views) > MAX_INLINE_BYTES:
+            return
         try:
             pieces = entry_pieces(self.key.text, artifact, views, self.data_files, state)
         except MemoryError:
-            return "there is no memory for the entry"
+            return
         self.cache.write(self.key.text, pieces)
         if self.cache.has_added:
             self.cache.prune()
-        return ""
 
     def _is_outdated(self, artifact: Artifact) -> bool:
         """Whether what the key says may not be what was compiled: callbacks and other threads register operators, and
@@ -188,7 +181,7 @@ def look_up(
     """
     cache = None if resources.cache is None else cache_of_models(resources.cache)
     files = ModelFiles.of(model)
-    content = None if cache is None or files is None else files.read()
+    content = None if cache is None or files is None else files.read(max_bytes=MAX_MODEL_BYTES)
     if cache is None or files is None or content is None:
         return None, None
     key = model_key(content.digest, options, resources)
