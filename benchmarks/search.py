@@ -29,6 +29,7 @@ import numpy as np
 from benchmarks import cost_model
 from benchmarks.common import environment, report
 from benchmarks.common.result_store import ResultStore
+from benchmarks.common.sources import source_hash
 from benchmarks.common.statistics import geometric_mean, rank_correlation
 from benchmarks.one_thread import current_log, one_thread_space
 from benchmarks.populations import POPULATIONS
@@ -50,7 +51,6 @@ from tilewright.optimize.search.constructed_starts import constructed_starts
 from tilewright.optimize.search.program_space import ProgramSpace
 from tilewright.optimize.search.start_search import start_search
 from tilewright.tile.program import TileProgram
-from tilewright.version import source_hash
 
 FOLDER = Path("build/search")
 

@@ -27,6 +27,7 @@ import numpy as np
 import tilewright
 from benchmarks.common import environment, report
 from benchmarks.common.result_store import ResultStore
+from benchmarks.common.sources import source_hash
 from benchmarks.common.statistics import geometric_mean
 from benchmarks.zoo.model import Model, build_model
 from benchmarks.zoo.models import MODELS
@@ -39,7 +40,6 @@ from tilewright.measure.records.record import RecordKind
 from tilewright.measure.timing import time_calls
 from tilewright.report import tuning as tuning_report
 from tilewright.runtime import Executable
-from tilewright.version import source_hash
 
 FOLDER = Path("build/tuned_networks")
 

@@ -8,8 +8,8 @@ from typing import Any
 from benchmarks.common import environment
 from benchmarks.common.isolation import error_text
 from benchmarks.common.result_store import CIRCUMSTANCES, ResultStore
+from benchmarks.common.sources import source_hash
 from tilewright.errors import TilewrightError
-from tilewright.version import source_hash
 
 Experiment = tuple[str, Callable[[], dict[str, Any] | None]]
 """A name, and what measures it; None where it has no result, such as when time ran out."""

@@ -10,9 +10,9 @@ from pathlib import Path
 import onnx
 
 import tilewright
+from benchmarks.common.sources import source_hash
 from benchmarks.dynamic_shapes.models import DynamicModel
 from benchmarks.dynamic_shapes.shapes import Shape, shape_feeds, with_fixed_sizes
-from tilewright.version import source_hash
 
 FOLDER = Path(__file__).resolve().parents[2] / "build" / "dynamic_shapes"
 

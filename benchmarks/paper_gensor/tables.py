@@ -7,12 +7,12 @@ from typing import Any
 from benchmarks import cost_model
 from benchmarks.common import plots, report
 from benchmarks.common.result_store import ResultStore
+from benchmarks.common.sources import source_hash
 from benchmarks.common.statistics import geometric_mean
 from benchmarks.operators.__main__ import median_times, speed_over_best_peer
 from benchmarks.operators.peers import PEERS
 from benchmarks.paper_gensor.duel import gain_shares, relative_speed
 from benchmarks.paper_gensor.operators import KINDS, SCALING_GEMMS
-from tilewright.version import source_hash
 
 MIN_SPEED_OVER_BEST, MAX_MEDIAN_SECONDS, MAX_SECONDS, MIN_SCORED_PER_SECOND, MIN_RANK_CORRELATION = (
     0.95,

@@ -7,8 +7,8 @@ import numpy as np
 
 from benchmarks.common import plots, report
 from benchmarks.common.result_store import ResultStore
+from benchmarks.common.sources import source_hash
 from benchmarks.common.statistics import geometric_mean, rank_correlation
-from tilewright.version import source_hash
 
 MAX_FOOTPRINT_ERROR = 0.2
 """How far the estimated bytes may be from those of the stack to count as right: the margin of rule 4."""

@@ -115,6 +115,14 @@ class MeasureError(TilewrightError):
     code = "measure"
 
 
+class SourcesChangedError(MeasureError):
+    """The package's sources have changed since this process has imported them: others would run another version."""
+
+    def __init__(self) -> None:
+        what = "the sources of this package have changed since this process has imported them"
+        super().__init__(what, where="measurer", hint="start this program again")
+
+
 class UnsupportedError(TilewrightError):
     """The compiler can't express this operator with these inputs; the reference evaluator runs it instead."""
 

@@ -1,6 +1,8 @@
-"""Version of the package."""
+"""Version of the package, and the hash of the sources that this process runs."""
 
 import os
+import time
+from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
 
@@ -8,38 +10,75 @@ __version__ = "0.1.0"
 
 _FOLDER = os.path.dirname(__file__)
 
+_CLOCK_TICK = 10_000_000
+"""Nanoseconds between two times that Linux gives to files, at most."""
 
-def _file_state(path: str) -> tuple[int, ...]:
-    """What tells a changed file from an unchanged one; times of modification alone may be set, as installers do."""
-    status = os.stat(path)
-    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _sources() -> list[str]:
-    return sorted(f"{folder}/{f}" for folder, _, files in os.walk(_FOLDER) for f in files if f.endswith(".py"))
+_IMPORT_TIME = time.time_ns() - _CLOCK_TICK
+"""When this process began to import the package: sources that have changed since may not be those that it runs."""
 
 
-_STATES = {path: _file_state(path) for path in _sources()}
-"""The sources when this process began to import the package: this module comes before any that has a part in the
-results of a compilation."""
+def _folder_identity() -> tuple[int, int] | None:
+    """What tells the package's folder from another one in its place, as where a link to a version is switched."""
+    try:
+        status = os.stat(_FOLDER)
+    except OSError:  # the package is in an archive
+        return None
+    return status.st_dev, status.st_ino
+
+
+_IMPORT_FOLDER = _folder_identity()
+
+
+def _sources(folder: str = _FOLDER) -> Iterator[os.DirEntry[str]]:
+    """The files that can be imported: editors have others beside them, as Emacs' broken links `.#NAME.py`."""
+    for entry in sorted(os.scandir(folder), key=lambda e: e.name):
+        name, _, suffix = entry.name.partition(".")
+        if suffix == "py" and name.isidentifier() and entry.is_file():
+            yield entry
+        elif entry.name.isidentifier() and entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+            yield from _sources(entry.path)
+
+
+def _content_hash() -> str | None:
+    """The hash of the sources as they are now; None where one can't be read, or there are none."""
+    digest = sha256()
+    try:
+        sources = list(_sources())
+        for entry in sources:
+            with open(entry.path, "rb", buffering=0) as file:
+                digest.update(entry.path[len(_FOLDER) :].encode() + file.read())
+    except OSError:  # it was removed meanwhile, or the package is in an archive
+        return None
+    return digest.hexdigest()[:16] if sources else None
+
+
+def _may_have_changed() -> bool:
+    """Whether a source may have changed since the import.
+
+    The time of a file's status (ctime) can't be set, unlike that of its content, which installers set. It also changes
+    with the number of hard links.
+    """
+    if _folder_identity() != _IMPORT_FOLDER:
+        return True
+    try:
+        times = (t.st_ctime_ns for e in _sources() for t in (e.stat(), e.stat(follow_symlinks=False)))
+        return any(t >= _IMPORT_TIME for t in times)
+    except OSError:
+        return True
 
 
 @lru_cache(maxsize=1)
-def source_hash() -> str:
+def source_hash() -> str | None:
     """Hash of the package's sources, 16 hexadecimal digits: versions under development differ in it alone.
 
-    Where `sources_have_changed`, it is not the hash of what this process runs, so nothing may be kept by it.
+    None where they have changed between the import of this package and the first call, so that what this process runs
+    has no known hash: nothing may be found or kept by it, and no other process does a part of the work.
     """
-    digest = sha256()
-    for path in _STATES:
-        with open(path, "rb", buffering=0) as file:
-            digest.update(path[len(_FOLDER) :].encode() + file.read())
-    return digest.hexdigest()[:16]
+    digest = _content_hash()
+    return None if _may_have_changed() else digest
 
 
 def sources_have_changed() -> bool:
-    """Whether a source has changed since this process has imported the package; one that cannot be read has."""
-    try:
-        return any(_file_state(path) != state for path, state in _STATES.items())
-    except OSError:
-        return True
+    """Whether modules that this process imports now may be others than those that `source_hash` tells of."""
+    known = source_hash()
+    return known is None or (_may_have_changed() and _content_hash() != known)

@@ -13,7 +13,7 @@ from tests.driver import models
 
 from tilewright.driver import private_folder
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernel_build import code_cache
+from tilewright.driver.kernel_build import code_cache, kernel_builds
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.errors import OptionError
@@ -54,9 +54,26 @@ def test_entries_come_back(cache):
 
 
 def test_code_of_sources_that_have_changed_is_not_kept(cache, monkeypatch):
-    monkeypatch.setattr(code_cache, "sources_have_changed", lambda: True)
-    cache.put(KEY, VALUE)
+    monkeypatch.setattr(kernel_builds, "sources_have_changed", lambda: True)
+    compiled(cache, models.mlp())
     assert cache.usage().entries == 0
+
+
+def test_where_sources_had_changed_before_nothing_is_looked_up(cache, monkeypatch, without):
+    compiled(cache)
+    monkeypatch.setattr(kernel_builds, "source_hash", lambda: None)
+    monkeypatch.setattr(CodeCache, "get", None)
+    compilation, artifact = compiled(cache)
+    assert compilation.constructions.cached == 0
+    assert artifact.code == without.code
+
+
+def test_sources_are_looked_at_once_for_many_entries(cache, monkeypatch):
+    calls = []
+    monkeypatch.setattr(kernel_builds, "sources_have_changed", lambda: bool(calls.append(1)))
+    compiled(cache)
+    assert cache.usage().entries > 1
+    assert len(calls) == -(-cache.usage().entries // kernel_builds.ENTRIES_AT_ONCE)
 
 
 def test_a_second_compilation_constructs_nothing(cache, without):

@@ -16,7 +16,7 @@ from tilewright.driver.kernel_build import kernel_builds
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
 from tilewright.driver.kernel_build.early_workers import TENSORS_PER_WORKER, early_workers
 from tilewright.driver.options import CompileOptions
-from tilewright.errors import MeasureError
+from tilewright.errors import MeasureError, SourcesChangedError
 from tilewright.measure import started_program, worker_process
 from tilewright.measure.started_program import start_program
 from tilewright.measure.worker_process import WorkerProcess
@@ -79,7 +79,8 @@ def test_without_a_place_for_temporary_files_there_are_none(monkeypatch):
         assert used.started == []
 
 
-def test_external_data_counts_as_a_part_of_the_model(started, monkeypatch, tmp_path):
+@pytest.mark.parametrize("has_length", [True, False])
+def test_external_data_counts_as_a_part_of_the_model(started, monkeypatch, tmp_path, has_length):
     monkeypatch.setattr(module, "TENSORS_PER_WORKER", 1)
     monkeypatch.setattr(module, "MAX_MODEL_BYTES", 8 << 10)
     weights = np.random.default_rng().standard_normal((64, 64)).astype(np.float32)
@@ -92,15 +93,29 @@ def test_external_data_counts_as_a_part_of_the_model(started, monkeypatch, tmp_p
     )  # fmt: skip
     path = tmp_path / "m.onnx"
     onnx.save(model, path, save_as_external_data=True, location="m.bin", size_threshold=0)
+    if not has_length:
+        model = onnx.load(path, load_external_data=False)
+        (data,) = [t.external_data for t in model.graph.initializer]
+        kept = [e for e in data if e.key != "length"]
+        del data[:]
+        data.extend(kept)
+        path.write_bytes(model.SerializeToString())
     resources = build_resources(2, True, {"XDG_CACHE_HOME": str(tmp_path)}, False)
     driver.compile_with_options(path, CompileOptions(), resources=resources)
     assert started == []
 
 
 def test_a_worker_of_other_sources_is_refused(monkeypatch):
-    monkeypatch.setattr(worker_process, "source_hash", lambda: "another")
-    with pytest.raises(MeasureError, match="the sources of this package have changed"):
-        WorkerProcess(module=module.MODULE)
+    for own in ("another", None):
+        monkeypatch.setattr(worker_process, "source_hash", lambda own=own: own)
+        with pytest.raises(SourcesChangedError, match=r"the sources of this package have changed.*start this program"):
+            WorkerProcess(module=module.MODULE)
+
+
+def test_where_sources_have_changed_there_are_none(started, monkeypatch):
+    monkeypatch.setattr(module, "source_hash", lambda: None)
+    with early_workers(BuildResources(3), MANY) as used:
+        assert used.started == started == []
 
 
 def test_a_compilation_takes_them(started, monkeypatch):

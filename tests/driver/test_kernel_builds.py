@@ -1,6 +1,7 @@
 """Compilation on several processes: the same bytes as in one, whatever happens to the others."""
 
 import itertools
+import json
 import os
 import signal
 import subprocess
@@ -125,17 +126,42 @@ def test_workers_that_end_at_once_are_replaced_by_this_process(alone, monkeypatc
 
 
 def test_workers_that_are_killed_leave_their_tasks_to_others(alone, workers, monkeypatch):
-    send = WorkerProcess.send
+    send, killed = WorkerProcess.send_encoded, []
 
-    def killing(worker, request):
-        size = send(worker, request)
-        if request["do"] != "set up":
+    def killing(worker, line):
+        send(worker, line)
+        if json.loads(line)["do"] != "set up":
             worker.kill()
-        return size
+            killed.append(worker)
 
-    monkeypatch.setattr(WorkerProcess, "send", killing)
+    monkeypatch.setattr(WorkerProcess, "send_encoded", killing)
+    # this process waits, so that workers do have tasks
+    take = worker_threads.TaskQueue.next_for_this_process
+
+    def waiting(tasks):
+        end = time.monotonic() + 60
+        while not killed and time.monotonic() < end:
+            time.sleep(0.01)
+        return take(tasks)
+
+    monkeypatch.setattr(worker_threads.TaskQueue, "next_for_this_process", waiting)
     assert artifact(3) == alone
+    assert killed
     assert not any(w.is_alive for w in workers)
+
+
+def test_where_no_thread_can_start_this_process_does_all(alone, workers, monkeypatch):
+    """Containers limit the number of tasks. A process that was started for such a thread ends."""
+
+    class Refused(threading.Thread):
+        def start(self):
+            raise RuntimeError("can't start new thread")
+
+    refusing = SimpleNamespace(Thread=Refused, Condition=threading.Condition)
+    monkeypatch.setattr(worker_threads, "threading", refusing)
+    assert artifact(3) == alone
+    assert len(workers) == 1
+    assert not workers[0].is_alive
 
 
 def test_errors_end_the_workers(workers):

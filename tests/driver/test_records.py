@@ -15,7 +15,7 @@ from tests.driver import models
 import tilewright
 from tilewright.codegen.generator_version import generator_version
 from tilewright.driver.compile import make_compilation
-from tilewright.driver.kernel_build import kernel_builds
+from tilewright.driver.kernel_build import kernel_builds, kernel_records
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
 from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.driver.kernel_build.record_source import RecordSource, record_source, user_store
@@ -108,6 +108,13 @@ def test_records_are_kept_where_the_code_is_cached(tmp_path, path, unrecorded):
     third = compiled(path)
     assert (third.constructions.constructed, third.constructions.recorded) == (0, len(third.kernels))
     assert content(third) == content(unrecorded)
+
+
+def test_what_changed_sources_construct_is_not_kept(path, monkeypatch):
+    monkeypatch.setattr(kernel_records, "sources_have_changed", lambda: True)
+    compiled(path)
+    with open_store(path) as store:
+        assert store.count() == 0
 
 
 @pytest.mark.parametrize(

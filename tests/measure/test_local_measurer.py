@@ -19,9 +19,9 @@ from tests.measure.hostile_candidates import honest_task, measured, with_stateme
 from tests.optimize.computations import KERNELS
 from tests.optimize.tasks import task_of
 
-from tilewright.errors import MeasureError
+from tilewright.errors import MeasureError, SourcesChangedError
 from tilewright.machine import Target
-from tilewright.measure import local_measurer, started_program, task_cases, worker
+from tilewright.measure import local_measurer, started_program, task_cases, worker, worker_process
 from tilewright.measure.build import BuiltCandidate, build_candidate, decode_built, encode_built
 from tilewright.measure.interleaved_blocks import RunPlan
 from tilewright.measure.local_measurer import Builder, LocalMeasurer, MeasureOptions
@@ -292,6 +292,14 @@ def test_what_is_built_is_kept_for_longer_blocks(monkeypatch: pytest.MonkeyPatch
     (other,) = builder.build(task, [Candidate((Step("parallel", ("i0",)),))], cases)
     assert failure_of(other).kind is FailureKind.CRASH
     builder.close()
+
+
+def test_builders_of_other_sources_are_no_reason_to_build_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_process, "source_hash", lambda: "another")
+    with LocalMeasurer(QUICK) as measurer:
+        with pytest.raises(SourcesChangedError, match="start this program again"):
+            measurer.measure(honest_task(), [Candidate(())])
+        assert not measurer._builder.in_process
 
 
 def test_tasks_must_be_canonical_and_for_this_machine(measurer: LocalMeasurer) -> None:

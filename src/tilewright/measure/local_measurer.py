@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from tilewright.errors import MeasureError
+from tilewright.errors import MeasureError, SourcesChangedError
 from tilewright.machine import thread_count
 from tilewright.measure.build import BuiltCandidate, Sizes, decode_built, encode_built, encode_candidate
 from tilewright.measure.case_files import CaseFiles
@@ -128,6 +128,8 @@ class Builder:
                 for n, answer in self._pool.answers(requests, self._options.build_seconds, ahead):
                     del left[n]
                     yield n, answer
+            except SourcesChangedError:
+                raise
             except MeasureError:
                 self.in_process = True
         for n, request in left.items():

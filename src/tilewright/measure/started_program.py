@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
@@ -22,18 +23,55 @@ _THREAD_VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 class StartedProgram:
     """A program with pipes to its standard input and output.
 
+    Its number is that of its process group, too. The system gives it to others once the process has been waited for, so
+    the group is ended before, and never afterwards.
+
     Attributes:
-        process: the process, in a session of its own.
+        process: the process, in a session of its own; only this class waits for it.
         errors: a file that has what it prints.
     """
 
     process: "subprocess.Popen[bytes]"
     errors: IO[bytes]
+    _reaping: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def kill(self) -> None:
         """Ends the program and what it started; another thread that waits for it sees its end."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+        with self._reaping:
+            self._kill_group()
+
+    def is_running(self) -> bool:
+        """Whether the program has not ended; once it has, what it started ends, too."""
+        if self._has_not_ended(os.WNOHANG):
+            return True
+        self._reap()
+        return False
+
+    def wait(self) -> int:
+        """Waits for the end of the program, ends what it started, and returns its status as `subprocess` states it."""
+        self._has_not_ended(0)
+        return self._reap()
+
+    def _has_not_ended(self, options: int) -> bool:
+        """Whether it runs, without waiting for it in the sense of the system; blocks until its end without WNOHANG."""
+        try:
+            return self.process.returncode is None and self._status(options) is None
+        except ChildProcessError:  # another thread has waited for it, or this process ignores SIGCHLD
+            return False
+
+    def _status(self, options: int) -> object:
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT | options)
+
+    def _reap(self) -> int:
+        with self._reaping:
+            self._kill_group()
+            return self.process.wait()
+
+    def _kill_group(self) -> None:
+        if self.process.returncode is None:
+            with suppress(OSError):
+                self._status(os.WNOHANG)  # raises where the number is not this process's any more
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     def close(self) -> None:
         """Ends the program and what it started, and frees what this process has of it."""
@@ -42,7 +80,7 @@ class StartedProgram:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
-        self.process.wait()
+        self.wait()
         self.errors.close()
 
 

@@ -1,8 +1,9 @@
 """A process that builds or runs candidates on request: `python -m tilewright.measure.worker` (`worker_process.py`).
 
-The protocol is lines of JSON on standard input and output. The worker's first line is {"ready": source hash}. Then
-every request is answered by {"value": ...} or {"failure": [kind, message]}, or {"incumbent_failure": [kind, message]}
-where the candidate did not run, as its incumbent could not be prepared:
+The protocol is lines of JSON on standard input and output. The worker's first line is {"ready": source hash}, null
+where the sources have changed while it imported them. Then every request is answered by {"value": ...} or
+{"failure": [kind, message]}, or {"incumbent_failure": [kind, message]} where the candidate did not run, as its
+incumbent could not be prepared:
 
     {"do": "limit", "bytes": 4294967296}
     {"do": "build", "task": {...}, "candidate": {...}, "cases": [{"n0": 8}, {"n0": 64}]}

@@ -14,6 +14,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
+from tilewright.errors import SourcesChangedError
 from tilewright.measure.isolation import describe_status
 from tilewright.measure.started_program import StartedProgram, start_error, start_program
 from tilewright.measure.worker import Reply, failed
@@ -27,6 +28,9 @@ START_SECONDS = 60.0
 
 MESSAGE_BYTES = 400
 """What is shown of the last output of a worker that died."""
+
+MAX_OTHER_LINES = 1000
+"""Lines that others may print before a worker is ready, as modules that Python imports at its start do."""
 
 _OUT_OF_MEMORY_WORDS = ("out of memory", "MemoryError", "bad_alloc", "Cannot allocate memory")
 
@@ -47,6 +51,7 @@ class WorkerProcess:
 
     Raises:
         MeasureError: it cannot be started.
+        SourcesChangedError: it runs other sources than this process.
     """
 
     def __init__(
@@ -64,25 +69,38 @@ class WorkerProcess:
             self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
 
     def await_ready(self) -> None:
-        """Waits until it can be asked.
+        """Waits until it can be asked; one that never will be is closed.
 
         Raises:
             MeasureError: it does not start.
+            SourcesChangedError: it runs other sources than this process.
         """
-        ready = self._answer(time.monotonic() + START_SECONDS)
-        if ready is None or "ready" not in ready:
-            reason = self._last_output() or "it gave no answer"
-        elif ready["ready"] != source_hash():
-            reason = "the sources of this package have changed since this process has imported them"
-        else:
-            return
-        self.close()
-        raise start_error(reason)
+        try:
+            own, message = source_hash(), self._ready_message()
+            if message is None:
+                raise start_error(self._last_output() or "it gave no answer")
+            if own is None or message["ready"] != own:
+                raise SourcesChangedError
+        except BaseException:
+            self.close()
+            raise
+
+    def _ready_message(self) -> Reply | None:
+        end = time.monotonic() + START_SECONDS
+        for _ in range(MAX_OTHER_LINES):
+            line = self._line(end)
+            if line is None:
+                return None
+            with suppress(ValueError):
+                message = json.loads(line)
+                if isinstance(message, dict) and "ready" in message:
+                    return message
+        return None
 
     @property
     def is_alive(self) -> bool:
         """Whether it can be asked."""
-        return self._started.process.poll() is None
+        return self._started.is_running()
 
     def ask(self, request: Mapping[str, Any], seconds: float) -> Reply:
         """Sends a request and waits for the answer; a worker that dies or takes too long gives a failure and ends."""
@@ -103,13 +121,17 @@ class WorkerProcess:
 
     def receive(self, end: float, seconds: float) -> Reply:
         """The answer, or a failure at the time `end` of the monotonic clock, `seconds` after the request."""
-        answer = self._answer(end)
-        if answer is not None:
-            return answer
+        line = self._line(end)
+        if line is not None:
+            try:
+                return json.loads(line)
+            except ValueError:
+                self.close()
+                return failed(FailureKind.CRASH, f"its answer is no JSON: {line[:MESSAGE_BYTES]!r}")
         if time.monotonic() >= end and self.is_alive:
             self.close()
             return failed(FailureKind.TIMEOUT, f"it was not done after {seconds:g} s")
-        status = self._started.process.wait()
+        status = self._started.wait()
         output = self._last_output()
         self.close()
         if any(word in output for word in _OUT_OF_MEMORY_WORDS):
@@ -121,7 +143,7 @@ class WorkerProcess:
         pipe = self._started.process.stdout
         return -1 if pipe is None else pipe.fileno()
 
-    def _answer(self, end: float) -> Reply | None:
+    def _line(self, end: float) -> bytes | None:
         """The next line of the worker; None where it died or time ran out."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.fileno(), selectors.EVENT_READ)
@@ -134,7 +156,7 @@ class WorkerProcess:
                     return None
                 self._received += part
         line, _, self._received = self._received.partition(b"\n")
-        return json.loads(line)
+        return line
 
     def _last_output(self) -> str:
         """The end of what the worker printed, on one line."""

@@ -58,7 +58,7 @@ class FakeMeasurer:
         clock: moves by `seconds` with every candidate.
         noise: relative standard deviation of an answer.
         spread: that its timings state.
-        interrupt_after: candidates after which Ctrl-C is pressed.
+        interrupt_after: candidates after which there is an interruption, by default Ctrl-C.
     """
 
     times: Times
@@ -67,6 +67,7 @@ class FakeMeasurer:
     noise: float = 0.0
     spread: float = 0.0
     interrupt_after: int | None = None
+    interruption: BaseException = field(default_factory=KeyboardInterrupt)
     is_broken: bool = False
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     count: int = 0
@@ -84,7 +85,7 @@ class FakeMeasurer:
         self.count += 1
         self.clock.now += self.seconds
         if self.interrupt_after is not None and self.count > self.interrupt_after:
-            raise KeyboardInterrupt
+            raise self.interruption
         ns = self.times(number_of(candidate), sizes)
         beside = None if incumbent is None else self.times(number_of(incumbent), sizes)
         if ns is None:

@@ -22,7 +22,7 @@ from tests.driver.tune.fakes import (
 from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
 from tilewright.driver.tune.session import ROUND_TRIALS, EndReason, SessionStatus, TuningSession
-from tilewright.errors import MeasureError
+from tilewright.errors import MeasureError, SourcesChangedError, TilewrightWarning
 from tilewright.optimize.measurer import Candidate, Measurement, Timing
 from tilewright.optimize.task import Task
 from tilewright.tile.shape_samples import value_of
@@ -160,6 +160,25 @@ def test_an_interrupt_keeps_what_was_measured_and_chosen() -> None:
     assert result.kernels[0].speedup > 1
     (choice,) = bench.store.choices.values()
     assert number_of(choice.programs[0]) > 100
+
+
+def test_sources_that_change_interrupt_a_session_and_revert_nothing() -> None:
+    """A worker that has to be started would run another version, which says nothing of the programs."""
+    bench = SessionBench(
+        programs=1000, options={"interrupt_after": 137, "interruption": SourcesChangedError()}
+    )
+    session = bench.session(Budget(seconds=1e6))
+    with pytest.warns(TilewrightWarning, match="start this program again"):
+        result = session.run()
+    assert result.end is EndReason.INTERRUPTED
+    assert result.kernels[0].speedup > 1
+    assert not result.kernels[0].refusal
+    (choice,) = bench.store.choices.values()
+    assert number_of(choice.programs[0]) > 100
+    with pytest.warns(TilewrightWarning, match="start this program again"):
+        finished = session.finish(EndReason.TRIALS)
+    assert finished.end is EndReason.INTERRUPTED
+    assert finished.kernels[0].speedup > 1
 
 
 def test_resuming_repeats_nothing_and_goes_on_from_the_best() -> None:

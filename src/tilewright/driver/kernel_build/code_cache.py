@@ -15,7 +15,6 @@ from typing import Any
 from tilewright.driver.private_folder import PrivateFolder, Usage
 from tilewright.errors import OptionError
 from tilewright.machine.calibration_store import cache_folder
-from tilewright.version import sources_have_changed
 
 VARIABLE = "TILEWRIGHT_CACHE"
 """Environment variable that turns the cache off ("off") or on ("on", the default)."""
@@ -49,9 +48,7 @@ class CodeCache(PrivateFolder):
         return value if isinstance(value, dict) else None
 
     def put(self, key: str, value: Mapping[str, Any]) -> None:
-        """Keeps JSON values where that is possible, and where keys have the hash of the sources that made them."""
-        if sources_have_changed():
-            return
+        """Keeps JSON values where that is possible."""
         content = json.dumps(value).encode()
         self.write(key, [sha256(content).hexdigest().encode() + b"\n", content])
 

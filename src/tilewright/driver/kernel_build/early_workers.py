@@ -10,6 +10,7 @@ from dataclasses import replace
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.errors import MeasureError
 from tilewright.measure.started_program import StartedProgram, start_program
+from tilewright.version import source_hash
 
 MODULE = "tilewright.driver.kernel_build.build_worker"
 
@@ -31,7 +32,9 @@ def early_workers(resources: BuildResources, tensors: int, size: int = 0) -> Gen
         tensors: number of the model's tensors; few give no workers.
         size: bytes of the model's files; many give no workers.
     """
-    count = 0 if size > MAX_MODEL_BYTES else min(resources.jobs - 1, tensors // TENSORS_PER_WORKER)
+    count = min(resources.jobs - 1, tensors // TENSORS_PER_WORKER)
+    if size > MAX_MODEL_BYTES or source_hash() is None:
+        count = 0
     started: list[StartedProgram] = []
     try:
         with suppress(MeasureError):  # the compilation does without, or tries again

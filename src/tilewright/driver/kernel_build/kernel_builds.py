@@ -6,7 +6,7 @@ jobs and with any cache. A worker keeps the constructions that it made for estim
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -41,9 +41,13 @@ from tilewright.optimize import task_json
 from tilewright.optimize.constructions import Constructions, Estimate, construction_key
 from tilewright.optimize.interface import MachineOptimizer, optimizer_named
 from tilewright.optimize.task import Task
+from tilewright.version import source_hash, sources_have_changed
 
 MIN_TASKS = 4
 """Tasks from which on workers are started. A worker is ready after half a second; a task takes 0.05 to 0.4 s."""
+
+ENTRIES_AT_ONCE = 16
+"""New entries of the cache that are written together: whether the sources have changed takes 10 ms to find out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,9 @@ class KernelBuilds:
         self.constructions = Constructions(build.optimizer, build.chain_optimizer(target))
         self._cached_functions = self._recorded_functions = self._tuned_functions = 0
         self._build_machine = build.machine_for(target)
-        self._resources = resources
+        # without a known hash there are no keys, and no workers that certainly run the same code
+        self._resources = resources if source_hash() is not None else replace(resources, jobs=1, cache=None)
+        self._new_entries: list[tuple[str, Mapping[str, Any]]] = []
         # tasks that workers have constructed
         self._constructed_elsewhere: set[str] = set()
         spec = build.spec()
@@ -102,6 +108,7 @@ class KernelBuilds:
     ) -> None:
         for worker in self._worker_threads:
             worker.close()
+        self._keep_entries()
         if self._records is not None:
             self._records.close()
         cache = self._resources.cache
@@ -327,7 +334,17 @@ class KernelBuilds:
         self, what: str, task: Task, value: Mapping[str, Any] | None, program: RecordedProgram | None = None
     ) -> None:
         if self._resources.cache is not None and value is not None:
-            self._resources.cache.put(self._key(what, task, program), value)
+            self._new_entries.append((self._key(what, task, program), value))
+            if len(self._new_entries) >= ENTRIES_AT_ONCE:
+                self._keep_entries()
+
+    def _keep_entries(self) -> None:
+        """Writes new entries where the sources are still those that their keys have the hash of."""
+        cache = self._resources.cache
+        if cache is not None and self._new_entries and not sources_have_changed():
+            for key, value in self._new_entries:
+                cache.put(key, value)
+        self._new_entries.clear()
 
     def _key(self, what: str, task: Task, program: RecordedProgram | None) -> str:
         kind = what if self._resources.with_code else f"{what} without code"

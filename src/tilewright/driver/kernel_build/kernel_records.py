@@ -33,6 +33,7 @@ from tilewright.optimize.constructions import Estimate
 from tilewright.optimize.task import Task
 from tilewright.schedule.step import Trace
 from tilewright.user_warnings import warn_user
+from tilewright.version import sources_have_changed
 
 _T = TypeVar("_T")
 
@@ -232,12 +233,12 @@ class KernelRecords:
         self.skipped.append(reason)
 
     def close(self) -> None:
-        """Writes what was kept, where that is possible, and closes the store."""
+        """Writes what was kept, where that is possible and the version is that which made it, and closes the store."""
         store = self._records
         if store is None:
             return
         try:
-            if self._pending:
+            if self._pending and not sources_have_changed():
                 store.add(self._pending)
                 if store.path is not None and store.path.stat().st_size > PRUNE_BYTES:
                     prune(store)

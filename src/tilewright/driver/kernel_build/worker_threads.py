@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.driver.kernel_build.early_workers import MODULE
 from tilewright.errors import MeasureError
-from tilewright.measure.started_program import StartedProgram
+from tilewright.measure.started_program import StartedProgram, start_error
 from tilewright.measure.worker_process import WorkerProcess, encode_request
 
 TASK_SECONDS = 600.0
@@ -114,7 +114,7 @@ class WorkerThread:
         """Starts both, or the thread alone where the process has been `started`; the first request is `setup`.
 
         Raises:
-            MeasureError: no process can be started.
+            MeasureError: no process or no thread can be started.
         """
         self.constructed: set[str] = set()
         self._process = WorkerProcess(module=MODULE, wait=False, started=started)
@@ -124,7 +124,11 @@ class WorkerThread:
         self._unsent: tuple[int, bytes] | None = None
         self._is_busy = self._has_ended = False
         self._thread = threading.Thread(target=self._main, daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:  # containers limit the number of threads
+            self._process.close()
+            raise start_error(str(error)) from error
 
     @property
     def is_alive(self) -> bool:

@@ -42,7 +42,8 @@ def model_key(digest: str, options: CompileOptions, resources: BuildResources) -
     """The key of a compilation; None for one that is not kept.
 
     Not kept are compilations with a plan of layouts, with operators that this process has registered, from records
-    alone or from an export of records, and those whose options are wrong or no plain values.
+    alone or from an export of records, those whose options are wrong or no plain values, and all where the sources of
+    this package have changed since it was imported.
 
     Args:
         digest: hash of the model's bytes.
@@ -52,7 +53,7 @@ def model_key(digest: str, options: CompileOptions, resources: BuildResources) -
     records = resources.records
     if records is not None and (records.frozen or records.used is not None or records.path.suffix == ".jsonl"):
         return None
-    if options.layouts is not None or not resources.with_code:
+    if options.layouts is not None or not resources.with_code or source_hash() is None:
         return None
     try:
         load_operator_packages()
@@ -103,7 +104,7 @@ def _host() -> list[Any]:
 
 
 @lru_cache(maxsize=1)
-def _versions() -> list[str]:
+def _versions() -> list[str | None]:
     """The versions of this package, of Python, and of the packages that have a part in the artifact."""
     return [__version__, source_hash(), sys.version, *map(_version, _PACKAGES)]
 

@@ -13,7 +13,7 @@ from tilewright.driver.tune.protocols import KernelChoice, StartSearch, StoredMe
 from tilewright.driver.tune.rounds import Measuring
 from tilewright.driver.tune.scheduler import TaskProgress
 from tilewright.driver.tune.verdict import combined_measurement, loses, ratio, seems_to_win, wins
-from tilewright.errors import InternalError, MeasureError
+from tilewright.errors import InternalError, MeasureError, SourcesChangedError
 from tilewright.lower.kernel_variants import selected_program
 from tilewright.measure.workers.interface import Effort, MeasureRequest
 from tilewright.optimize.measurer import Candidate, Failure, Measurement, Timing
@@ -127,6 +127,8 @@ class KernelTuning:
             return 0
         try:
             results = yield from self._measure(candidates)
+        except SourcesChangedError:
+            raise  # which says nothing of the programs
         except MeasureError as error:
             # the best program failed beside a candidate: without it nothing can be compared
             self.refusal = str(error)

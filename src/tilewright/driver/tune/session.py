@@ -18,8 +18,10 @@ from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
 from tilewright.driver.tune.protocols import KernelChoice, StartSearch, TuningStore
 from tilewright.driver.tune.rounds import Measuring, Round, RoundsInFlight
 from tilewright.driver.tune.scheduler import TaskProgress, next_task
+from tilewright.errors import SourcesChangedError, TilewrightWarning
 from tilewright.measure.workers.interface import MeasureWorkers
 from tilewright.optimize.measurer import Timing
+from tilewright.user_warnings import warn_user
 
 ROUND_TRIALS, FIRST_TRIALS = 8, 2
 """Candidates of a round; of the first one within a budget of time, which shows how long they take."""
@@ -211,15 +213,16 @@ class TuningSession:
         return len(self._kernels) - 1
 
     def run(self) -> SessionResult:
-        """Tunes until the budget is spent or Ctrl-C is pressed.
+        """Tunes until the budget is spent, Ctrl-C is pressed, or a worker can't start as the compiler's sources have
+        changed.
 
         Raises:
             MeasureError: nothing can be measured here.
         """
         try:
             end = self._tune()
-        except KeyboardInterrupt:
-            end = EndReason.INTERRUPTED
+        except (KeyboardInterrupt, SourcesChangedError) as error:
+            end = _interruption(error)
         return self.result(end)
 
     def finish(self, end: EndReason) -> SessionResult:
@@ -242,8 +245,8 @@ class TuningSession:
                         flight.start(k, 0, self._kernels[k].finish())
                 if not flight.is_empty and (error := flight.take().error) is not None:
                     raise error
-        except KeyboardInterrupt:
-            end = EndReason.INTERRUPTED
+        except (KeyboardInterrupt, SourcesChangedError) as error:
+            end = _interruption(error)
         if self._timeline:
             self._tell(None)
         return self.result(end)
@@ -312,6 +315,8 @@ class TuningSession:
         kernel = self._kernels[taken.kernel]
         kernel.seconds += taken.seconds
         self._errors = 0 if taken.error is None else self._errors + 1
+        if isinstance(taken.error, SourcesChangedError):
+            raise taken.error
         if taken.error is not None:
             kernel.refusal = kernel.refusal or str(taken.error)
             if self._errors >= MAX_ERRORS:
@@ -371,3 +376,10 @@ class TuningSession:
             untuned,
             tuned,
         )
+
+
+def _interruption(error: KeyboardInterrupt | SourcesChangedError) -> EndReason:
+    """The end of a session by an interrupt, or by changed sources, of which the user is told."""
+    if isinstance(error, SourcesChangedError):
+        warn_user(str(error), TilewrightWarning)
+    return EndReason.INTERRUPTED

@@ -1,0 +1,125 @@
+"""Worker processes from their start to their end, whatever they print and whoever waits for them."""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tilewright.errors import MeasureError
+from tilewright.measure import started_program
+from tilewright.measure.started_program import StartedProgram, start_program
+from tilewright.measure.worker_process import WorkerProcess
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A folder of modules that can be started."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    return tmp_path
+
+
+@pytest.fixture
+def signalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Process groups that signals were sent to."""
+    groups, send = list[int](), os.killpg
+
+    def noted(group: int, number: int) -> None:
+        groups.append(group)
+        send(group, number)
+
+    monkeypatch.setattr(started_program.os, "killpg", noted)
+    return groups
+
+
+def has_ended(started: StartedProgram) -> bool:
+    return started.process.returncode is not None and not Path(f"/proc/{started.process.pid}").exists()
+
+
+READY = "import json, sys\nfrom tilewright.version import source_hash\n"
+
+
+def test_lines_that_others_print_before_it_is_ready_are_skipped(programs: Path) -> None:
+    """As sitecustomize, or a module of a .pth file, does."""
+    (programs / "talks.py").write_text(
+        f"{READY}print('activated environment')\nprint('[1]')\n"
+        "print(json.dumps({'ready': source_hash()}), flush=True)\n"
+        "for line in sys.stdin: print(line, end='', flush=True)\n"
+    )
+    worker = WorkerProcess(module="talks")
+    assert worker.ask({"value": 5}, 30.0) == {"value": 5}
+    worker.close()
+
+
+@pytest.mark.parametrize("text", ["print('x\\n' * 5000, flush=True)", "print('{}')", "import no_such_module"])
+def test_a_worker_that_is_never_ready_ends(programs: Path, text: str) -> None:
+    (programs / "never.py").write_text(f"{text}\n" + ("import time; time.sleep(60)" if "5000" in text else ""))
+    started = start_program("never")
+    with pytest.raises(MeasureError, match="no worker process can be started"):
+        WorkerProcess(module="never", started=started)
+    assert has_ended(started)
+
+
+def test_an_answer_that_is_no_json_is_a_failure(programs: Path) -> None:
+    (programs / "garbles.py").write_text(
+        f"{READY}print(json.dumps({{'ready': source_hash()}}), flush=True)\n"
+        "for line in sys.stdin: print('what?', flush=True)\n"
+    )
+    worker = WorkerProcess(module="garbles")
+    assert worker.ask({"do": "build"}, 30.0) == {"failure": ["crash", "its answer is no JSON: b'what?'"]}
+    assert not worker.is_alive
+
+
+@pytest.mark.parametrize("how", ["is_running", "wait", "close"])
+def test_no_signal_is_sent_to_the_number_of_an_ended_process(
+    programs: Path, signalled: list[int], how: str
+) -> None:
+    """The system gives it to others once the process was waited for."""
+    (programs / "short.py").write_text("")
+    started = start_program("short")
+    # it has ended, and nobody has waited for it: the number is its own
+    os.waitid(os.P_PID, started.process.pid, os.WEXITED | os.WNOWAIT)
+    getattr(started, how)()
+    assert has_ended(started)
+    count = len(signalled)
+    started.kill()
+    started.close()
+    assert not started.is_running()
+    assert len(signalled) == count
+
+
+def test_what_a_program_has_started_ends_with_it(programs: Path) -> None:
+    (programs / "parent.py").write_text(
+        "import subprocess, sys\n"
+        "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']).pid, flush=True)\n"
+    )
+    started = start_program("parent")
+    assert started.process.stdout is not None
+    child = int(started.process.stdout.readline())
+    assert started.wait() == 0
+    status = Path(f"/proc/{child}/stat")
+    end = threading.Event()
+    for _ in range(500):
+        if not status.exists() or status.read_text().rpartition(")")[2].split()[0] == "Z":
+            break
+        end.wait(0.01)
+    else:
+        os.kill(child, signal.SIGKILL)
+        pytest.fail("it was left over")
+    started.close()
+
+
+def test_a_thread_that_waits_sees_the_end_by_another_one(programs: Path, signalled: list[int]) -> None:
+    (programs / "long.py").write_text("import time\ntime.sleep(600)\n")
+    for _ in range(3):
+        started, statuses = start_program("long"), list[int]()
+        thread = threading.Thread(target=lambda s=started, results=statuses: results.append(s.wait()))
+        thread.start()
+        started.close()
+        thread.join(30)
+        assert statuses == [-signal.SIGKILL]
+        count = len(signalled)
+        started.kill()
+        assert len(signalled) == count
