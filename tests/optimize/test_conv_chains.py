@@ -10,6 +10,7 @@ from tests.graph.chains.chain_models import partition_of
 from tests.graph.chains.conv_models import inverted_residual, two_windows
 
 import tilewright as tw
+from tilewright.cost.trees.tree_model import TreeModel
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ScheduleError
@@ -23,9 +24,11 @@ from tilewright.machine.shipped import machine_named
 from tilewright.optimize.chains.optimizer import ChainOptimizer
 from tilewright.optimize.conv_chains.register_tile import contraction_tile
 from tilewright.optimize.conv_chains.stages import ConvolutionChain, has_windows
-from tilewright.optimize.conv_chains.tiling import CACHE_SHARE, LaneAxis, tile_bytes, tilings_of
+from tilewright.optimize.conv_chains.tiling import CACHE_SHARE, ConvolutionTiling, LaneAxis, tile_bytes, tilings_of
+from tilewright.optimize.conv_chains.tree import convolution_tree
 from tilewright.optimize.task import Task
 from tilewright.tile.lower_tree import lower_tree
+from tilewright.tile.tree_sizes import tree_sizes
 
 MACHINE = machine_named("sapphire-rapids")
 
@@ -144,3 +147,19 @@ def test_compiled_models_compute_the_same_with_and_without_fusion(source: onnx.M
     fused, unfused = (tw.compile(source, fusion=f)(x=x) for f in ("mcfuser", "unfused"))
     for a, b in zip(np.atleast_1d(fused), np.atleast_1d(unfused), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(b).max())
+
+
+def test_the_padding_of_a_block_of_channels_is_no_register_tile() -> None:
+    """A row is padded vector by vector: its loops are those of a few instructions, in however many channels."""
+    func = loops_of(inverted_residual(size=28, wide=96))
+    chain = ConvolutionChain.of(func)
+    constants = frozenset(x.name for x in func.params[1:] if x not in func.outputs)
+    for channels in (16, 48):
+        tree = convolution_tree(chain, ConvolutionTiling(7, channels, LaneAxis.CHANNELS), 16, MACHINE)
+        model = TreeModel.of(tree, func, MACHINE, constants)
+        assert model is not None
+        parts = {x.name: x for x in model.breakdown(np.array([tree_sizes(tree)], np.int64)).parts}
+        assert chain.stages[1].padding is not None
+        padding = parts[chain.stages[1].padding[0]]
+        assert padding.counts["vector_operations"] == channels / 16
+        assert padding.slowdown == pytest.approx(1.0, abs=0.01)

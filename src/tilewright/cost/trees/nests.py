@@ -157,12 +157,13 @@ class NestShape:
     @cached_property
     def row_loops(self) -> frozenset[int]:
         """Depths of loops inside of a register tile of element-wise work over its rows: those between the loops over
-        its lanes and the vector."""
-        if self.nest.statement.problem.reduce or self.vector_axis is None:
+        its lanes and the vector. Loops over lanes are its own, or those of the sums that it adds up or rescales."""
+        statement = self.nest.statement
+        if statement.problem.reduce or self.vector_axis is None:
             return frozenset()
-        lane = self.nest.statement.axes[self.lane]
+        lane = statement.axes[self.lane]
         tiled = [k for k, x in enumerate(self.nodes) if is_tile_loop(x)]
-        lanes = [k for k in tiled if self.nodes[k].axis == lane]
+        lanes = [k for k in tiled if self.nodes[k].axis == lane and (statement.is_sum or not self.is_shared[k])]
         innermost = {self.nodes[k].axis: k for k in tiled}
         return frozenset(k for k in innermost.values() if lanes and k > lanes[-1])
 
