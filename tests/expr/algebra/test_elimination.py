@@ -7,9 +7,10 @@ from tests.expr.strategies import LOOPS, I, J, K, M, N, conditions, indices, poi
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.elimination import is_implied
 from tilewright.expr.algebra.polynomial import polynomial
+from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.nodes import Binary, Expr, Select, Var, const
-from tilewright.expr.operations import conjunction, minimum
+from tilewright.expr.operations import conjunction, maximum, minimum
 
 INSIDE = list(points_of_loops())[::5]
 
@@ -52,3 +53,16 @@ def test_elimination_of_a_large_system_terminates() -> None:
     for k in range(12):
         bounds = bounds.assuming(Binary("mod", I * (k + 2) + J * K, const(k + 3)) < N * M + Binary("floordiv", K, N))
     assert not is_implied(polynomial(N * M * K * I - J), bounds)
+
+
+def test_cases_of_sizes_are_split_before_those_of_elements() -> None:
+    """Every second row from the third one on, if there are any, mirrored at both ends."""
+    n, row = Var("n"), Var("row")
+    count = (n - minimum(2, n) + 1) // 2
+    mirrored = Select(row - 1 < 0, 1 - row, row - 1)
+    guard = maximum(minimum(mirrored, count - 1), 0) < count
+    bounds = Bounds.from_loops(((row, count + 1),)).assuming(guard)
+    assert can_prove_le(const(3), n, bounds)
+    assert can_prove_lt(maximum(minimum(mirrored, (n + 1) // 2 - 2), 0) * 2 + 2, n, bounds)
+    assert not can_prove_le(const(4), n, bounds)
+    assert not can_prove_lt(maximum(minimum(mirrored, (n + 1) // 2 - 2), 0) * 2 + 3, n, bounds)

@@ -50,7 +50,9 @@ def _is_contradictory(system: list[Polynomial], bounds: Bounds, case_splits: int
     constraints = _collect_constraints(system, bounds)
     if _is_infeasible([*system, *constraints]):
         return True
-    atom = next((a for a in _atoms([*system, *constraints]) if _case_split(a, bounds)), None) if case_splits else None
+    # cases of sizes before those of elements: a small atom is part of what larger ones depend on
+    atoms = sorted(_atoms([*system, *constraints]), key=lambda a: a.tree_size) if case_splits else []
+    atom = next((a for a in atoms if _case_split(a, bounds)), None)
     if atom is None:
         return False
     return all(
