@@ -32,10 +32,13 @@ class Drawn:
 
 
 class _Model:
-    """A model in the making, with the shape [batch, channels, rows, columns] of its last value."""
+    """A model in the making: the shape [batch, channels, rows, columns] of its last value, and the scale of its sums.
+
+    Clipping at less than this scale would leave small results, by which rounding of the sums must not be judged.
+    """
 
     def __init__(self, rng: np.random.Generator, shape: tuple[int, int, int, int]) -> None:
-        self.rng, self.shape, self.value = rng, shape, "x"
+        self.rng, self.shape, self.value, self.scale = rng, shape, "x", 1.0
         self.nodes: list[onnx.NodeProto] = []
         self.weights: list[onnx.TensorProto] = []
         self.notes: list[str] = [f"x {shape}"]
@@ -71,6 +74,7 @@ class _Model:
         self.value = self.node("Conv", self.value, weights, *bias, group=group, kernel_shape=[kernel] * 2,
                                pads=pads, strides=strides, dilations=[dilation] * 2)  # fmt: skip
         self.shape = (batch, outputs or channels, image[0], image[1])
+        self.scale *= (channels // group * kernel * kernel) ** 0.5
         self.notes.append(f"conv {outputs} kernel {kernel} pads {pads} strides {strides} dilation {dilation}")
 
     def activation(self) -> None:
@@ -80,9 +84,9 @@ class _Model:
         if which == "SiLU":
             self.value = self.node("Mul", self.value, self.node("Sigmoid", self.value))
         elif which == "Clip":
-            names = [f"limit{x}_{len(self.nodes)}" for x in (0, 6)]
-            limits = [numpy_helper.from_array(np.array(x, np.float32), n) for x, n in zip((0, 6), names, strict=True)]
-            self.weights += limits
+            names = [f"{x}_{len(self.nodes)}" for x in ("least", "most")]
+            limits = zip((0.0, self.scale), names, strict=True)
+            self.weights += [numpy_helper.from_array(np.array(x, np.float32), n) for x, n in limits]
             self.value = self.node("Clip", self.value, *names)
         elif which != "none":
             self.value = self.node(which, self.value)
