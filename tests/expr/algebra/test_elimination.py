@@ -9,7 +9,7 @@ from tilewright.expr.algebra.elimination import is_implied
 from tilewright.expr.algebra.polynomial import polynomial
 from tilewright.expr.algebra.prover import can_prove_le, can_prove_lt
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Binary, Expr, Select, Var, const
+from tilewright.expr.nodes import Binary, Expr, Select, Symbol, Var, const
 from tilewright.expr.operations import conjunction, maximum, minimum
 
 INSIDE = list(points_of_loops())[::5]
@@ -66,3 +66,12 @@ def test_cases_of_sizes_are_split_before_those_of_elements() -> None:
     assert can_prove_lt(maximum(minimum(mirrored, (n + 1) // 2 - 2), 0) * 2 + 2, n, bounds)
     assert not can_prove_le(const(4), n, bounds)
     assert not can_prove_lt(maximum(minimum(mirrored, (n + 1) // 2 - 2), 0) * 2 + 3, n, bounds)
+
+
+def test_first_atoms_are_split_before_the_smallest() -> None:
+    """Small minima in facts about another dimension do not use up the splits."""
+    n, m, row, column = Symbol("n", 1, 4096), Symbol("m", 1, 4096), Var("row"), Var("column")
+    bounds = Bounds.from_loops(((row, const(8)), (column, const(8)))).assuming(row < minimum(8, n))
+    bounds = bounds.assuming(column < minimum(8, m)).assuming(n > 1)
+    assert can_prove_lt(Select(row - 1 < 0, 1 - row, row - 1), n, bounds)
+    assert can_prove_lt(Select(row < n - 1, row, 2 * n - row - 2), n, bounds)

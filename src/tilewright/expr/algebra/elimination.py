@@ -37,27 +37,35 @@ _MAX_CASE_SPLITS = 2
 _MAX_FACTS = 16
 
 
-def is_implied(goal: Polynomial, bounds: Bounds) -> bool:
-    """Whether `goal` >= 0 is proved from the ranges and facts of `bounds`."""
+def is_implied(goal: Polynomial, bounds: Bounds, splits_smallest: bool = False) -> bool:
+    """Whether `goal` >= 0 is proved from the ranges and facts of `bounds`.
+
+    Args:
+        goal, bounds: the goal, and what holds.
+        splits_smallest: whether the smallest atoms are split into cases, which larger ones depend on: sizes before
+            elements; else the first ones, those of the goal before those of the facts.
+    """
     facts = [polynomial(f) for f in bounds.facts[:_MAX_FACTS]]
-    return _is_contradictory([add({(): -1}, goal, -1), *facts], bounds, _MAX_CASE_SPLITS)
+    return _is_contradictory([add({(): -1}, goal, -1), *facts], bounds, _MAX_CASE_SPLITS, splits_smallest)
 
 
-def _is_contradictory(system: list[Polynomial], bounds: Bounds, case_splits: int) -> bool:
+def _is_contradictory(system: list[Polynomial], bounds: Bounds, case_splits: int, splits_smallest: bool) -> bool:
     """Whether the inequalities p >= 0 have no integer solution under the constraints on their monomials."""
     system = [_expand_remainders(p, bounds) for p in system]
     system += [q for p in system for q in _multiply_by_divisors(p, bounds)]
     constraints = _collect_constraints(system, bounds)
     if _is_infeasible([*system, *constraints]):
         return True
-    # cases of sizes before those of elements: a small atom is part of what larger ones depend on
-    atoms = sorted(_atoms([*system, *constraints]), key=lambda a: a.tree_size) if case_splits else []
+    atoms = list(_atoms([*system, *constraints])) if case_splits else []
+    if splits_smallest:
+        atoms.sort(key=lambda a: a.tree_size)
     atom = next((a for a in atoms if _case_split(a, bounds)), None)
     if atom is None:
         return False
+    everything = (*system, *constraints)
     return all(
         _is_contradictory(
-            [*(_substitute(p, atom, value) for p in (*system, *constraints)), *conditions], bounds, case_splits - 1
+            [*(_substitute(p, atom, value) for p in everything), *conditions], bounds, case_splits - 1, splits_smallest
         )
         for conditions, value in _case_split(atom, bounds)
     )

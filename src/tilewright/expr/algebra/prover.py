@@ -43,9 +43,6 @@ from tilewright.kernel_caches import kernel_cache
 _MAX_STEPS = 60
 """Steps after which a proof attempt is abandoned; bounds the time spent on goals that can't be proved."""
 
-_MAX_GOAL_CASES = 2
-"""Nested minima and maxima of a goal that are split into cases before elimination."""
-
 
 def _atom_bounds(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | None]:
     """Lower and upper bound of an atom as polynomials, None where there is none."""
@@ -237,23 +234,22 @@ def _can_prove_integer(e: Expr, bounds: Bounds) -> bool:
         return True
     if bounds.proof_cache[e] is ProofResult.NOT_TRIVIAL:
         p = polynomial(e)
-        proved = not _is_unbounded(p, bounds) and _is_implied_by_cases(p, bounds, _MAX_GOAL_CASES)
+        proved = not _is_unbounded(p, bounds) and _is_implied_in_cases(p, bounds)
         bounds.proof_cache[e] = ProofResult.PROVED if proved else ProofResult.UNPROVED
     return bounds.proof_cache[e] is ProofResult.PROVED
 
 
-def _is_implied_by_cases(p: Polynomial, bounds: Bounds, depth: int) -> bool:
-    """Whether `p` >= 0 is proved by elimination, where there are facts by cases of minima and maxima in it as well:
-    elimination's own splits may be needed for those in the facts."""
+def _is_implied_in_cases(p: Polynomial, bounds: Bounds) -> bool:
+    """Whether `p` >= 0 is proved by elimination; where there are facts, also by elimination in either case of a minimum
+    or maximum in it, which leaves elimination's own splits to the facts."""
     if is_implied(p, bounds):
         return True
-    cases = min_max_cases(p, bounds) if depth and bounds.facts else None
+    cases = min_max_cases(p, bounds) if bounds.facts else None
     if cases is None:
-        return False
-    needs_both, first, second = cases
-    if _is_implied_by_cases(first, bounds, depth - 1) != needs_both:
-        return not needs_both
-    return _is_implied_by_cases(second, bounds, depth - 1)
+        return bool(bounds.facts) and is_implied(p, bounds, splits_smallest=True)
+    needs_both, *goals = cases
+    proved = (is_implied(x, bounds, splits_smallest=True) for x in goals)
+    return all(proved) if needs_both else any(proved)
 
 
 def _is_non_negative_with_facts(p: Polynomial, bounds: Bounds, budget: list[int], depth: int) -> bool:
