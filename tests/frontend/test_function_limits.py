@@ -32,6 +32,8 @@ def test_nodes_after_inlining():
     deep = {f"f{k}": [f"f{k + 1}"] * 2 for k in range(40)} | {"f40": []}
     with pytest.raises(ModelError, match=f"got {3 * 2**40 - 1};"):
         load_onnx(_with_functions(deep))
+    with pytest.raises(ModelError, match=f"got {3 * 2**40 - 1};"):
+        load_onnx(_with_functions(deep | {"loop": ["loop", "f0"]}))  # that nothing calls
 
 
 def test_the_count_of_nodes_takes_time_in_proportion_to_the_calls(monkeypatch):

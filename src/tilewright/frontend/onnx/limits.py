@@ -51,11 +51,14 @@ def _inlined_node_count(model: onnx.ModelProto) -> int:
     """Nodes of the main graph after inlining, without calls in a cycle, which can't be inlined."""
     bodies = {function_key(f): list(all_nodes(f.node)) for f in model.functions}
     calls = {k: Counter(c for n in body if (c := function_key(n)) in bodies) for k, body in bodies.items()}
-    callers = Counter(c for called in calls.values() for c in called)
     nodes = list(all_nodes(model.graph.node))
     copies = Counter[FunctionKey](c for n in nodes if (c := function_key(n)) in bodies)
-    # all calls of a function are known once those of its callers are
-    known = [k for k in bodies if not callers[k]]
+    reached = list(copies)
+    for key in reached:
+        reached += set(calls[key]).difference(reached)
+    # all calls of a function are known once those of its callers are; functions that nothing calls have no say
+    callers = Counter(c for key in reached for c in calls[key])
+    known = [k for k in reached if not callers[k]]
     for key in known:
         for called, count in calls[key].items():
             copies[called] += copies[key] * count
