@@ -67,6 +67,14 @@ def test_a_source_that_changes_after_the_import(package, name):
     assert hashes(package, EDITS[name])[1:] == ["None", "True"]
 
 
+def test_an_edit_that_is_taken_back_is_a_change(package):
+    """A module may have been imported between the two."""
+    edit = "f = open('tilewright/other.py', 'r+'); text = f.read(); f.seek(0); f.write('y = 1\\n')"
+    early, late, changed = hashes(package, f"{edit}\nf.seek(0); f.write(text); f.close()", "early")
+    assert early == late != "None"
+    assert changed == "True"
+
+
 @pytest.mark.parametrize("name", EDITS)
 def test_a_source_that_changes_after_the_hash_is_known(package, name):
     early, late, changed = hashes(package, EDITS[name], "early")

@@ -120,7 +120,8 @@ class SourcesChangedError(MeasureError):
 
     def __init__(self) -> None:
         what = "the sources of this package have changed since this process has imported them"
-        super().__init__(what, where="measurer", hint="start this program again")
+        hint = "start this program again; if that changes nothing, they are newer than the clock: set it"
+        super().__init__(what, where="measurer", hint=hint)
 
 
 class UnsupportedError(TilewrightError):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import sha256
 
@@ -58,11 +58,16 @@ def _may_have_changed() -> bool:
     The time of a file's status (ctime) can't be set, unlike that of its content, which installers set. It also changes
     with the number of hard links.
     """
-    if _folder_identity() != _IMPORT_FOLDER:
-        return True
+    return _folder_identity() != _IMPORT_FOLDER or _is_one_newer(lambda status: status.st_ctime_ns)
+
+
+def _is_one_newer(time_of: Callable[[os.stat_result], int]) -> bool:
+    """Whether a time of a source is later than the import, or one can't be read."""
     try:
-        times = (t.st_ctime_ns for e in _sources() for t in (e.stat(), e.stat(follow_symlinks=False)))
-        return any(t >= _IMPORT_TIME for t in times)
+        return any(
+            time_of(status) >= _IMPORT_TIME
+            for e in _sources() for status in (e.stat(), e.stat(follow_symlinks=False))
+        )  # fmt: skip
     except OSError:
         return True
 
@@ -79,6 +84,12 @@ def source_hash() -> str | None:
 
 
 def sources_have_changed() -> bool:
-    """Whether modules that this process imports now may be others than those that `source_hash` tells of."""
+    """Whether modules that this process has imported may be others than those that `source_hash` tells of.
+
+    A source that was written since the import counts even if its content is the same again: a module may have been
+    imported meanwhile.
+    """
     known = source_hash()
-    return known is None or (_may_have_changed() and _content_hash() != known)
+    if known is None or not _may_have_changed():
+        return known is None
+    return _is_one_newer(lambda status: status.st_mtime_ns) or _content_hash() != known

@@ -31,7 +31,7 @@ from tilewright.driver.kernel_build.worker_threads import (
     WorkerThread,
     start_workers,
 )
-from tilewright.errors import TilewrightError
+from tilewright.errors import TilewrightError, TilewrightWarning
 from tilewright.kernel_caches import forget_derived
 from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
@@ -41,7 +41,8 @@ from tilewright.optimize import task_json
 from tilewright.optimize.constructions import Constructions, Estimate, construction_key
 from tilewright.optimize.interface import MachineOptimizer, optimizer_named
 from tilewright.optimize.task import Task
-from tilewright.version import source_hash, sources_have_changed
+from tilewright.user_warnings import warn_user
+from tilewright.version import sources_have_changed
 
 MIN_TASKS = 4
 """Tasks from which on workers are started. A worker is ready after half a second; a task takes 0.05 to 0.4 s."""
@@ -87,8 +88,13 @@ class KernelBuilds:
         self.constructions = Constructions(build.optimizer, build.chain_optimizer(target))
         self._cached_functions = self._recorded_functions = self._tuned_functions = 0
         self._build_machine = build.machine_for(target)
-        # without a known hash there are no keys, and no workers that certainly run the same code
-        self._resources = resources if source_hash() is not None else replace(resources, jobs=1, cache=None)
+        # asked when the compiler has been imported: without a known hash of what this process runs there are no keys,
+        # and no workers that certainly run the same code
+        self._resources = resources
+        if sources_have_changed():
+            self._resources = replace(resources, jobs=1, cache=None)
+            what = "no cache and no other process is used: the sources of this package have changed since this process"
+            warn_user(f"{what} has imported it, or are newer than the clock; start it again", TilewrightWarning)
         self._new_entries: list[tuple[str, Mapping[str, Any]]] = []
         # tasks that workers have constructed
         self._constructed_elsewhere: set[str] = set()
@@ -106,11 +112,13 @@ class KernelBuilds:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
-        for worker in self._worker_threads:
-            worker.close()
-        self._keep_entries()
-        if self._records is not None:
-            self._records.close()
+        try:
+            for worker in self._worker_threads:
+                worker.close()
+        finally:  # an impatient Ctrl-C loses no entry
+            self._keep_entries()
+            if self._records is not None:
+                self._records.close()
         cache = self._resources.cache
         if cache is not None and cache.has_added:
             cache.prune()

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from tilewright.codegen.generator_version import generator_version
-from tilewright.errors import RecordError, ScheduleError, TaskError, VerifyError
+from tilewright.errors import RecordError, ScheduleError, StoreError, TaskError, VerifyError
 from tilewright.measure.records.columns import CheckedTasks, TaskRow
 from tilewright.measure.records.jsonl import Imported
 from tilewright.measure.records.record import Record, RecordKind
 from tilewright.measure.records.record_json import RecordRow, checked_row, decode_row
 from tilewright.measure.records.replay import replay_checked
 from tilewright.measure.records.store import BATCH, RecordStore, Skip
+from tilewright.version import source_hash
 
 KEEP = 16
 """Timed programs that are kept of a kernel on a type of machine, the fastest."""
@@ -59,8 +60,11 @@ def prune(store: RecordStore, keep: int = KEEP, generator: str | None = None) ->
         The number of records that were removed.
 
     Raises:
-        StoreError: the store can't be written.
+        StoreError: the store can't be written, or which version this process runs is not known.
     """
+    if generator is None and source_hash() is None:
+        what = "can't be pruned: the package's sources have changed since the import, or are newer than the clock"
+        raise StoreError(what, where=store.where, hint="start this program again")
     keep = min(keep, MAX_KEPT)
     constructed, estimate, failure = (
         int(k) for k in (RecordKind.CONSTRUCTION, RecordKind.ESTIMATE, RecordKind.FAILURE)
