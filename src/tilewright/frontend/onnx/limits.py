@@ -53,9 +53,11 @@ def _inlined_node_count(model: onnx.ModelProto) -> int:
     calls = {k: Counter(c for n in body if (c := function_key(n)) in bodies) for k, body in bodies.items()}
     nodes = list(all_nodes(model.graph.node))
     copies = Counter[FunctionKey](c for n in nodes if (c := function_key(n)) in bodies)
-    reached = list(copies)
+    reached, seen = list(copies), set(copies)
     for key in reached:
-        reached += set(calls[key]).difference(reached)
+        new = calls[key].keys() - seen
+        reached += new
+        seen |= new
     # all calls of a function are known once those of its callers are; functions that nothing calls have no say
     callers = Counter(c for key in reached for c in calls[key])
     known = [k for k in reached if not callers[k]]
