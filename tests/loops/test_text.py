@@ -12,7 +12,7 @@ from tilewright.errors import ParseError
 from tilewright.expr.dtype import DTYPES, boolean
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Load, MemoryScope, Symbol, Var, const
 from tilewright.expr.operations import cast
-from tilewright.loops.ir import Block, BlockIter, For, Func, IterKind, LoopKind, Stmt, Store, seq
+from tilewright.loops.ir import NOTHING, Block, BlockIter, For, Func, If, IterKind, LoopKind, Stmt, Store, seq
 from tilewright.loops.lowering import lower_to_loops
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show, show_stmt
@@ -60,13 +60,16 @@ def functions(draw: st.DrawFn) -> Func:
     def statement(depth: int, loops: list[Var]) -> Stmt:
         nonlocal count
         count += 1
-        kind = draw(st.integers(0, 2)) if depth else 0
+        kind = draw(st.integers(0, 3)) if depth else 0
         if kind == 0:
             return random_block(draw, count, loops, buffers)
         if kind == 1:
             var = Var(f"l{count}")
             extent = draw(SIZES)
             return For(var, extent, draw(st.sampled_from(LoopKind)), statement(depth - 1, [*loops, var]))
+        if kind == 2 and loops:
+            condition, then = loops[0] < draw(SIZES), statement(depth - 1, loops)
+            return If(condition, then, statement(depth - 1, loops) if draw(st.booleans()) else NOTHING)
         return seq(*(statement(depth - 1, loops) for _ in range(draw(st.integers(2, 3)))))
 
     return Func("f", (buffers[0],), symbols, tuple(buffers[1:]), statement(3, []))
@@ -155,8 +158,8 @@ BLOCK = LOOP + "        block A(v: 8 = i):\n"
     (HEAD, "line 2, column 1: expected indented lines after the function's header, got the end of the text"),
     (HEAD + "for i in serial(8):\n", "line 2, column 1: expected indented lines after the function's header"),
     (HEAD + "    while i:\n", "line 2, column 5: expected 'for', 'block' or 'if', got 'while'"),
-    (HEAD + "    if 0 < 1:\n        block A(v: 8 = 0):\n            A[v] = 1.0\n",
-     "line 5, column 1: expected 'else', got the end of the indented lines"),
+    (HEAD + "    if 0 < 1:\n        block A(v: 8 = 0):\n            A[v] = 1.0\n    else:\n",
+     "line 6, column 1: expected indented lines after 'else'"),
     (HEAD + "    for i serial(8):\n", "line 2, column 11: expected 'in' after the loop variable, got 'serial'"),
     (HEAD + "    for i in range(8):\n",
      "line 2, column 14: expected a kind of loop (serial, parallel, vectorized, unrolled, vthread, block_x, "

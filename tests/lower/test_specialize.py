@@ -12,7 +12,7 @@ from tilewright.expr.algebra.bounds import NO_BOUNDS
 from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import const
 from tilewright.loops.interpreter import interpret
-from tilewright.loops.ir import For, Func, If, blocks, walk
+from tilewright.loops.ir import NOTHING, For, Func, If, blocks, walk
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.lower.legalize_vectors import legalize_vectors
@@ -72,6 +72,25 @@ func sums(X: float32[12, N], W: float32[12], Y: float32[N]; N: 1..100):
                 Y[a2] = S[a2 - jo * 32]
 """
 
+ABOVE = """
+func above(X: float32[13, 8], W: float32[8, 32], Y: float32[13, 32]):
+    alloc S: float32[16] in register
+    for io in parallel(4):
+        for i in serial(4):
+            for jo in serial(2):
+                for j in vectorized(16):
+                    block start(a: 13 = io * 4 + i - 3, b: 32 = jo * 16 + j) where 3 <= io * 4 + i:
+                        S[b - jo * 16] = 0.0
+                for k in serial(8):
+                    for j1 in vectorized(16):
+                        block S(a1: 13 = io * 4 + i - 3, b1: 32 = jo * 16 + j1, reduce r: 8 = k) where 3 <= io * 4 + i:
+                            S[b1 - jo * 16] = S[b1 - jo * 16] + X[a1, r] * W[r, b1]
+                for j2 in vectorized(16):
+                    block Y(a2: 13 = io * 4 + i - 3, b2: 32 = jo * 16 + j2) where 3 <= io * 4 + i:
+                        Y[a2, b2] = S[b2 - jo * 16]
+"""
+"""The first tile of rows begins three rows above the result."""
+
 PROGRAMS = {
     "axpy": (SMALL, ()),
     "gemm": (tile(6, 32), ()),
@@ -84,6 +103,7 @@ PROGRAMS = {
     "rows": (ROWS, (1, 4, 59)),
     "parallel": (PARALLEL, ()),
     "sums": (SUMS, (1, 31, 32, 33, 96, 100)),
+    "above": (ABOVE, ()),
 }
 
 TARGETS = ("x86-64", "x86-64-v3", "x86-64-v4", "aarch64")
@@ -114,7 +134,7 @@ def test_copies_compute_what_the_loops_compute(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("name", ["padded", "window", "symbolic window", "border", "rows", "parallel", "sums"])
+@pytest.mark.parametrize("name", ["padded", "window", "symbolic window", "border", "rows", "parallel", "sums", "above"])
 def test_copies_are_verified_and_printed(name: str, target: str) -> None:
     lowered = lower_kernel(parse(PROGRAMS[name][0]), Target.parse(target)).func
     verify(lowered)
@@ -136,6 +156,18 @@ def test_invariant_selects_are_unswitched_out_of_the_nest() -> None:
     lowered = lower_kernel(parse(PADDED), Target.parse("x86-64-v4")).func
     (condition,) = branches(lowered)
     assert set(re.findall(r"[a-z]\w*", condition)) - {"and"} == {"h", "p"}
+
+
+def test_rows_that_nothing_computes_are_skipped_before_their_sums() -> None:
+    """One branch is around all that computes a row, without a second arm; nothing inside tests again."""
+    lowered = lower_kernel(parse(ABOVE), Target.parse("x86-64-v4")).func
+    assert branches(lowered) == ["3 <= i + io * 4"]
+    (branch,) = [s for s, _ in walk(lowered.body) if isinstance(s, If)]
+    assert branch.otherwise == NOTHING
+    assert [str(b.predicate) for b in blocks(lowered.body)] == ["True"] * 3 == [
+        str(b.predicate) for b in blocks(branch.then)
+    ]  # fmt: skip
+    assert "else" not in show(lowered)
 
 
 def test_last_iterations_of_parallel_loops_are_branches() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from tilewright.errors import VerifyError
+from tilewright.loops.ir import blocks
 from tilewright.loops.parser import parse
 from tilewright.loops.printer import show
 from tilewright.verify.merge_copies import merge_copies
@@ -48,6 +49,27 @@ def test_values_that_differ_become_a_select() -> None:
     func = parse(copies("o < 1", " where o * 8 + i < N", value="X[v] + 1.0", other="X[w] + 2.0"))
     verify(func)
     assert "Y[v] = X[v] + select(o < 1, 1.0, 2.0)" in show(merge_copies(func))
+
+
+CONDITIONAL = """
+func f(X: float32[16], Y: float32[16]):
+    for o in parallel(3):
+        if TEST:
+            for i in vectorized(8):
+                block Y(v: 16 = o * 8 + i - 8):
+                    Y[v] = X[v]
+"""
+
+
+def test_a_branch_without_a_second_arm_is_a_predicate() -> None:
+    func = parse(CONDITIONAL.replace("TEST", "1 <= o"))
+    verify(func)
+    (block,) = blocks(merge_copies(func).body)
+    assert str(block.predicate) == "1 <= o"
+    with pytest.raises(VerifyError, match="Y"):
+        verify(parse(CONDITIONAL.replace("TEST", "0 <= o")))
+    with pytest.raises(VerifyError, match="Y"):
+        verify(parse(CONDITIONAL.replace("TEST", "2 <= o")))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tilewright.errors import InternalError
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.nodes import Binary, Buffer, Const, Expr, MemoryScope, Var
-from tilewright.loops.ir import Block, For, If, LoopKind, Seq, Stmt, walk
+from tilewright.loops.ir import NOTHING, Block, For, If, LoopKind, Seq, Stmt, walk
 from tilewright.loops.private_memory import PRIVATE_PADDING
 from tilewright.lower.legalize_vectors import shrink_to_active_lanes
 from tilewright.machine.alignment import BUFFER_ALIGNMENT
@@ -185,7 +185,8 @@ class FunctionEmitter:
         self.builder.position_at_end(then_block)
         with self.scope.frame(True), self.scope.with_bounds(bounds[0]):
             self.statement(s.then)
-        self.control.prevent_tail_merging()
+        if s.otherwise != NOTHING:
+            self.control.prevent_tail_merging()
         self.builder.branch(merge)
         self.builder.position_at_end(other_block)
         with ExitStack() as arm:

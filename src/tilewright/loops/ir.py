@@ -164,14 +164,19 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Seq:
-    """A sequence of at least two statements; never nested directly in another Seq."""
+    """A sequence of at least two statements, never nested directly in another Seq; or `NOTHING`."""
 
     stmts: "tuple[Stmt, ...]"
 
 
+NOTHING = Seq(())
+"""No statement: the second arm of a branch around statements that run under a condition alone."""
+
+
 @dataclass(frozen=True, slots=True)
 class If:
-    """`if condition: then else: otherwise`, where the condition depends on enclosing loops and sizes only.
+    """`if condition: then else: otherwise`, where the condition depends on enclosing loops and sizes only. It prints
+    without `else` where nothing is executed there.
 
     Schedules express conditions as predicates of blocks; branches are made after scheduling, by `lower/specialize.py`,
     so that a condition is tested once before a whole nest.
@@ -179,7 +184,7 @@ class If:
     Attributes:
         condition: over the variables of the enclosing loops and symbols.
         then: executed where it holds.
-        otherwise: executed where it does not.
+        otherwise: executed where it does not; may be `NOTHING`.
     """
 
     condition: Expr

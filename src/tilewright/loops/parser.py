@@ -7,7 +7,7 @@ the verifier.
 from tilewright.expr.lexer import parse_error
 from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Symbol, Var
 from tilewright.expr.parser import ExprParser
-from tilewright.loops.ir import Block, BlockIter, For, Func, If, IterKind, LoopKind, Stmt, Store, seq
+from tilewright.loops.ir import NOTHING, Block, BlockIter, For, Func, If, IterKind, LoopKind, Stmt, Store, seq
 
 
 def parse(text: str) -> Func:
@@ -132,7 +132,7 @@ def _parse_if(reader: ExprParser) -> If:
     _expect_indent(reader, "a condition")
     then = _parse_statements(reader)
     if not reader.accept("else"):
-        raise reader.unexpected_token("'else'")
+        return If(condition, then, NOTHING)
     _expect_indent(reader, "'else'")
     return If(condition, then, _parse_statements(reader))
 

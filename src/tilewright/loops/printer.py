@@ -16,7 +16,7 @@ of a loop follow its extent: `for i in serial(N) prefetching A[i + 4, 0]:`.
 from tilewright.expr.nodes import TRUE, Buffer, Load, MemoryScope, Var
 from tilewright.expr.printer import show as show_expr
 from tilewright.expr.printer import show_name
-from tilewright.loops.ir import Block, BlockIter, For, Func, If, IterKind, Seq, Stmt, Store
+from tilewright.loops.ir import NOTHING, Block, BlockIter, For, Func, If, IterKind, Seq, Stmt, Store
 
 _WIDTH = 120
 
@@ -89,8 +89,9 @@ def _show(s: Stmt, depth: int, lines: list[str]) -> None:
         case If(condition, then, otherwise):
             lines.append(f"{indent}if {show_expr(condition)}:")
             _show(then, depth + 1, lines)
-            lines.append(f"{indent}else:")
-            _show(otherwise, depth + 1, lines)
+            if otherwise != NOTHING:
+                lines.append(f"{indent}else:")
+                _show(otherwise, depth + 1, lines)
         case Block():
             lines.append(indent + show_block(s))
             if s.init is not None:

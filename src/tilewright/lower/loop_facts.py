@@ -55,6 +55,10 @@ class LoopFacts:
             return replace(self, undecided_conditions=self.undecided_conditions | tested, depth=depth)
         return replace(self, false_conjunctions=(*self.false_conjunctions, tested), depth=depth)
 
+    def under(self, conditions: tuple[Expr, ...]) -> "LoopFacts":
+        """The facts behind a branch without a second arm."""
+        return replace(self, true_conditions=self.true_conditions | frozenset(conditions)) if conditions else self
+
     def is_false(self, condition: Expr) -> bool:
         """Whether the condition is known not to hold here."""
         parts = frozenset(conjuncts(condition))

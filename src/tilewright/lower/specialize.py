@@ -18,6 +18,7 @@ emits what it finds; the verifier undoes it (`verify/merge_copies.py`).
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from tilewright.expr.algebra.bounds import Bounds, interval
 from tilewright.expr.algebra.polynomial import constant_value, polynomial
@@ -25,7 +26,21 @@ from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import FALSE, TRUE, Const, Expr, Select, Var, const
 from tilewright.expr.operations import conjunction, minimum, select
 from tilewright.expr.traversal import conjuncts
-from tilewright.loops.ir import Block, For, Func, If, LoopKind, Seq, Stmt, Store, map_children, seq, walk
+from tilewright.loops.ir import (
+    NOTHING,
+    Block,
+    For,
+    Func,
+    If,
+    LoopKind,
+    Seq,
+    Stmt,
+    Store,
+    blocks,
+    map_children,
+    seq,
+    walk,
+)
 from tilewright.lower.dependencies import DependencyAnalysis
 from tilewright.lower.lane_access import LaneAccesses
 from tilewright.lower.loop_facts import LoopFacts
@@ -36,7 +51,13 @@ from tilewright.lower.peel_last_iteration import (
     has_reduction_in_serial_loop,
     may_peel,
 )
-from tilewright.lower.unswitch import Unswitch, choose_edge_unswitch, choose_unswitch, is_worth_unswitching
+from tilewright.lower.unswitch import (
+    Unswitch,
+    choose_edge_unswitch,
+    choose_unswitch,
+    is_worth_unswitching,
+    shared_conditions,
+)
 from tilewright.machine import Target
 from tilewright.schedule.rewrite_tree import copy_with_fresh_names, map_store, substitute_vars
 
@@ -67,12 +88,35 @@ class _Specialization:
     def statement(self, s: Stmt, facts: LoopFacts) -> Stmt:
         """A statement outside of vectorized loops."""
         match s:
-            case Seq() | If():
+            case If():
                 return map_children(s, lambda c: self.statement(c, facts))
             case Block():
                 return self._block(s, facts)
+            case Seq(stmts):
+                parts = self._sequence(stmts, facts)
+                is_same = len(parts) == len(stmts) and all(a is b for a, b in zip(parts, stmts, strict=True))
+                return s if is_same else seq(*parts)
             case For():
-                return self._unswitched(s, facts)
+                return seq(*self._sequence((s,), facts))
+
+    def _sequence(self, stmts: Sequence[Stmt], facts: LoopFacts) -> list[Stmt]:
+        """Statements one after the other; one branch is around neighbours that run under the same conditions, as those
+        that clear, sum up and store a register tile."""
+        parts: list[Stmt] = []
+        for shared, group in groupby(stmts, lambda s: self._shared_conditions(s, facts)):
+            nests = list(group)
+            pays = bool(shared) and any(is_worth_unswitching(s) for s in nests)
+            inside = facts.under(shared) if pays else facts
+            done = [self._unswitched(s, inside) if isinstance(s, For) else self.statement(s, inside) for s in nests]
+            parts += [If(conjunction(*shared), seq(*done), NOTHING)] if pays else done
+        return parts
+
+    def _shared_conditions(self, s: Stmt, facts: LoopFacts) -> tuple[Expr, ...]:
+        """The conditions under which a loop does anything, as far as they are known before it."""
+        is_serial = isinstance(s, For) and s.kind is not LoopKind.PARALLEL
+        if not is_serial or any(b.predicate is TRUE for b in blocks(s)):
+            return ()
+        return shared_conditions(self.blocks.inside(s, facts.bounds), facts)
 
     def _unswitched(self, loop: For, facts: LoopFacts) -> Stmt:
         """A loop, in two copies behind a branch where it is unswitched."""

@@ -2,7 +2,9 @@
 
 A padded convolution tests for every product whether its row lies inside the image, but the outcome depends on outer
 loops alone: one branch selects between a copy where it does and one where it does not. A tile at the edge of a tensor
-checks every row and lane: one branch selects a copy without checks where the whole tile lies inside.
+checks every row and lane: one branch selects a copy without checks where the whole tile lies inside. Where all blocks
+of a nest have the same condition on outer loops, such as rows above the image that no tile computes, the second copy is
+empty.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -42,6 +44,23 @@ def is_worth_unswitching(s: Stmt) -> bool:
     loops = [x for x, _ in walk(s) if isinstance(x, For)]
     kinds = {x.kind for x in loops}
     return LoopKind.UNROLLED in kinds or (LoopKind.VECTORIZED in kinds and len(loops) > 1)
+
+
+def shared_conditions(nested_blocks: Iterable[NestedBlock], facts: LoopFacts) -> tuple[Expr, ...]:
+    """The conditions over variables that are bound outside of a nest and that all of its blocks have: where they do not
+    hold, nothing of it runs.
+
+    Args:
+        nested_blocks: the blocks of the nest.
+        facts: what is known before the nest.
+    """
+    shared: tuple[Expr, ...] | None = None
+    for nested in nested_blocks:
+        own = nested.block.conditions if shared is None else tuple(c for c in shared if c in nested.block.conditions)
+        shared = tuple(c for c in own if c not in facts.true_conditions and _is_loop_invariant(c, facts))
+        if not shared:
+            break
+    return shared or ()
 
 
 def choose_unswitch(

@@ -4,8 +4,8 @@ Two arms of a branch whose blocks store the same elements over the same loops, a
 iteration, are one program for the verifier: that without the branch, under the conditions of the general copy. What the
 other copy leaves out must be proved to hold where it runs; where only its values differ, they become a `select` on the
 condition of the branch. So a branch is verified by one proof that its arms agree, and all further proofs are those of
-the program without branches. A branch around an iteration of which a mask leaves nothing is one, too
-(`masked_iterations.py`).
+the program without branches. A branch without a second arm is a predicate of the blocks inside. A branch around an
+iteration of which a mask leaves nothing is one of two copies, too (`masked_iterations.py`).
 """
 
 from collections.abc import Callable, Mapping
@@ -17,8 +17,9 @@ from tilewright.expr.algebra.simplify import simplify, substitute
 from tilewright.expr.nodes import Expr, Select, Var
 from tilewright.expr.operations import conjunction, minimum
 from tilewright.expr.traversal import conjuncts, is_one, loads
-from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store, map_children, seq
+from tilewright.loops.ir import NOTHING, Block, For, Func, If, Seq, Stmt, Store, map_children, seq
 from tilewright.verify.masked_iterations import masked_iterations
+from tilewright.verify.trimmed_loops import under_condition
 
 
 def merge_copies(func: Func) -> Func:
@@ -46,6 +47,8 @@ def _merge_inside(s: Stmt, bounds: Bounds, func: Func, loops: tuple[For, ...]) -
             return s if body is s.body else replace(s, body=body)
         case If(condition):
             then = _merge_inside(s.then, bounds.where(condition, True), func, loops)
+            if s.otherwise == NOTHING:
+                return under_condition(then, condition)
             otherwise = _merge_inside(s.otherwise, bounds.where(condition, False), func, loops)
             merged = _Copies(condition).merge(then, otherwise, bounds.where(condition, True), {})
             if merged is not None:

@@ -29,17 +29,17 @@ def _with_whole_loops(s: Stmt, outer: frozenset[Var]) -> Stmt:
             body = _with_whole_loops(s.body, outer | {s.var})
             match s.extent:
                 case Binary("min", end, Const() as size) if free_vars(end) & outer:
-                    return replace(s, extent=size, body=_under_condition(body, s.var < end))
+                    return replace(s, extent=size, body=under_condition(body, s.var < end))
                 case _:
                     return s if body is s.body else replace(s, body=body)
 
 
-def _under_condition(s: Stmt, condition: Expr) -> Stmt:
-    """A statement in which blocks are executed under a condition."""
+def under_condition(s: Stmt, condition: Expr) -> Stmt:
+    """A statement whose blocks are executed under a condition as well."""
     match s:
         case Block():
             return replace(s, predicate=conjunction(s.predicate, condition))
         case Seq() | If():
-            return map_children(s, lambda c: _under_condition(c, condition))
+            return map_children(s, lambda c: under_condition(c, condition))
         case For():
-            return replace(s, body=_under_condition(s.body, condition))
+            return replace(s, body=under_condition(s.body, condition))

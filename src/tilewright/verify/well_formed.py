@@ -8,7 +8,7 @@ from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load,
 from tilewright.expr.traversal import loads, post_order
 from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import Block, For, Func, If, Seq, Stmt, Store
+from tilewright.loops.ir import NOTHING, Block, For, Func, If, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_buffer, show_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
@@ -52,7 +52,8 @@ def _find_scope_errors(s: Stmt, in_scope: set[Var], buffers: dict[str, Buffer]) 
         case If():
             yield from _find_undefined((s.condition,), in_scope, set(), "a branch", s)
             yield from _find_scope_errors(s.then, in_scope, buffers)
-            yield from _find_scope_errors(s.otherwise, in_scope, buffers)
+            if s.otherwise != NOTHING:
+                yield from _find_scope_errors(s.otherwise, in_scope, buffers)
         case For():
             yield from _find_undefined((s.extent,), in_scope, set(), f"loop {s.var.name!r}", s)
             yield from _find_undefined(
