@@ -1,6 +1,7 @@
 """Canonical forms: equal for programs that differ in names and order alone, different for all others."""
 
 import random
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from tests.optimize.programs import Program, data_for
 
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import float32, int64
-from tilewright.expr.nodes import Binary, Buffer, Load, Symbol, Var
+from tilewright.expr.nodes import Binary, Buffer, Expr, Load, Symbol, Var
 from tilewright.expr.nodes import const as c
 from tilewright.expr.operations import maximum
 from tilewright.graph.coalesce_axes import make_kernel
@@ -93,6 +94,22 @@ def test_minima_and_differences_keep_the_order_of_operands() -> None:
             for a in (True, False)
         }
         assert len(texts) == 2
+
+
+def test_a_sum_has_one_order_wherever_it_occurs() -> None:
+    """Nothing but their places tells the inputs of an absolute value of a sum apart."""
+
+    def absolute(x: Buffer, y: Buffer, i: Var, swapped: tuple[bool, bool]) -> Expr:
+        one, other = (ordered_sum(x[i], y[i], s) for s in swapped)
+        return maximum(one, c(0.0, float32) - other)
+
+    orders = list(product((True, False), repeat=2))
+    assert len({pointwise(lambda x, y, i, o=o: absolute(x, y, i, o), N) for o in orders}) == 1
+
+
+def ordered_sum(a: Expr, b: Expr, is_swapped: bool) -> Expr:
+    """A sum with its operands in one order or the other."""
+    return Binary("add", *((b, a) if is_swapped else (a, b)))
 
 
 def test_sums_of_more_than_ten_integers_have_one_form() -> None:

@@ -3,8 +3,9 @@
 Names follow from positions: inputs are `a0`, `a1`, ... in the order of their first use, outputs `out`, internal buffers
 `t0`, ..., symbols `n0`, ... in the order of first use in shapes, loops `i0`, ... and `r0`, ... (those of reductions),
 as in kernels that `graph.coalesce_axes.make_kernel` makes. The operands of `+` and `*` are ordered, which changes no
-result: both commute exactly, in floating point too. `min`, `max` and the order of a sum's terms stay as they are, since
-zeros of either sign and roundings would differ.
+result: both commute exactly, in floating point too. Operands that differ in nothing but the inputs that they read are
+in the order of these inputs, so that one sum is written alike wherever it occurs. `min`, `max` and the order of a sum's
+terms stay as they are, since zeros of either sign and roundings would differ.
 
 Equal text is sufficient for equal kernels, not necessary: symbols that only occur together in one size keep the order
 in which the function lists them.
@@ -59,10 +60,12 @@ def canonical_form(func: Func) -> CanonicalForm:
     """
     named = replace(func, name=NAME)
     form = CanonicalForm(named, show(named), tuple(p.name for p in func.params), func.symbols)
+    # the names that a function came with decide nothing
+    form = _rename_by_position(form, has_ordered_buffers=False)
     seen: dict[str, CanonicalForm] = {}
     while form.text not in seen:
         seen[form.text] = form
-        form = _rename_by_position(form)
+        form = _rename_by_position(form, has_ordered_buffers=True)
     texts = list(seen)
     return seen[min(texts[texts.index(form.text) :])]
 
@@ -72,9 +75,15 @@ def text_without_literals(text: str) -> str:
     return _FLOAT_LITERAL.sub("?", text)
 
 
-def _rename_by_position(form: CanonicalForm) -> CanonicalForm:
-    """The form after one renaming; the same object where nothing changes."""
-    func = _order_operands(form.func)
+def _rename_by_position(form: CanonicalForm, has_ordered_buffers: bool) -> CanonicalForm:
+    """The form after one renaming; the same object where nothing changes.
+
+    Args:
+        form: the form.
+        has_ordered_buffers: whether its buffers are in the order of their first use, which then orders operands.
+    """
+    ordered = [b.name for b in (*form.func.params, *form.func.allocs)] if has_ordered_buffers else []
+    func = _order_operands(form.func, {name: k for k, name in enumerate(ordered)})
     buffers = _buffer_names(func)
     symbols = _symbol_order(func, [buffers[b].old for b in _canonical_order(func, buffers)])
     names = UniqueNames.of([b.name for b in buffers.values()])
@@ -228,8 +237,9 @@ class _Renaming:
         return substitute(renamed, self._substitution)
 
 
-def _order_operands(func: Func) -> Func:
-    """The function with ordered operands of sums and products in what blocks store."""
+def _order_operands(func: Func, buffers: Mapping[str, int]) -> Func:
+    """The function with ordered operands of sums and products in what blocks store; `buffers` are their positions,
+    where these are known."""
 
     def stmt(s: Stmt) -> Stmt:
         match s:
@@ -239,16 +249,16 @@ def _order_operands(func: Func) -> Func:
             case Seq() | If():
                 return map_children(s, stmt)
             case Block():
-                value = _ordered_value(s, {p.name for p in func.params})
+                value = _ordered_value(s, {p.name for p in func.params}, buffers)
                 return s if value is s.body.value else replace(s, body=replace(s.body, value=value))
 
     body = stmt(func.body)
     return func if body is func.body else func.with_body(body)
 
 
-def _ordered_value(block: Block, params: set[str]) -> Expr:
+def _ordered_value(block: Block, params: set[str], buffers: Mapping[str, int]) -> Expr:
     store = block.body
-    keys = _StructuralKeys({i.var: f"v{k}" for k, i in enumerate(block.iters)}, params)
+    keys = _StructuralKeys({i.var: f"v{k}" for k, i in enumerate(block.iters)}, params, buffers)
     if isinstance(store.value, Binary) and store.value.a is Load(store.buffer, store.indices):
         rest = keys.ordered(store.value.b)
         return store.value if rest is store.value.b else Binary(store.value.op, store.value.a, rest)
@@ -264,10 +274,11 @@ class _StructuralKeys:
     Args:
         positions: what iteration variables are called.
         params: names of the parameters.
+        buffers: positions of buffers, where these are known; they order operands of equal keys.
     """
 
-    def __init__(self, positions: Mapping[Var, str], params: set[str]) -> None:
-        self._positions, self._params = positions, params
+    def __init__(self, positions: Mapping[Var, str], params: set[str], buffers: Mapping[str, int]) -> None:
+        self._positions, self._params, self._buffers = positions, params, buffers
         self._keys: dict[Expr, _OrderKey] = {}
         self._memo: dict[Expr, Expr] = {}
 
@@ -280,9 +291,19 @@ class _StructuralKeys:
             result = e if all(a is b for a, b in zip(old, new, strict=True)) else e.rebuild(new)
             if isinstance(result, Binary) and result.op in _COMMUTATIVE and result.dtype is not int64:
                 a, b = result.a, result.b
-                result = Binary(result.op, b, a) if self._key(b) < self._key(a) else result
+                result = Binary(result.op, b, a) if self._is_before(b, a) else result
             self._memo[e] = result
         return self._memo[e]
+
+    def _is_before(self, b: Expr, a: Expr) -> bool:
+        """Whether the second operand comes first."""
+        own, other = self._key(b), self._key(a)
+        if own != other or not self._buffers:
+            return own < other
+        return self._buffers_of(b) < self._buffers_of(a)
+
+    def _buffers_of(self, e: Expr) -> list[int]:
+        return [self._buffers[x.buffer.name] for x in loads(e)]
 
     def _key(self, e: Expr) -> _OrderKey:
         if e not in self._keys:
