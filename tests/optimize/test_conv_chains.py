@@ -163,3 +163,18 @@ def test_the_padding_of_a_block_of_channels_is_no_register_tile() -> None:
         padding = parts[chain.stages[1].padding[0]]
         assert padding.counts["vector_operations"] == channels / 16
         assert padding.slowdown == pytest.approx(1.0, abs=0.01)
+
+
+def test_copies_of_constant_weights_take_no_time() -> None:
+    """They are made when the model is compiled; those of weights that are inputs run at every call."""
+    func = loops_of(inverted_residual(size=7, channels=160, wide=960))
+    chain = ConvolutionChain.of(func)
+    constants = frozenset(x.name for x in func.params[1:] if x not in func.outputs)
+    tree = convolution_tree(chain, ConvolutionTiling(7, 48, LaneAxis.CHANNELS), 16, MACHINE)
+    copies: dict[bool, set[str]] = {}
+    for is_constant in (True, False):
+        model = TreeModel.of(tree, func, MACHINE, constants if is_constant else frozenset())
+        assert model is not None
+        parts = model.breakdown(np.array([tree_sizes(tree)], np.int64)).parts
+        copies[is_constant] = {x.name for x in parts if x.name.endswith(".weights")}
+    assert copies == {True: set(), False: {f"{x.name}.weights" for x in chain.stages}}

@@ -208,10 +208,16 @@ class _Extraction:
                 order = stage.order or tuple(range(len(o.shape)))
                 shape, index = _permuted(o, order)
                 operands[k] = replace(o, buffer=stage.copy, shape=shape, index=index)
-                if stage.copy in self.paths:
+                if stage.copy in self.paths and not self.is_prepacked(stage.copy, o):
                     copies.append(self.with_private_accesses(_copy_statement(stage.copy, o, order)))
         problem = replace(statement.problem, operands=tuple(operands))
         return copies, replace(statement, problem=problem, packed=tuple(packed), panels=panels)
+
+    def is_prepacked(self, copy: str, operand: Operand) -> bool:
+        """Whether the copy of an operand is made at compile time: of constants, outside of all other loops."""
+        own = {f"{copy}.{d}" for d in range(len(operand.shape))}
+        loops = (x for path in self.paths[copy] for x in path.nodes if isinstance(x, LoopStep))
+        return operand.constant and all(x.axis in own for x in loops)
 
     def with_private_accesses(self, statement: TreeStatement) -> TreeStatement:
         """The statement with its accesses to buffers on the stack marked and in their layout."""
