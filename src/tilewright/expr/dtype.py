@@ -1,11 +1,17 @@
 """Element types: one frozen record per type, with its NumPy counterpart and its size in memory."""
 
 from dataclasses import dataclass
+from functools import cache
 
 import ml_dtypes
 import numpy as np
 
 from tilewright.errors import OptionError
+
+
+@cache
+def _numpy_dtype(name: str) -> np.dtype:
+    return np.dtype(object) if name in ("string", "any") else np.dtype(getattr(ml_dtypes, name, name))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,9 +58,7 @@ class DType:
     @property
     def numpy(self) -> np.dtype:
         """The NumPy dtype of the same memory representation; object for strings and for values that are not tensors."""
-        if self.name in ("string", "any"):
-            return np.dtype(object)
-        return np.dtype(getattr(ml_dtypes, self.name, self.name))
+        return _numpy_dtype(self.name)
 
     def __str__(self) -> str:
         return self.name

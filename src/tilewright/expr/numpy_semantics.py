@@ -16,7 +16,7 @@ _erf = np.vectorize(erf, otypes=[np.float64])
 
 
 def _cast_like(like: Array, value: Array) -> Array:
-    return np.asarray(value).astype(np.asarray(like).dtype, copy=False)
+    return np.asarray(value).astype(np.asarray(like).dtype, copy=False)[()]
 
 
 def _sigmoid(x: Array) -> Array:
@@ -39,7 +39,7 @@ def _in_float64(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
 
     def call(x: Array) -> Array:
         x = np.asarray(x)
-        return function(x.astype(np.float64)).astype(x.dtype)
+        return function(x.astype(np.float64)).astype(x.dtype)[()]
 
     return call
 
@@ -82,11 +82,19 @@ def apply_unary(op: UnaryOp, a: Array) -> Array:
 def apply_binary(op: BinaryOp, a: Array, b: Array) -> Array:
     """The operation on two arrays or NumPy scalars of one type, broadcast."""
     with np.errstate(all="ignore"):
-        if op in _LOGIC:
-            logical, bitwise = _LOGIC[op]
-            return logical(a, b) if np.asarray(a).dtype == np.bool_ else bitwise(a, b)
-        result = _BINARY[op](a, b)
-        return result if np.asarray(result).dtype == np.bool_ else _cast_like(a, result)
+        return compute_binary(op, a, b)
+
+
+def compute_binary(op: BinaryOp, a: Array, b: Array) -> Array:
+    """As `apply_binary`, for callers that let NumPy ignore all floating-point errors (`np.errstate`)."""
+    if op in _LOGIC:
+        logical, bitwise = _LOGIC[op]
+        return logical(a, b) if np.asarray(a).dtype == np.bool_ else bitwise(a, b)
+    result = _BINARY[op](a, b)
+    dtype = getattr(a, "dtype", None)
+    if dtype is not None and result.dtype is dtype:
+        return result
+    return result if np.asarray(result).dtype == np.bool_ else _cast_like(a, result)
 
 
 def apply_cast(dtype: DType, a: Array) -> Array:

@@ -9,14 +9,16 @@ only the first lane of a horizontal reduction stays first where it runs the init
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import TRUE, Binary, Buffer, Cast, Const, Expr, Load, Select, Unary, Var
-from tilewright.expr.numpy_semantics import apply_binary, apply_cast, apply_unary
+from tilewright.expr.numpy_semantics import apply_cast, apply_unary, compute_binary
 from tilewright.expr.traversal import free_vars
+from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.accumulation import match_accumulation, reads_buffer
 from tilewright.loops.empty_reductions import initialize_empty_reductions
 from tilewright.loops.ir import CONCURRENT, Block, For, Func, If, IterKind, LoopKind, Seq, Stmt, Store, walk
@@ -57,7 +59,8 @@ def interpret(
     storage = {b.name: _checked_array(b, arrays, env, func) for b in func.params}
     storage.update({b.name: _uninitialized(b, env) for b in func.allocs})
     rng = None if seed is None else np.random.default_rng(seed)
-    _Execution(storage, rng, batch_size).run(initialize_empty_reductions(func).body, env)
+    with np.errstate(all="ignore"):
+        _Execution(storage, rng, batch_size).run(initialize_empty_reductions(func).body, env)
 
 
 def _shape(b: Buffer, env: Mapping[Var, Any]) -> tuple[int, ...]:
@@ -84,52 +87,59 @@ def _uninitialized(b: Buffer, env: Mapping[Var, Any]) -> Array:
 
 
 class _Points:
-    """Values of variables at one or many points of an iteration space; evaluates expressions there."""
+    """Values of variables at one or many points of an iteration space; evaluates expressions there.
 
-    def __init__(self, variables: Mapping[Var, Any], storage: Mapping[str, Array], where: str) -> None:
-        self.variables, self.storage, self.where = dict(variables), storage, where
-        self.cache: dict[Expr, Any] = {}
+    A value is an array with one element per point, or a NumPy scalar where all points have the same.
+    """
 
-    def subset(self, mask: Array) -> "_Points":
-        """The points where `mask` holds."""
-        return _Points({v: _take(a, mask) for v, a in self.variables.items()}, self.storage, self.where)
+    def __init__(self, variables: Mapping[Var, Any], storage: Mapping[str, Array], where: str, count: int = 1) -> None:
+        self.variables, self.storage, self.where, self.count = variables, storage, where, count
+        self.cache: dict[Expr, Any] = {**variables}
+
+    def subset(self, mask: Any) -> "_Points | None":
+        """The points where `mask` holds; these themselves where it holds everywhere, None where it holds nowhere."""
+        count = int(np.count_nonzero(mask)) if isinstance(mask, np.ndarray) else self.count * bool(mask)
+        if count in (0, self.count):
+            return self if count else None
+        taken = {v: a[mask] if isinstance(a, np.ndarray) else a for v, a in self.variables.items()}
+        return _Points(taken, self.storage, self.where, count)
 
     def value(self, e: Expr) -> Any:
-        """The value of `e`: an array with one element per point, or a scalar where all points have the same."""
+        """The value of `e`."""
         result = self.cache.get(e)
         if result is None:
             result = self.cache[e] = self._value(e)
         return result
 
     def _value(self, e: Expr) -> Any:
-        match e:
-            case Const(value, dtype):
-                return np.asarray(value).astype(dtype.numpy)[()]
-            case Var(name):
-                if e not in self.variables:
-                    raise InternalError(f"variable {name!r} has no value", where=self.where)
-                return self.variables[e]
-            case Unary(op, a):
-                return apply_unary(op, self.value(a))
-            case Binary(op, a, b):
-                return apply_binary(op, self.value(a), self.value(b))
-            case Cast(dtype, a):
-                return apply_cast(dtype, self.value(a))[()]
-            case Select(cond, a, b):
-                return self._select(cond, a, b)
-            case Load(buffer, indices):
-                return self.storage[buffer.name][self.element_index(buffer, indices)]
+        match e:  # no attributes in the patterns: they take most of the time of small nests
+            case Binary():
+                return compute_binary(e.op, self.value(e.a), self.value(e.b))
+            case Load():
+                return self.storage[e.buffer.name][self.element_index(e.buffer, e.indices)]
+            case Const():
+                return _literal(e)
+            case Unary():
+                return apply_unary(e.op, self.value(e.a))
+            case Cast():
+                return apply_cast(e.dtype, self.value(e.a))[()]
+            case Select():
+                return self._select(e.cond, e.a, e.b)
+            case Var():
+                raise InternalError(f"variable {e.name!r} has no value", where=self.where)
             case _:
                 raise InternalError(f"cannot evaluate {type(e).__name__}", where=self.where)
 
     def _select(self, cond: Expr, a: Expr, b: Expr) -> Any:
         test = self.value(cond)
-        if np.ndim(test) == 0:
-            return self.value(a if test else b)
-        result = np.empty(len(test), a.dtype.numpy)
-        for mask, arm in ((test, a), (~test, b)):
-            if mask.any():
-                result[mask] = self.subset(mask).value(arm)
+        chosen = self.subset(test)
+        if chosen is self or chosen is None:
+            return self.value(b if chosen is None else a)
+        result = np.empty(self.count, a.dtype.numpy)
+        result[test] = chosen.value(a)
+        others = self.subset(~test)
+        assert others is not None
+        result[~test] = others.value(b)
         return result
 
     def element_index(self, buffer: Buffer, indices: Sequence[Expr]) -> tuple[Any, ...]:
@@ -142,18 +152,29 @@ class _Points:
             raise InternalError(f"buffer {buffer.name!r} is neither a parameter nor an alloc", where=self.where)
         if not indices:
             return (np.int64(0),)
-        at = tuple(self.value(i) for i in indices)
+        at = tuple([self.value(i) for i in indices])
         for axis, (i, n) in enumerate(zip(at, self.storage[buffer.name].shape, strict=True)):
-            if np.size(i) and (np.min(i) < 0 or np.max(i) >= n):
-                shown = f"{np.min(i)}" if np.ndim(i) == 0 else f"{np.min(i)}..{np.max(i)}"
+            low, high = _index_range(i)
+            if low < 0 or high >= n:
+                shown = f"{low}..{high}" if isinstance(i, np.ndarray) else f"{low}"
                 raise InternalError(
                     f"index {shown} of buffer {buffer.name!r} leaves axis {axis} of size {n}", where=self.where
                 )
         return at
 
 
-def _take(value: Any, mask: Array) -> Any:
-    return value[mask] if np.ndim(value) else value
+@kernel_cache(maxsize=1 << 12)
+def _literal(e: Const) -> Any:
+    return np.asarray(e.value).astype(e.dtype.numpy)[()]
+
+
+def _index_range(value: Any) -> tuple[int, int]:
+    """The smallest and the largest of integers."""
+    return (np.minimum.reduce(value), np.maximum.reduce(value)) if isinstance(value, np.ndarray) else (value, value)
+
+
+def _at_every_point(value: Any, count: int) -> Array:
+    return value if isinstance(value, np.ndarray) else np.full(count, value, np.asarray(value).dtype)
 
 
 @dataclass(slots=True)
@@ -165,6 +186,7 @@ class _Execution:
         rng: shuffles concurrent loops; None: they run in order.
         batch_size: points that are executed at once.
         nest_cache: the perfect nests of loops, by the loop's identity.
+        block_cache: whether a block is batchable, and what it accumulates, by the block's identity.
         initializing_lane_cache: results of `_is_initialized_by_first_lane`, by the loop's identity.
     """
 
@@ -173,6 +195,9 @@ class _Execution:
     batch_size: int
     nest_cache: dict[int, "tuple[tuple[For, ...], Block] | None"] = field(
         default_factory=dict[int, "tuple[tuple[For, ...], Block] | None"]
+    )
+    block_cache: dict[int, tuple[bool, tuple[str, Expr] | None]] = field(
+        default_factory=dict[int, tuple[bool, tuple[str, Expr] | None]]
     )
     initializing_lane_cache: dict[int, bool] = field(default_factory=dict[int, bool])
 
@@ -195,9 +220,11 @@ class _Execution:
                     self._run_nest(*nest, env)
                     return
                 for value in self._iteration_order(s, self._extent(s, env)):
-                    self.run(s.body, {**env, s.var: np.int64(value)})
+                    self.run(s.body, {**env, s.var: value})
 
     def _extent(self, loop: For, env: Mapping[Var, Any]) -> int:
+        if isinstance(loop.extent, Const):
+            return int(loop.extent.value)
         return int(_Points(env, self.storage, f"loop {loop.var.name!r}").value(loop.extent))
 
     def _iteration_order(self, loop: For, extent: int) -> Array:
@@ -218,71 +245,81 @@ class _Execution:
 
     def _run_nest(self, loops: tuple[For, ...], block: Block, env: Mapping[Var, Any]) -> None:
         """Executes a rectangular perfect nest around one block, in batches of points."""
+        if id(block) not in self.block_cache:
+            self.block_cache[id(block)] = _is_batchable(block), match_accumulation(block.body)
+        is_batchable, accumulation = self.block_cache[id(block)]
         orders = [self._iteration_order(loop, self._extent(loop, env)) for loop in loops]
-        total = int(np.prod([len(o) for o in orders], dtype=np.int64))
-        step = self.batch_size if _is_batchable(block) else 1
+        total, step = prod(len(o) for o in orders), self.batch_size if is_batchable else 1
+        where = f"block {block.name!r}"
         for start in range(0, total, step):
-            position = np.arange(start, min(total, start + step), dtype=np.int64)
-            variables = dict(env)
-            for loop, order in zip(reversed(loops), reversed(orders), strict=True):
-                variables[loop.var] = order[position % len(order)]
-                position //= len(order)
-            self._run_block(block, _Points(variables, self.storage, f"block {block.name!r}"))
+            count = min(step, total - start)
+            variables = {**env, **_values_of_loops(loops, orders, start, count)}
+            self._run_block(block, accumulation, _Points(variables, self.storage, where, count))
 
-    def _run_block(self, block: Block, outside: _Points) -> None:
-        count = max((np.size(v) for v in outside.variables.values()), default=1)
+    def _run_block(self, block: Block, accumulation: tuple[str, Expr] | None, outside: _Points) -> None:
         if block.predicate is not TRUE:
-            holds = np.broadcast_to(outside.value(block.predicate), (count,))
-            outside, count = outside.subset(holds), int(holds.sum())
-            if not count:
+            inside = outside.subset(outside.value(block.predicate))
+            if inside is None:
                 return
-        variables = dict(outside.variables)
-        first = np.ones(count, np.bool_)
+            outside = inside
+        variables, first = dict(outside.variables), np.True_
         for i in block.iters:
-            value = np.broadcast_to(outside.value(i.binding), (count,))
-            extent = int(outside.value(i.extent))
-            if value.min() < 0 or value.max() >= extent:
+            value, extent = outside.value(i.binding), int(outside.value(i.extent))
+            low, high = _index_range(value)
+            if low < 0 or high >= extent:
                 raise InternalError(
-                    f"binding {value.min()}..{value.max()} of {i.var.name!r} leaves its domain of {extent}",
-                    where=f"block {block.name!r}",
+                    f"binding {low}..{high} of {i.var.name!r} leaves its domain of {extent}", where=outside.where
                 )
             variables[i.var] = value
             if i.kind is IterKind.REDUCE:
-                first &= value == 0
-        self._run_store(block, _Points(variables, self.storage, f"block {block.name!r}"), first, count)
-
-    def _run_store(self, block: Block, points: _Points, first: Array, count: int) -> None:
-        body = block.body
-        if block.init is None:
-            first = np.zeros(count, np.bool_)
-        accumulation = match_accumulation(body)
-        if accumulation is None:
-            if first.any():
-                self._assign(block.init or body, points.subset(first))
-            self._assign(body, points)
+                first = np.logical_and(first, value == 0)
+        points = _Points(variables, self.storage, outside.where, outside.count)
+        if accumulation is not None:
+            self._accumulate(block, *accumulation, points, first)
             return
-        op, term = accumulation
-        array = self.storage[body.buffer.name]
-        at = tuple(np.broadcast_to(i, (count,)) for i in points.element_index(body.buffer, body.indices))
-        value = np.broadcast_to(points.value(term), (count,))
-        if block.init is not None and first.any():
-            self._assign(block.init, points.subset(first))
+        initial = points.subset(first)
+        if block.init is not None and initial is not None:
+            self._assign(block.init, initial)
+        self._assign(block.body, points)
+
+    def _accumulate(self, block: Block, op: str, term: Expr, points: _Points, first: Any) -> None:
+        """Runs `C[..] = op(C[..], term)` point by point, each after its init where `first` holds."""
+        count, array = points.count, self.storage[block.body.buffer.name]
+        indices = points.element_index(block.body.buffer, block.body.indices)
+        at = tuple([_at_every_point(i, count) for i in indices])
+        value = _at_every_point(points.value(term), count)
+        initial = None if block.init is None else points.subset(first)
+        if block.init is not None and initial is not None:
+            self._assign(block.init, initial)
             # Terms that were accumulated before an element's last initialisation are lost.
             flat = np.ravel_multi_index(at, array.shape)
-            order = np.arange(count)
-            last = np.full(array.size, -1, np.int64)
+            flat -= flat.min()
+            first, order = _at_every_point(first, count), np.arange(count)
+            last = np.full(flat.max() + 1, -1, np.int64)
             np.maximum.at(last, flat[first], order[first])
             keep = order >= last[flat]
-            at, value = tuple(i[keep] for i in at), value[keep]
-        with np.errstate(all="ignore"):
-            _ACCUMULATE[op].at(array, at, value)
+            at, value = tuple([i[keep] for i in at]), value[keep]
+        _ACCUMULATE[op].at(array, at, value)
 
     def _assign(self, store: Store, points: _Points) -> None:
         at = points.element_index(store.buffer, store.indices)
         value = points.value(store.value)
-        if np.ndim(value) and all(np.ndim(i) == 0 for i in at):
+        if isinstance(value, np.ndarray) and not any(isinstance(i, np.ndarray) for i in at):
             value = value[-1]  # every point writes the same element
         self.storage[store.buffer.name][at] = value
+
+
+def _values_of_loops(loops: Sequence[For], orders: Sequence[Array], start: int, count: int) -> dict[Var, Any]:
+    """The variables of a nest's loops at `count` points from point `start` on."""
+    position: Any = start if count == 1 else np.arange(start, start + count, dtype=np.int64)
+    values: dict[Var, Any] = {}
+    for loop, order in zip(reversed(loops), reversed(orders), strict=True):
+        if len(order) == 1:
+            values[loop.var] = order[0]
+        else:
+            values[loop.var] = order[position % len(order)]
+            position //= len(order)
+    return values
 
 
 def _match_perfect_nest(s: For) -> tuple[tuple[For, ...], Block] | None:
