@@ -1,11 +1,15 @@
 """Horizontal reductions: NaN in maxima, masks in the last iteration only, rows of any length."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 from tests.codegen.native import TARGETS, Native, check
 
-from tilewright.codegen import emit_llvm
-from tilewright.loops.ir import Func
+from tilewright.codegen import emit_llvm, function_emitter
+from tilewright.codegen.emit_scope import EmitScope
+from tilewright.codegen.horizontal_reduction import HorizontalReduction, match_horizontal_reduction
+from tilewright.loops.ir import For, Func, Stmt
 from tilewright.loops.parser import parse
 from tilewright.machine import Target
 
@@ -93,3 +97,32 @@ func part(X: float32[4, 100], Y: float32[4]):
 """)], [], Target.parse("x86-64-v4"))  # fmt: skip
     assert "masked.load" in text
     assert not [line for line in text.splitlines() if "load <25 x float>" in line and "align 4" in line]
+
+
+SKIPPED_ROWS = """
+func f(X: float32[10, 4, 16], Y: float32[8]):
+    for i in parallel(8):
+        block start(a: 8 = i):
+            Y[a] = 0.0
+        for h in serial(3):
+            for w in serial(4):
+                for c in vectorized(16):
+                    block Y(a1: 8 = i, reduce r: 2 = h - 1, reduce s: 4 = w, reduce t: 16 = c) where 1 <= h:
+                        Y[a1] = Y[a1] + X[a1 + r, s, t]
+"""
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_lanes_are_combined_once_where_rows_are_skipped(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A branch around what is inside of the loop over rows does not end the reduction with every row."""
+    func, matched = parse(SKIPPED_ROWS), list[str]()
+
+    def match(stmts: Sequence[Stmt], scope: EmitScope) -> HorizontalReduction | None:
+        reduction = match_horizontal_reduction(stmts, scope)
+        matched.extend(s.var.name for s in stmts[:1] if reduction is not None and isinstance(s, For))
+        return reduction
+
+    monkeypatch.setattr(function_emitter, "match_horizontal_reduction", match)
+    arrays = {"X": RNG.standard_normal((10, 4, 16)).astype(np.float32), "Y": np.zeros(8, np.float32)}
+    check(func, arrays, target=target)
+    assert "h" in matched

@@ -203,3 +203,23 @@ def test_the_verifier_sees_whole_loops() -> None:
     assert predicates(whole) == ["t < N // 3 - o * 4"]
     func = parse(TILES)
     assert with_whole_loops(func) is func
+
+
+PER_LANE = """
+func lanes(X: float32[61], W: float32[8], V: float32[1], Y: float32[61]):
+    for l in serial(1):
+        for k in serial(8):
+            block V(a: 1 = l, reduce r: 8 = k):
+                init V[a] = 0.0
+                V[a] = V[a] + W[r]
+    for i in vectorized(16):
+        for t in serial(4):
+            block Y(b: 61 = i * 4 + t) where i * 4 + t < 61:
+                Y[b] = X[b] + 1.0
+"""
+
+
+def test_lanes_share_a_loop_of_one_size() -> None:
+    """A loop that ended at another iteration in every lane would be executed lane by lane."""
+    func = parse(PER_LANE)
+    assert trim_loops(func) is func

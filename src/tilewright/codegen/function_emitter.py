@@ -173,7 +173,7 @@ class FunctionEmitter:
         """Two statements of which a condition selects one; a variable that has one value in the second is a constant
         there."""
         merge = self.builder.append_basic_block("either")
-        last = self._only_value_where_false(s.condition)
+        last = None if s.otherwise == NOTHING else self._only_value_where_false(s.condition)
         if last is None:
             test = self.exprs.value(s.condition)
             bounds = [self.scope.bounds.where(s.condition, holds) for holds in (True, False)]

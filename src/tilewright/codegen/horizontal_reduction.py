@@ -14,7 +14,7 @@ from tilewright.expr.algebra.polynomial import constant_value, polynomial
 from tilewright.expr.nodes import FALSE, Expr, Var
 from tilewright.expr.traversal import conjuncts, free_vars
 from tilewright.loops.accumulation import match_accumulation
-from tilewright.loops.ir import Block, For, If, IterKind, LoopKind, Seq, Stmt
+from tilewright.loops.ir import NOTHING, Block, For, If, IterKind, LoopKind, Seq, Stmt
 from tilewright.lower.resolve_block import (
     ResolvedBlock,
     at_first_iteration,
@@ -97,6 +97,11 @@ def _reduced_blocks(
 ) -> tuple[ReducedBlock, ...] | None:
     """The blocks of a statement, all of which accumulate over lanes; None for other statements."""
     match s:
+        case If(condition, then) if s.otherwise == NOTHING:
+            inside = _reduced_blocks(then, scope, bounds, variables)
+            # the first iteration, which would initialise a result, may be one that is left out
+            is_sum = bool(inside) and all(b.block.init is None for b in inside)
+            return inside if is_sum and not free_vars(condition).isdisjoint(variables) else None
         case Seq() | If():
             arms = s.stmts if isinstance(s, Seq) else (s.then, s.otherwise)
             found = [_reduced_blocks(x, scope, bounds, variables) for x in arms]

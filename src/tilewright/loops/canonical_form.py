@@ -8,7 +8,8 @@ in the order of these inputs, so that one sum is written alike wherever it occur
 terms stay as they are, since zeros of either sign and roundings would differ.
 
 Equal text is sufficient for equal kernels, not necessary: symbols that only occur together in one size keep the order
-in which the function lists them.
+in which the function lists them, and operands that only their inputs' other uses tell apart keep that of the source:
+`max(x + y, y)` and `max(y + x, y)` are two forms.
 """
 
 import re

@@ -45,31 +45,32 @@ def trim_loops(func: Func) -> Func:
     """
     if not any(i.kind is IterKind.REDUCE for b in blocks(func.body) for i in b.iters):
         return func
-    vthreads = frozenset(s.var for s, _ in walk(func.body) if isinstance(s, For) and s.kind is LoopKind.VTHREAD)
-    body = _trimmed(func.body, NO_BOUNDS, frozenset(func.symbols), vthreads)
+    kinds = LoopKind.VTHREAD, LoopKind.VECTORIZED
+    lockstep = frozenset(s.var for s, _ in walk(func.body) if isinstance(s, For) and s.kind in kinds)
+    body = _trimmed(func.body, NO_BOUNDS, frozenset(func.symbols), lockstep)
     return func if body is func.body else func.with_body(body)
 
 
-def _trimmed(s: Stmt, bounds: Bounds, symbols: frozenset[Var], vthreads: frozenset[Var]) -> Stmt:
+def _trimmed(s: Stmt, bounds: Bounds, symbols: frozenset[Var], lockstep: frozenset[Var]) -> Stmt:
     match s:
         case For():
-            trimmed = _trim(s, bounds, symbols, vthreads) if s.kind is LoopKind.SERIAL else s
-            body = _trimmed(trimmed.body, bounds.with_loop(trimmed.var, trimmed.extent), symbols, vthreads)
+            trimmed = _trim(s, bounds, symbols, lockstep) if s.kind is LoopKind.SERIAL else s
+            body = _trimmed(trimmed.body, bounds.with_loop(trimmed.var, trimmed.extent), symbols, lockstep)
             return trimmed if body is trimmed.body else replace(trimmed, body=body)
         case Seq():
-            return map_children(s, lambda c: _trimmed(c, bounds, symbols, vthreads))
+            return map_children(s, lambda c: _trimmed(c, bounds, symbols, lockstep))
         case _:
             return s
 
 
-def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var], vthreads: frozenset[Var]) -> For:
+def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var], lockstep: frozenset[Var]) -> For:
     """A loop that ends where all blocks inside do; the same loop where that is not one comparison.
 
     Args:
         loop: of literal size.
         bounds: of the loops around it.
         symbols: of the function.
-        vthreads: variables of virtual threads, which are only sunk into loops of the same size for all of them.
+        lockstep: variables of lanes and virtual threads, which only share loops of the same size for all of them.
     """
     if not isinstance(loop.extent, Const) or loop.extent.value < 2:
         return loop
@@ -81,7 +82,7 @@ def _trim(loop: For, bounds: Bounds, symbols: frozenset[Var], vthreads: frozense
     end = next((e for e in candidates if all(any(e is y for y, _ in x.values()) for x in ends)), None)
     if end is None:
         return loop
-    if not symbols and (free_vars(end) & vthreads or can_prove_non_negative(end - loop.extent, bounds)):
+    if free_vars(end) & lockstep or (not symbols and can_prove_non_negative(end - loop.extent, bounds)):
         return loop
     extent = minimum(loop.extent, end if can_prove_non_negative(end, bounds) else maximum(end, 0))
     settled = {c for x in ends for c, (e, is_decided) in x.items() if is_decided and e is end}

@@ -18,7 +18,7 @@ from tilewright.expr.nodes import Binary, Const, Expr, Select, Unary, Var, const
 from tilewright.expr.operations import maximum
 from tilewright.expr.traversal import free_vars, has_loads, post_order
 from tilewright.kernel_caches import kernel_cache
-from tilewright.loops.ir import Block, For, Func
+from tilewright.loops.ir import Block, For, Func, If
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
 
@@ -35,11 +35,12 @@ def overflow_candidates(func: Func, sizes: Mapping[Var, Expr]) -> tuple[Expr, ..
     return tuple(dict.fromkeys(e for _, _, e in possible_overflows(func, sizes)))
 
 
-def possible_overflows(func: Func, sizes: Mapping[Var, Expr]) -> Iterator[tuple[For | Block, Expr, Expr]]:
+def possible_overflows(func: Func, sizes: Mapping[Var, Expr]) -> Iterator[tuple[For | Block | If, Expr, Expr]]:
     """The numbers whose magnitude may exceed 2**62 for sizes in the declared ranges.
 
     Yields:
-        The loop or block, the number, and an upper bound on its magnitude: a literal if it does not depend on sizes.
+        The loop, block or branch, the number, and an upper bound on its magnitude: a literal if it does not depend on
+        sizes.
     """
     extents: dict[Var, Expr] = {}
     for s, _ in walk_stmt(func.body):
@@ -49,15 +50,15 @@ def possible_overflows(func: Func, sizes: Mapping[Var, Expr]) -> Iterator[tuple[
             extents |= {i.var: i.extent for i in s.iters}
     magnitude = _Magnitude(extents, sizes)
     for s, _ in walk_stmt(func.body):
-        if isinstance(s, For | Block):
+        if isinstance(s, For | Block | If):
             for e in (e for root in _roots(s) for e in _outermost_arithmetic(root)):
                 if magnitude.max_abs(e) > MAX_INDEX:
                     yield s, e, magnitude.max_abs_expr(e)
 
 
-def _roots(s: For | Block) -> Iterator[Expr]:
-    if isinstance(s, For):
-        yield s.extent
+def _roots(s: For | Block | If) -> Iterator[Expr]:
+    if isinstance(s, For | If):
+        yield s.extent if isinstance(s, For) else s.condition
         return
     yield s.predicate
     for i in s.iters:
@@ -156,9 +157,18 @@ def find_overflows(func: Func) -> Iterator[Diagnostic]:
     """Numbers computed from literals and loop variables that may exceed 2**62."""
     for s, e, limit in possible_overflows(func, {}):
         if isinstance(limit, Const):
-            where = f"block {s.name!r}" if isinstance(s, Block) else f"loop {s.var.name!r}"
             what = (
                 f"{e} may reach {limit.value}, but numbers computed from sizes and loop variables must stay below 2^62"
             )
             hint = "if it is meant to wrap, compute it in uint64"
-            yield Diagnostic(where, what, text_of(s), hint)
+            yield Diagnostic(_shown_place(s), what, text_of(s), hint)
+
+
+def _shown_place(s: For | Block | If) -> str:
+    match s:
+        case Block():
+            return f"block {s.name!r}"
+        case For():
+            return f"loop {s.var.name!r}"
+        case If():
+            return "a branch"

@@ -216,8 +216,9 @@ class _Extraction:
     def is_prepacked(self, copy: str, operand: Operand) -> bool:
         """Whether the copy of an operand is made at compile time: of constants, outside of all other loops."""
         own = {f"{copy}.{d}" for d in range(len(operand.shape))}
+        is_private = any(path.compute.scope in PRIVATE_SCOPES for path in self.paths[copy])
         loops = (x for path in self.paths[copy] for x in path.nodes if isinstance(x, LoopStep))
-        return operand.constant and all(x.axis in own for x in loops)
+        return operand.constant and not is_private and all(x.axis in own for x in loops)
 
     def with_private_accesses(self, statement: TreeStatement) -> TreeStatement:
         """The statement with its accesses to buffers on the stack marked and in their layout."""
