@@ -17,7 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 MEMORY = 8 << 30
-SECONDS = 20
+SECONDS = 60
 
 _OWN = (
     *(os.path.realpath(p) for p in {*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix}),
