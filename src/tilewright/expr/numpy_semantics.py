@@ -92,7 +92,7 @@ def compute_binary(op: BinaryOp, a: Array, b: Array) -> Array:
         return logical(a, b) if np.asarray(a).dtype == np.bool_ else bitwise(a, b)
     result = _BINARY[op](a, b)
     dtype = getattr(a, "dtype", None)
-    if dtype is not None and result.dtype is dtype:
+    if dtype is not None and getattr(result, "dtype", None) is dtype:
         return result
     return result if np.asarray(result).dtype == np.bool_ else _cast_like(a, result)
 

@@ -57,7 +57,8 @@ def shared_conditions(nested_blocks: Iterable[NestedBlock], facts: LoopFacts) ->
     shared: tuple[Expr, ...] | None = None
     for nested in nested_blocks:
         own = nested.block.conditions if shared is None else tuple(c for c in shared if c in nested.block.conditions)
-        shared = tuple(c for c in own if c not in facts.true_conditions and _is_known_outside(c, facts))
+        unknown = (c for c in own if c not in facts.true_conditions)
+        shared = tuple(c for c in unknown if _is_loop_invariant(c, facts, facts.constants))
         if not shared:
             break
     return shared or ()
@@ -129,28 +130,13 @@ def _undecided_selects(e: Expr, facts: LoopFacts, seen: set[Expr]) -> Iterator[t
         yield from _undecided_selects(child, facts, seen)
 
 
-def _is_loop_invariant(c: Expr, facts: LoopFacts) -> bool:
-    """Whether a condition compares indices over variables with run-time values here."""
+def _is_loop_invariant(c: Expr, facts: LoopFacts, constants: frozenset[Var] = frozenset()) -> bool:
+    """Whether a condition compares indices over variables with run-time values here, and `constants` beside them."""
     if not isinstance(c, Binary) or c.a.dtype.name != "int64":
         return False
     dependencies = facts.dependencies(c)
-    return (
-        not dependencies.reads_memory
-        and bool(dependencies.variables)
-        and all(v in facts.variables for v in dependencies.variables)
-    )
-
-
-def _is_known_outside(c: Expr, facts: LoopFacts) -> bool:
-    """Whether a condition compares indices over variables that are bound here, of which one has a run-time value."""
-    dependencies = facts.dependencies(c)
-    return (
-        isinstance(c, Binary)
-        and c.a.dtype.name == "int64"
-        and not dependencies.reads_memory
-        and any(v in facts.variables for v in dependencies.variables)
-        and all(v in facts.variables or v in facts.constants for v in dependencies.variables)
-    )
+    variables = [v for v in dependencies.variables if v not in constants]
+    return not dependencies.reads_memory and bool(variables) and all(v in facts.variables for v in variables)
 
 
 def _edge_conditions(
