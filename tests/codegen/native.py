@@ -86,15 +86,27 @@ def check(
     threads: tuple[int, ...] = (1, 3),
 ) -> Native:
     """Compares native code with the interpreter, for several numbers of threads and both ends of the pages."""
+    native = Native(func, target=target)
+    compare(native, arrays, symbols, rtol, threads)
+    return native
+
+
+def compare(
+    native: Native,
+    arrays: Mapping[str, np.ndarray],
+    symbols: Mapping[str, int] | None = None,
+    rtol: float = 1e-5,
+    threads: tuple[int, ...] = (1, 3),
+) -> None:
+    """As `check`, of code that is compiled once for several inputs; it has one function."""
+    (func,) = native.funcs.values()
     expected = {n: np.array(a) for n, a in arrays.items()}
     interpret(func, expected, symbols or {})
-    native = Native(func, target=target)
     for count in threads:
         for at_end in (True, False):
             actual = native(arrays, symbols, count, at_end=at_end)
             for name, value in expected.items():
                 close(actual[name], value, rtol, name)
-    return native
 
 
 def close(actual: np.ndarray, expected: np.ndarray, rtol: float = 1e-5, what: str = "") -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from tests.codegen.native import TARGETS, Native, check
+from tests.codegen.native import TARGETS, Native, check, compare
 
 from tilewright.codegen import emit_llvm, function_emitter
 from tilewright.codegen.emit_scope import EmitScope
@@ -48,9 +48,10 @@ def values(length: int, dtype: str) -> np.ndarray:
 @pytest.mark.parametrize("op", ["max", "min"])
 def test_extremum_is_nan_if_any_element_is(target: str, dtype: str, lanes: int, op: str) -> None:
     func = rows(op, lanes, "K", dtype, "; K: 0..1000")
+    native = Native(func, target=target)
     for length in (0, 1, lanes, 3 * lanes + 1):
         arrays = {"X": values(length, dtype), "Y": np.zeros(4, dtype)}
-        native = check(func, arrays, {"K": length}, target)
+        compare(native, arrays, {"K": length})
         if length:
             actual = native(arrays, {"K": length})["Y"]
             assert np.isnan(actual[2:]).all()

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.codegen.native import TARGETS, Native, check
+from tests.codegen.native import TARGETS, Native, check, compare
 
 from tilewright.codegen import emit_llvm
 from tilewright.loops.interpreter import interpret
@@ -55,8 +55,9 @@ func rows(X: float32[M, 33], Y: float32[M, 33]; M: 0..100):
                 block Y(a: M = i, b: 33 = j, c: 2 = k):
                     Y[a, b] = X[a, b] + cast(float32, a * 100 + b + c)
 """)
+    native = Native(func, target=target)
     for m in (0, 1, 2, 5, 64):
-        check(func, {"X": normal(m, 33), "Y": normal(m, 33)}, {"M": m}, target, threads=(threads,))
+        compare(native, {"X": normal(m, 33), "Y": normal(m, 33)}, {"M": m}, threads=(threads,))
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -187,8 +188,9 @@ func rows(X: float32[5, K], Y: float32[5]; K: 1..200):
                     init Y[a] = {first}
                     Y[a] = {update}
 """)
+    native = Native(func, target=target)
     for k in (1, 16, 50):
-        check(func, {"X": normal(5, k), "Y": normal(5)}, {"K": k}, target)
+        compare(native, {"X": normal(5, k), "Y": normal(5)}, {"K": k})
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -298,8 +300,9 @@ func rows(X: float32[M, N, 8], Y: float32[M, N, 8]; M: 8..100, N: 8..100):
                     block Y(a: M = i * 4 + u, b: N = w, c: 8 = l):
                         Y[a, b, c] = X[a, b, c] * 2.0
 """)
+    native = Native(func)
     for m, n in ((8, 8), (13, 9)):
-        check(func, {"X": normal(m, n, 8), "Y": normal(m, n, 8)}, {"M": m, "N": n}, "host")
+        compare(native, {"X": normal(m, n, 8), "Y": normal(m, n, 8)}, {"M": m, "N": n})
     lines = emit_llvm([func], [], Target.parse("x86-64-v4")).splitlines()
     arithmetic = [line.partition(" = ")[2] for line in lines if " = mul " in line or " = getelementptr " in line]
     assert len(arithmetic) > 16

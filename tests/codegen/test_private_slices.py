@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from threading import Thread
 
 import numpy as np
@@ -57,14 +58,21 @@ def with_memory_scope(func: Func, name: str) -> Func:
     return with_buffer_replaced(func, old, replace(old, scope=MemoryScope.MEMORY))
 
 
+@cache
+def results_of_long_attention() -> dict[str, np.ndarray]:
+    """By the interpreter."""
+    func = long_attention()
+    expected = operands(func, {})
+    interpret(func, expected, {})
+    return expected
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_attention_over_a_long_sequence_is_the_same_for_every_team(target: str) -> None:
     func = long_attention()
     assert [str(b) for b in workspace_buffers(func)] == ["S: float32[2048, 48]"]
     exposed = expose_workspace(func)
-    arrays = operands(func, {})
-    expected = {n: a.copy() for n, a in arrays.items()}
-    interpret(func, expected, {})
+    arrays, expected = operands(func, {}), results_of_long_attention()
     native = Native(exposed, target=target)
     results = []
     for threads in (1, 2, 3, 64):
@@ -91,10 +99,11 @@ func f(Y: float32[400, 300]):
 """
     func = expose_workspace(parse(text))
     expected = np.arange(400)[:, None] * 3 + np.arange(300)[None] * 233
+    native = Native(func)
     for threads in (1, 2, 7, 64):
         room = rooms(func, threads, {})["T"]
         assert room.shape == (threads, 70512)
-        actual = Native(func)({"Y": np.zeros((400, 300), np.float32), "T": room}, {}, threads)
+        actual = native({"Y": np.zeros((400, 300), np.float32), "T": room}, {}, threads)
         np.testing.assert_array_equal(actual["Y"], expected)
         # every slice is that of one iteration, or of none; nothing lies between them
         used = ~np.isnan(actual["T"][:, 0])
@@ -116,11 +125,12 @@ func f(X: float32[n], Y: float32[n]; n: 1..100000):
             Y[v2] = T[n - 1 - v2]
 """
     func = expose_workspace(parse(text))
+    native = Native(func)
     for n in (1, 3, 70000):
         x = np.arange(n, dtype=np.float32)
         for threads in (1, 2, 9):
             arrays = {"X": x, "Y": np.zeros(n, np.float32), **rooms(func, threads, {"n": n})}
-            np.testing.assert_array_equal(Native(func)(arrays, {"n": n}, threads)["Y"], 2 * x[::-1])
+            np.testing.assert_array_equal(native(arrays, {"n": n}, threads)["Y"], 2 * x[::-1])
 
 
 def softmax_of_any_width() -> tw.Workbench:

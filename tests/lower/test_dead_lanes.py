@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.codegen.native import TARGETS, check
+from tests.codegen.native import TARGETS, Native, check, compare
 
 from tilewright.codegen import emit_llvm
 from tilewright.loops.ir import Func
@@ -78,10 +78,10 @@ func sums(X: float32[N], Y: float32[32]; N: 1..1000):
     assert dead_lane_buffers(func) == frozenset()
     rng = np.random.default_rng(7)
     for target in TARGETS:
+        native = Native(func, target=target)
         for n in (1, 32, 45, 100):
-            check(
-                func, {"X": rng.standard_normal(n).astype(np.float32), "Y": np.zeros(32, np.float32)}, {"N": n}, target
-            )
+            arrays = {"X": rng.standard_normal(n).astype(np.float32), "Y": np.zeros(32, np.float32)}
+            compare(native, arrays, {"N": n})
 
 
 def test_no_blend_in_a_tile_with_dead_lanes() -> None:

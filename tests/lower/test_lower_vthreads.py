@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.codegen.native import TARGETS, check
+from tests.codegen.native import TARGETS, Native, check, compare
 from tests.loops.scheduled_matmuls import SCHEDULED_MATMULS
 from tests.schedule.functions import CHAIN, SCALE, WIDE, run
 
@@ -31,12 +31,13 @@ def arrays_of(func: Func, size: int) -> dict[str, np.ndarray]:
 
 def assert_same_results(before: Func, after: Func, sizes: tuple[int, ...], target: str = "host") -> None:
     """Native code of `after` agrees with its interpretation, and that with the interpretation of `before`."""
+    native = Native(after, target=target)
     for size in sizes:
         symbols = {s.name: size for s in before.symbols}
         arrays, expected = arrays_of(after, size), arrays_of(before, size)
         for p in before.params:
             np.testing.assert_array_equal(arrays[p.name], expected[p.name])
-        check(after, arrays, symbols, target)
+        compare(native, arrays, symbols)
 
 
 @pytest.mark.parametrize("axis", GPU_AXES)
@@ -103,6 +104,7 @@ def test_tails_of_vthreads_are_correct(target: str, tail: Tail) -> None:
 def test_empty_reductions_are_initialised(form: str) -> None:
     func = SCHEDULED_MATMULS[form]()
     rng = np.random.default_rng(2)
+    native = Native(func)
     for m, k in ((0, 3), (3, 0), (5, 7)):
         arrays = {"A": rng.standard_normal((m, k)), "B": rng.standard_normal((k, 5)), "C": np.full((m, 5), 7.0)}
-        check(func, {n: a.astype(np.float32) for n, a in arrays.items()}, {"M": m, "K": k})
+        compare(native, {n: a.astype(np.float32) for n, a in arrays.items()}, {"M": m, "K": k})

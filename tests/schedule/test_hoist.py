@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.codegen.native import TARGETS, check
+from tests.codegen.native import TARGETS, Native, compare
 from tests.schedule.functions import CHAIN, MATMUL, STENCIL, applied, check_same, refuses
 
 from tilewright.loops.ir import Func, LoopKind
@@ -130,6 +130,7 @@ def test_concurrent_loops(kind: str) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 def test_native_code(kind: str, target: str) -> None:
     func = concurrent(kind)
+    native = Native(func, target=target)
     for n in (1, 7, 32):
         rng = np.random.default_rng(n)
         arrays = {p.name: np.zeros((n, 9), np.float32) if p.name == "Y" else
@@ -137,7 +138,7 @@ def test_native_code(kind: str, target: str) -> None:
                   for p in func.params if p.name != "K"}  # fmt: skip
         if any(p.name == "K" for p in func.params):
             arrays["K"] = np.ones(n, np.int64)
-        check(func, arrays, {"N": n}, target)
+        compare(native, arrays, {"N": n})
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.sampled_from(("j", "j_o", "j_i", "i_i")))

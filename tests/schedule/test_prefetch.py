@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.codegen.native import TARGETS, check
+from tests.codegen.native import TARGETS, Native, check, compare
 from tests.schedule.functions import CHAIN, MATMUL, SCALE, STENCIL, applied, check_same, refuses
 
 from tilewright.codegen import assembly, emit_llvm
@@ -303,10 +303,10 @@ def scheduled(kind: str) -> Func:
 @pytest.mark.parametrize("kind", ["serial", "parallel", "unrolled"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_native_code(kind: str, target: str) -> None:
-    func = scheduled(kind)
+    native = Native(scheduled(kind), target=target)
     for n in (1, 7, 64):
         a = np.random.default_rng(n).standard_normal((n, 40)).astype(np.float32)
-        check(func, {"A": a, "Y": np.zeros(n, np.float32)}, {"N": n}, target)
+        compare(native, {"A": a, "Y": np.zeros(n, np.float32)}, {"N": n})
 
 
 def test_native_code_with_vector_lanes() -> None:

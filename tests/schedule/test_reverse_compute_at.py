@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.native import check
+from tests.codegen.native import Native, compare
 from tests.schedule.functions import (
     CHAIN,
     MATRICES,
@@ -92,8 +92,9 @@ def test_the_copy_of_a_result_follows_its_tile() -> None:
 def test_it_runs_natively() -> None:
     func = store_at(reverse_compute_at(tiled_producer(4, 4), "Y", "j_o"), "T", "i_o")
     func = set_scope(func, "T", MemoryScope.STACK)
+    native = Native(parallel(func, "i_o"))
     for size in (1, 7, 16):
-        check(parallel(func, "i_o"), run(CHAIN, {"M": size}), {"M": size})
+        compare(native, run(CHAIN, {"M": size}), {"M": size})
 
 
 SHIFTED = parse("""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codegen.native import check
+from tests.codegen.native import Native, check, compare
 from tests.schedule.attention import ATTENTION, SOFTMAX, check_close, feeds, results
 from tests.schedule.functions import refuses
 
@@ -101,9 +101,10 @@ def test_attention_runs_natively(rows: int | None) -> None:
     func = vectorize(vectorize(flash(8, rows), "o_e_3_t"), "y_e_t")
     func = vectorize(reorder(func, ("o_k_t", "o_e_t")), "o_e_t")
     check_close(ATTENTION, func)
+    native = Native(func)
     for n, t in ((1, 1), (5, 7), (7, 33)):
         arrays = feeds(ATTENTION, {"N": n, "T": t}, n)
-        native = check(func, arrays, {"N": n, "T": t})
+        compare(native, arrays, {"N": n, "T": t})
         actual = native(arrays, {"N": n, "T": t}, threads=3)["Y"]
         np.testing.assert_allclose(actual, results(ATTENTION, arrays)["Y"], rtol=2e-5, atol=2e-5)
 
