@@ -1,29 +1,29 @@
 """The import graph of a set of Python files, lazy imports included."""
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
 
-from tests.conventions.source import module_name
+from tests.conventions.source import module_name, statements
 
 Graph = Mapping[str, frozenset[str]]
 
 
 def import_graph(files: Iterable[Path]) -> Graph:
     """Per module the modules of the set that it imports, at the top or inside functions."""
-    trees = {module_name(path): ast.parse(path.read_text()) for path in files}
-    return {name: frozenset(_imported(tree, trees)) - {name} for name, tree in trees.items()}
+    paths = {module_name(path): path for path in files}
+    return {n: frozenset(_imported(ast.parse(p.read_text()), paths.keys())) - {n} for n, p in paths.items()}
 
 
-def _imported(tree: ast.Module, modules: Mapping[str, ast.Module]) -> set[str]:
+def _imported(tree: ast.Module, modules: Set[str]) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             paths = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= {path if path in modules else node.module for path in paths}
-    return names & modules.keys()
+    return names & modules
 
 
 def import_circles(graph: Graph) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.conventions.source import ROOT, identifiers, module_name, python_files
+from tests.conventions.source import ROOT, has_words, identifiers, module_name, python_files
 
 FOLDERS = ("src", "tests", "benchmarks")
 
@@ -17,6 +17,8 @@ MODULES = _table("retired_modules.txt")
 
 
 def _retired_identifiers(text: str) -> list[str]:
+    if not has_words(text, IDENTIFIERS):
+        return []
     return [f"{line}: {name} is now {IDENTIFIERS[name]}" for line, name in identifiers(text) if name in IDENTIFIERS]
 
 
