@@ -81,6 +81,29 @@ def test_inputs_are_refused_before_the_model_is_compiled(folder, capsys, verb, o
     assert message in error_of(capsys, verb, folder / "mlp.onnx", option, value, *chosen)
 
 
+@pytest.mark.parametrize("verb", ["run", "bench", "profile", "verify"])
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--random", "--size", "height=3"), "--size: the model has no dynamic dimension 'height'"),
+        (("--random", "--size", "batch=5"), "--size: batch is within 1..4, got 5"),
+        (("--inputs", "{}/wide.npz"), "input 'x': expected shape [batch, 24], got [3, 25]"),
+        (("--inputs", "{}/many.npz"), "input 'x' axis 0: expected a size for 'batch' within 1..4, got 9"),
+        (("--inputs", "{}/double.npz"), "input 'x': expected float32 [batch, 24], got float64 [3, 24]"),
+    ],
+)
+def test_inputs_that_do_not_fit_the_model_are_refused_before_kernels_are_built(
+    folder, tmp_path, capsys, verb, arguments, message, monkeypatch
+):
+    np.savez(tmp_path / "wide.npz", x=np.ones((3, 25), np.float32))
+    np.savez(tmp_path / "many.npz", x=np.ones((9, 24), np.float32))
+    np.savez(tmp_path / "double.npz", x=np.ones((3, 24)))
+    monkeypatch.setattr("tilewright.driver.compile.KernelBuilds", None)
+    given = [a.format(tmp_path) for a in arguments]
+    text = error_of(capsys, verb, folder / "mlp.onnx", "--shape", "batch:1..4", "--no-cache", *given)
+    assert message in text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,6 +3,7 @@
 import json
 import sys
 
+import numpy as np
 import onnx
 import pytest
 from tests.cli.command import error_of, run
@@ -91,6 +92,13 @@ def test_a_store_that_cannot_be_used_is_refused_before_the_compilation(capsys, p
     message = error_of(capsys, "tune", place / "m.onnx", "--records", place / "notes.txt")
     assert "records" in message
     assert "notes.txt" in message
+
+
+def test_inputs_that_do_not_fit_are_refused_before_kernels_are_built(capsys, place, times, monkeypatch):
+    monkeypatch.setattr("tilewright.driver.compile.KernelBuilds", None)
+    np.savez(place / "x.npz", nothing=np.ones(3))
+    message = error_of(capsys, "tune", place / "m.onnx", "--trials", "1", "--inputs", place / "x.npz")
+    assert "input 'nothing': the model has no such input" in message
 
 
 def test_the_result_as_json_and_quietly(capsys, place, times):

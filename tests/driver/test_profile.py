@@ -2,6 +2,7 @@
 depends on how long anything takes."""
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -266,6 +267,10 @@ def test_seconds(seconds: float) -> None:
         tilewright.profile(models.mlp(), {"x": np.zeros((1, 24), np.float32)}, seconds=seconds)
 
 
-def test_wrong_feeds_are_an_error_as_for_a_call() -> None:
+def test_wrong_feeds_are_an_error_as_for_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.driver.compile.KernelBuilds", None)  # before it takes its time
     with pytest.raises(FeedError, match="missing"):
         tilewright.profile(models.mlp(), {}, seconds=0.001)
+    not_feeds: Any = [1]
+    with pytest.raises(FeedError, match="expected a mapping"):
+        tilewright.profile(models.mlp(), not_feeds, seconds=0.001)

@@ -15,6 +15,7 @@ import numpy as np
 
 from tilewright.driver.diagnostics.random_feeds import DEFAULT_SIZE, random_feeds
 from tilewright.errors import FeedError, OptionError
+from tilewright.runtime.feeds import InputSignature
 from tilewright.runtime.manifest import Manifest
 
 Arrays = dict[str, Any]
@@ -62,6 +63,16 @@ class InputChoice:
             OptionError: a size is none of the model's.
         """
         return random_feeds(manifest, self.sizes, self.ints, self.seed) if self.arrays is None else self.arrays
+
+    def check(self, manifest: Manifest) -> None:
+        """Checks that a model takes these inputs, by what it declares.
+
+        Raises:
+            OptionError: a size is none of the model's, or beyond its range.
+            FeedError: an array is missing, unknown, or of another type or rank.
+            ShapeError: a size of an array is not possible.
+        """
+        InputSignature(manifest.inputs, manifest.symbols).collect(self.feeds(manifest))
 
 
 def input_choice(options: argparse.Namespace, *, random_default: bool) -> InputChoice:

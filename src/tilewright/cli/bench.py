@@ -66,7 +66,7 @@ def execute(options: argparse.Namespace) -> Result:
             raise OptionError(f"expected a finite number of seconds of at least 0, got {value}", where=f"--{name}")
     peers = _peers(options)
     inputs = input_choice(options, random_default=True)
-    executable = executable_of(options).prepare()
+    executable = executable_of(options, inputs.check).prepare()
     feeds = inputs.feeds(executable.manifest)
     executable.run(feeds)  # what does not fit is an error of this process
     plan = interleaved_blocks.RunPlan(options.rounds, options.seconds, options.pause)

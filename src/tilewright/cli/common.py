@@ -14,6 +14,7 @@ from tilewright.driver.kernel_build.build_resources import BuildResources, build
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
 from tilewright.runtime import Executable, is_artifact, load, load_artifact
+from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.manifest_meta import BuildSpec
 
 if TYPE_CHECKING:
@@ -302,8 +303,8 @@ def reject_compiled(path: str, what: str) -> None:
         raise OptionError(what, where=f"file '{path}'", hint="give the ONNX model")
 
 
-def executable_of(options: argparse.Namespace) -> Executable:
-    """The executable of the verb's file, which is compiled if it is a model."""
+def executable_of(options: argparse.Namespace, declared: Callable[[Manifest], object]) -> Executable:
+    """The executable of the verb's file, which is compiled if it is a model; `declared` as for `make_compilation`."""
     if is_compiled(options.file):
         when, hint = "on a model that is compiled already", "leave it out or give the ONNX model"
         reject_flags(options, COMPILE_FLAGS, when, f"file '{options.file}'", hint)
@@ -313,7 +314,7 @@ def executable_of(options: argparse.Namespace) -> Executable:
     return with_progress(
         options,
         lambda report_progress: compile_with_options(
-            options.file, compile_options(options), options.threads, report_progress, build_options(options)
+            options.file, compile_options(options), options.threads, report_progress, build_options(options), declared
         ),
     )
 

@@ -66,7 +66,11 @@ def execute(options: argparse.Namespace) -> Result:
     compilation = with_progress(
         options,
         lambda report_progress: make_compilation(
-            options.file, compile_options(options), report_progress, resources=build_options(options)
+            options.file,
+            compile_options(options),
+            report_progress,
+            resources=build_options(options),
+            declared=inputs.check,
         ),
     )
     feeds = inputs.feeds(compilation.manifest)

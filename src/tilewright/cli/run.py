@@ -41,7 +41,7 @@ def execute(options: argparse.Namespace) -> Result:
     if options.outputs is not None:
         check_writable(options.outputs, "--outputs")
     inputs = input_choice(options, random_default=False)
-    executable = executable_of(options)
+    executable = executable_of(options, inputs.check)
     feeds = inputs.feeds(executable.manifest)
     executable.prepare()
     start = time.perf_counter()

@@ -62,7 +62,12 @@ def execute(options: argparse.Namespace) -> Result:
         return with_progress(
             options,
             lambda report_progress: make_compilation(
-                options.file, compile_options(options), report_progress, expose_intermediates, build_options(options)
+                options.file,
+                compile_options(options),
+                report_progress,
+                expose_intermediates,
+                build_options(options),
+                declared=inputs.check,
             ),
         )
 

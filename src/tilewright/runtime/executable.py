@@ -21,8 +21,6 @@ from tilewright.runtime.fallback_call import FallbackCall
 from tilewright.runtime.fast_call import REQUIRED_FLAGS, has_fast_calls
 from tilewright.runtime.feeds import (
     InputSignature,
-    check_mapping,
-    collect_feeds,
     make_contiguous,
     make_picker,
     raise_problems,
@@ -233,8 +231,6 @@ class Executable:
         if outputs is not None:
             self._check_names(outputs)
         arrays = self._ordered_arrays(feeds)
-        if arrays is None:
-            check_mapping(feeds)
         results = self._run(feeds) if arrays is None else self._run_fast(arrays)
         if len(results) == 1 and outputs is None:
             return {self._output_names[0]: results[0]}
@@ -303,19 +299,12 @@ class Executable:
             FeedError: a feed is missing, unknown, or of another type.
             ShapeError: a shape is not possible.
         """
-        problems: list[Defect] = []
-        arrays = collect_feeds(self.inputs, feeds, problems)
-        sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
-        raise_problems(problems)
-        return sizes
+        return self._signature.collect(feeds)[1]
 
     def _run(self, feeds: Mapping[str, Any], use_tree: bool = True) -> list[Any]:
         """Any feeds: converts and checks them, binds the symbols, and runs the steps, in one native call or walked."""
         self.prepare()
-        problems: list[Defect] = []
-        arrays = collect_feeds(self.inputs, feeds, problems)
-        sizes = self._signature.bind(_shapes(self.inputs, arrays), {}, problems)
-        raise_problems(problems)
+        arrays, sizes = self._signature.collect(feeds)
         arrays = {name: make_contiguous(name, value) for name, value in arrays.items()}
         if self._single_call is None:
             return self._run_steps(arrays, sizes, use_tree)
@@ -356,10 +345,6 @@ class Executable:
         inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
         outputs = ", ".join(f"{spec.name}: {spec}" for spec in self.outputs)
         return f"<Executable ({inputs}) -> ({outputs}), {self.threads} threads>"
-
-
-def _shapes(specs: Sequence[TensorSpec], values: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    return {spec.name: values[spec.name].shape for spec in specs if spec.name in values and spec.dtype != "any"}
 
 
 def _copy(value: Any) -> Any:

@@ -144,6 +144,21 @@ class InputSignature:
         self._symbols = {symbol.name: symbol for symbol in symbols}
         self._noun = noun
 
+    def collect(self, feeds: Mapping[str, object]) -> tuple[dict[str, Any], dict[str, int]]:
+        """Feeds as `collect_feeds` gives them, and the sizes of the symbolic dimensions that they determine.
+
+        Raises:
+            FeedError: no mapping; or a feed is missing, unknown, or of another type or rank.
+            ShapeError: a size is not possible.
+        """
+        check_mapping(feeds)
+        problems: list[Defect] = []
+        arrays = collect_feeds(self._specs, feeds, problems)
+        shapes = {s.name: arrays[s.name].shape for s in self._specs if s.name in arrays and s.dtype != "any"}
+        sizes = self.bind(shapes, {}, problems)
+        raise_problems(problems)
+        return arrays, sizes
+
     def bind(
         self, shapes: Mapping[str, tuple[int, ...]], sizes: Mapping[str, int], problems: list[Defect]
     ) -> dict[str, int]:

@@ -33,7 +33,8 @@ from tilewright.machine.choice import choose_machine
 from tilewright.machine.model import Machine
 from tilewright.measure.profiling import Recorder, Recording, ThreadTimes, TimedSpan, stamp_overhead
 from tilewright.runtime import Executable
-from tilewright.runtime.manifest import FallbackStep, IfStep, LoopStep, NativeStep, SizesStep
+from tilewright.runtime.feeds import InputSignature
+from tilewright.runtime.manifest import FallbackStep, IfStep, LoopStep, Manifest, NativeStep, SizesStep
 
 if TYPE_CHECKING:
     import onnx
@@ -160,7 +161,11 @@ def profile(
         shapes=shapes, optimizer=optimizer, machine=machine, layouts=layouts, exact=exact, winograd=winograd,
         fusion=fusion,
     )  # fmt: skip
-    compilation = make_compilation(model, options, progress)
+
+    def check(manifest: Manifest) -> None:
+        InputSignature(manifest.inputs, manifest.symbols).collect(feeds)
+
+    compilation = make_compilation(model, options, progress, declared=check)
     if progress is not None:
         progress("machine code", 0, 1)
     return profile_compilation(

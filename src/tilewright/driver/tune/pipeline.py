@@ -36,6 +36,8 @@ from tilewright.optimize.measurer import Measurement
 from tilewright.optimize.search.interface import Search, SearchVariant
 from tilewright.optimize.search.start_search import start_search
 from tilewright.runtime import Executable
+from tilewright.runtime.feeds import InputSignature
+from tilewright.runtime.manifest import Manifest
 from tilewright.user_warnings import warn_user
 
 if TYPE_CHECKING:
@@ -112,6 +114,7 @@ def plan_tuning(
     sizes: str = "",
     progress: Progress | None = None,
     resources: BuildResources | None = None,
+    feeds: Mapping[str, Any] | None = None,
 ) -> TuningPlan:
     """The plan of a tuning, without measuring anything.
 
@@ -119,15 +122,22 @@ def plan_tuning(
         model, options, progress: as for `make_compilation`.
         sizes: as of `TuneOptions`.
         resources: what the compilation may use.
+        feeds: inputs that the model must take; None for none.
 
     Raises:
         What `make_compilation` raises.
+        FeedError, ShapeError: the model does not take the inputs.
         TargetError: this machine can't run the code.
         OptionError: the sizes are not those of the model.
     """
     used = replace(resources or build_resources(), records=None)
     choices = parse_sizes(sizes)
-    compilation = make_compilation(model, options, progress, resources=used)
+
+    def check(manifest: Manifest) -> None:
+        if feeds is not None:
+            InputSignature(manifest.inputs, manifest.symbols).collect(feeds)
+
+    compilation = make_compilation(model, options, progress, resources=used, declared=check)
     if not compilation.target.runs_here:
         what, hint = f"this machine can't run code for {compilation.target}", "tune on such a machine"
         raise TargetError(what, where="target", hint=hint)
@@ -221,7 +231,7 @@ def tune_with_options(
     used = replace(used, records=source)
     with ExitStack() as stack:
         workers = _make_workers(stack, tuning)
-        plan = plan_tuning(model, options, tuning.sizes, progress, used)
+        plan = plan_tuning(model, options, tuning.sizes, progress, used, tuning.feeds)
         untuned = Executable(plan.compilation.artifact()).prepare()
         compile_seconds = time.monotonic() - started
         store = stack.enter_context(open_writable(source.path))
