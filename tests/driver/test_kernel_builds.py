@@ -175,6 +175,33 @@ def test_errors_end_the_workers(workers):
     assert not any(w.is_alive for w in workers)
 
 
+def test_a_second_interrupt_leaves_no_worker_alive(workers, monkeypatch):
+    """It comes while the first worker is waited for."""
+    interrupts, killed, kill = [], [], WorkerProcess.kill
+
+    class Interrupted(threading.Thread):
+        def join(self, timeout=None):
+            if not interrupts:
+                interrupts.append(self)
+                raise KeyboardInterrupt
+            super().join(timeout)
+
+    def interrupted(*_):
+        if len(workers) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker_threads, "threading", SimpleNamespace(Thread=Interrupted, Condition=threading.Condition))
+    monkeypatch.setattr(WorkerProcess, "kill", lambda worker: (killed.append(worker), kill(worker)))
+    with pytest.raises(KeyboardInterrupt):
+        make_compilation(models.convnet(), progress=interrupted, resources=BuildResources(4, None, True))
+    assert interrupts
+    assert all(w in killed for w in workers)
+    end = time.monotonic() + 60
+    while any(w.is_alive for w in workers):
+        assert time.monotonic() < end, "a worker is left over"
+        time.sleep(0.01)
+
+
 _INTERRUPTED = """
 import signal
 import sys

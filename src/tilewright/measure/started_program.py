@@ -9,10 +9,11 @@ import subprocess
 import sys
 import tempfile
 import threading
-from contextlib import suppress
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from tilewright.errors import MeasureError
 
@@ -108,6 +109,27 @@ def start_program(module: str) -> StartedProgram:
         errors.close()
         raise start_error(str(error)) from error
     return StartedProgram(process, errors)
+
+
+class Closable(Protocol):
+    """What runs in a process of its own."""
+
+    def kill(self) -> None:
+        """Ends the process, without waiting for its end."""
+        ...
+
+    def close(self) -> None:
+        """Ends the process, waits for its end, and frees what this process has of it."""
+        ...
+
+
+def close_all(programs: Sequence[Closable]) -> None:
+    """Closes all of them, also where an error or a Ctrl-C interrupts the wait for one; it is raised afterwards."""
+    with ExitStack() as stack:
+        for program in programs:
+            stack.callback(program.close)
+        for program in programs:  # all end at once, before any wait
+            program.kill()
 
 
 def start_error(reason: str) -> MeasureError:

@@ -16,7 +16,7 @@ from typing import Any
 
 from tilewright.errors import SourcesChangedError
 from tilewright.measure.isolation import describe_status
-from tilewright.measure.started_program import StartedProgram, start_error, start_program
+from tilewright.measure.started_program import StartedProgram, close_all, start_error, start_program
 from tilewright.measure.worker import Reply, failed
 from tilewright.optimize.measurer import FailureKind
 from tilewright.version import source_hash
@@ -251,8 +251,7 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends all workers."""
-        for worker in self._idle:
-            worker.close()
+        close_all(self._idle)
         self._idle.clear()
 
     def __enter__(self) -> "WorkerPool":

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.errors import MeasureError
-from tilewright.measure.started_program import StartedProgram, start_program
+from tilewright.measure.started_program import StartedProgram, close_all, start_program
 from tilewright.version import source_hash
 
 MODULE = "tilewright.driver.kernel_build.build_worker"
@@ -42,6 +42,5 @@ def early_workers(resources: BuildResources, tensors: int, size: int = 0) -> Gen
                 started.append(start_program(MODULE))
         yield replace(resources, started=started)
     finally:
-        for program in started:
-            program.close()
+        close_all(started)
         started.clear()

@@ -37,6 +37,7 @@ from tilewright.machine import Target
 from tilewright.machine.model import Machine, parse_machine, to_json
 from tilewright.measure.machine_code_key import machine_code_key
 from tilewright.measure.records.record import Proximity
+from tilewright.measure.started_program import close_all
 from tilewright.optimize import task_json
 from tilewright.optimize.constructions import Constructions, Estimate, construction_key
 from tilewright.optimize.interface import MachineOptimizer, optimizer_named
@@ -113,8 +114,7 @@ class KernelBuilds:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         try:
-            for worker in self._worker_threads:
-                worker.close()
+            close_all(self._worker_threads)
         finally:  # an impatient Ctrl-C loses no entry
             self._keep_entries()
             if self._records is not None:

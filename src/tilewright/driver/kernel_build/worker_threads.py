@@ -150,12 +150,16 @@ class WorkerThread:
             while self._is_busy:
                 self._changed.wait()
 
-    def close(self) -> None:
-        """Ends the process, whatever it does, and the thread."""
+    def kill(self) -> None:
+        """Ends the process, whatever it does; the thread ends with it."""
         with self._changed:
             self._has_ended = True
             self._changed.notify_all()
         self._process.kill()
+
+    def close(self) -> None:
+        """Ends the process and the thread, and waits for both."""
+        self.kill()
         self._thread.join()
         self._process.close()
 
