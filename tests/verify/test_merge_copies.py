@@ -1,6 +1,8 @@
 """Branches are verified by the proof that their arms are copies of one statement; every other branch is rejected."""
 
+import numpy as np
 import pytest
+from tests.codegen.native import check
 
 from tilewright.errors import VerifyError
 from tilewright.loops.ir import blocks
@@ -130,3 +132,37 @@ def test_a_copy_that_prefetches_other_elements_is_rejected() -> None:
     verify(parse(text.replace(" + OFFSET", "")))
     with pytest.raises(VerifyError, match="not proved to be copies"):
         verify(parse(text.replace("OFFSET", "8")))
+
+
+LANES = """
+func f(X: float32[N], Y: float32[N]; N: 1..100):
+    for o in parallel((N + 7) // 8):
+        for i in vectorized(LANES):
+            if TEST:
+                block Y(v: N = o * 8 + i):
+                    Y[v] = X[v]
+            else:
+                block Z(w: N = o * 8 + i) where o * 8 + i < N:
+                    Y[w] = X[w]
+"""
+
+
+def arrays(size: int) -> dict[str, np.ndarray]:
+    return {"X": np.arange(size, dtype=np.float32), "Y": np.zeros(size, np.float32)}
+
+
+def test_a_condition_that_differs_between_lanes_is_refused() -> None:
+    text = LANES.replace("LANES", "8")
+    with pytest.raises(VerifyError) as refusal:
+        verify(parse(text.replace("TEST", "o * 8 + i < N")))
+    message = str(refusal.value)
+    assert "the lanes of loop 'i' take one arm together, but the condition depends on it" in message
+    assert "make the condition a predicate of blocks" in message
+    check(parse(text.replace("TEST", "o * 8 + 7 < N")), arrays(29), {"N": 29})
+
+
+def test_a_loop_of_one_lane_may_decide_a_branch() -> None:
+    text = LANES.replace("LANES", "1").replace("(N + 7) // 8", "N").replace("o * 8", "o")
+    func = parse(text.replace("TEST", "o + i < N"))
+    verify(func)
+    check(func, arrays(5), {"N": 5})

@@ -4,6 +4,7 @@ Checked in this order; the first group with a problem ends the verification and 
   * structure (`well_formed.py`): unique names, sequences in normal form, declared variables and buffers, scopes;
   * types (`well_formed.py`): stored values have the buffer's type, operands agree, indices and sizes are int64,
     conditions bool;
+  * conditions of branches (`well_formed.py`): all lanes of a vectorized loop take one arm;
   * overflow (`index_overflow.py`): numbers computed from literals and loop variables stay below 2^62;
   * sums in registers (`promoted_sums.py`): those that are copies of elements of another buffer are renamed to these;
   * branches (`merge_copies.py`): the arms of every branch are copies of one statement, so that all further checks are
@@ -64,6 +65,7 @@ def verify(func: Func, *, registers: bool = True) -> None:
     as_executed = (
         lambda func=func: well_formed.find_structure_errors(func),
         lambda func=func: well_formed.find_type_errors(func),
+        lambda func=func: well_formed.find_lane_conditions(func),
         lambda func=func: index_overflow.find_overflows(func),
     )
     _check(func, as_executed)

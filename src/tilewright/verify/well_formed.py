@@ -4,11 +4,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from tilewright.expr.dtype import DType, boolean, int64
-from tilewright.expr.nodes import COMPARISONS, Binary, Buffer, Cast, Expr, Load, MemoryScope, Select, Symbol, Unary, Var
-from tilewright.expr.traversal import loads, post_order
+from tilewright.expr.nodes import (
+    COMPARISONS,
+    Binary,
+    Buffer,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    MemoryScope,
+    Select,
+    Symbol,
+    Unary,
+    Var,
+)
+from tilewright.expr.traversal import free_vars, loads, post_order
 from tilewright.kernel_caches import kernel_cache
 from tilewright.loops.access import accesses
-from tilewright.loops.ir import NOTHING, Block, For, Func, If, Seq, Stmt, Store
+from tilewright.loops.ir import NOTHING, Block, For, Func, If, LoopKind, Seq, Stmt, Store
 from tilewright.loops.ir import walk as walk_stmt
 from tilewright.loops.printer import show_buffer, show_stmt
 from tilewright.verify.diagnostics import Diagnostic, text_of
@@ -163,6 +176,20 @@ def _type_errors(e: Expr) -> tuple[str, ...]:
 
 
 _BOOL_OPS = ("and", "or", "xor", "min", "max")
+
+
+def find_lane_conditions(func: Func) -> Iterator[Diagnostic]:
+    """Branches inside of a vectorized loop whose condition differs between its lanes, which all take one arm."""
+    for s, enclosing in walk_stmt(func.body):
+        if not isinstance(s, If):
+            continue
+        used = free_vars(s.condition)
+        for loop in enclosing:
+            is_single = isinstance(loop.extent, Const) and int(loop.extent.value) <= 1
+            if loop.kind is LoopKind.VECTORIZED and loop.var in used and not is_single:
+                what = f"the lanes of loop {loop.var.name!r} take one arm together, but the condition depends on it"
+                hint = "make the condition a predicate of blocks, or the branch the outer statement"
+                yield Diagnostic(f"branch on {s.condition}", what, show_stmt(s), hint)
 
 
 def find_reads_before_writes(func: Func) -> Iterator[Diagnostic]:
