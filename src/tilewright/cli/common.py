@@ -98,8 +98,8 @@ def _add_kernel_options(group: Any) -> None:
         "--fuse",
         default=None,
         choices=("mcfuser", "chimera", "unfused"),
-        help="how chains of matrix products become single kernels where roller or gensor estimate that it is faster:"
-        " by MCFuser's space of loops (default), by Chimera's, or not at all",
+        help="how chains of contractions (products, attention, convolutions) become single kernels where roller or"
+        " gensor estimate that it is faster: by MCFuser's space of loops (default), by Chimera's, or not at all",
     )
     group.add_argument(
         "--max-variants",

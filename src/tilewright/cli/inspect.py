@@ -73,8 +73,8 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     )  # fmt: skip
     levels.add_argument(
         "--fusion", action="store_true",
-        help="chains of matrix products that were considered for one kernel: estimated times with and without, choice"
-        " and reason, what pruning left of the space, loops",
+        help="chains of contractions (products, attention, convolutions) that were considered for one kernel:"
+        " estimated times with and without, choice and reason, what pruning left of the space, loops",
     )  # fmt: skip
     levels.add_argument("--expressions", action="store_true", help="tensor expressions")
     levels.add_argument("--loops", action="store_true", help="the untransformed loops of every function")

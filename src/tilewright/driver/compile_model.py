@@ -63,7 +63,7 @@ def compile_model(
         exact: compute convolutions directly. Otherwise they use Winograd (minimal filtering) where the estimate is
             faster: rounding errors are larger, and outputs near infinite elements may be NaN.
         winograd: "safe" (default): tiles whose errors are about those of the direct sum; "fast": larger ones as well.
-        fusion: how chains of matrix products, such as attention, become single kernels where the estimate is faster:
+        fusion: how chains of products, attention and convolutions become single kernels where the estimate is faster:
             "mcfuser" (default) searches nestings and sequences of loops, "chimera" nestings, "unfused" does not fuse.
         variants: programs of a kernel whose sizes are dynamic, at most (8): the sizes of a call decide which one runs.
         jobs: processes that compile, this one included; None asks TILEWRIGHT_JOBS, then it is one per core.
