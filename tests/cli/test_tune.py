@@ -167,4 +167,4 @@ def test_a_cluster_needs_ray_and_an_address_needs_a_cluster(capsys, place, monke
     model = place / "m.onnx"
     assert "only a Ray cluster has one" in error_of(capsys, "tune", model, "--trials", "1", "--address", "a:1")
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert "pip install 'tilewright[ray]'" in error_of(capsys, "tune", model, "--trials", "1", "--workers", "ray")
+    assert "pip install ray" in error_of(capsys, "tune", model, "--trials", "1", "--workers", "ray")

@@ -55,3 +55,10 @@ def test_identifiers_of_the_glossary_are_defined_in_the_linked_file() -> None:
         for name, path in linked
         if path.suffix == ".py" and name not in {word for _, word in identifiers(path.read_text())}
     ] == []
+
+
+def test_the_package_is_installed_from_files() -> None:
+    """It is on no index, where its name may be another's."""
+    texts = [*PAGES, *(ROOT / "src").rglob("*.py")]
+    named = re.compile(r"pip install [^`\n]*\btilewright(?!-)\b")
+    assert [str(path.relative_to(ROOT)) for path in texts if named.search(path.read_text())] == []

@@ -155,7 +155,7 @@ def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportError(f"No module named {name!r}")
 
     monkeypatch.setattr(ranking_model, "import_module", refuse)
-    with pytest.raises(OptionError, match=r"need XGBoost.*No module named 'xgboost'.*pip install 'tilewright\[tune\]'"):
+    with pytest.raises(OptionError, match=r"need XGBoost.*No module named 'xgboost'.*pip install xgboost-cpu"):
         train([MeasuredPrograms(synthetic(4, 0), np.ones(4))], False)
 
 

@@ -89,7 +89,7 @@ def load_ray(address: str | None) -> Any:
     try:
         return importlib.import_module("ray")
     except ImportError:
-        hint = "install it on every machine: pip install 'tilewright[ray]'"
+        hint = "install it on every machine: pip install ray"
         raise OptionError("Ray is not installed", where="workers", hint=hint) from None
 
 

@@ -118,4 +118,4 @@ def _networkx() -> Any:
         return import_module("networkx")
     except ImportError as error:
         what = "planning reuse needs networkx, which is not installed"
-        raise OptionError(what, where="plan", hint="pip install 'tilewright[tune]'") from error
+        raise OptionError(what, where="plan", hint="pip install networkx") from error
