@@ -17,8 +17,8 @@ MAX_INLINE_BYTES = 150 << 20
 def export(source: ExportedNetwork, feeds: Feeds, path: Path) -> None:
     """Write the network's ONNX file, traced at `feeds`; large weights go to a side file, as exporters do by default."""
     network = NETWORKS[source.network]()
-    arguments = {name: torch.from_numpy(array) for name, array in feeds.items()}
-    dynamic = {name: dict(source.dynamic[name]) for name in feeds} if source.dynamic else None
+    arguments = source.arguments({name: torch.from_numpy(array) for name, array in feeds.items()})
+    dynamic = source.arguments({name: dict(source.dynamic[name]) for name in feeds}) if source.dynamic else None
     size = sum(parameter.numel() * parameter.element_size() for parameter in network.parameters())
     for noisy in ("onnxscript", "torch.onnx"):
         logging.getLogger(noisy).setLevel(logging.ERROR)

@@ -80,6 +80,21 @@ def gpt2_tokens(rng: np.random.Generator, sizes: Sizes) -> Feeds:
     return tokens(rng, sizes, 50257)
 
 
+GPT2_LAYERS, GPT2_HEADS, GPT2_HEAD = 12, 12, 64
+CACHE_NAMES = tuple(f"past_{layer}_{x}" for layer in range(GPT2_LAYERS) for x in ("key", "value"))
+"""Inputs of GPT-2's cache, in the order in which the network takes them."""
+
+
+def cached_tokens(rng: np.random.Generator, sizes: Sizes) -> Feeds:
+    """Feeds of GPT-2 with a cache: `input_ids` int64 [batch, new], `attention_mask` int64 [batch, past + new] of ones,
+    and per layer `past_L_key` and `past_L_value`, float32 [batch, 12, past, 64]."""
+    batch, past, new = sizes["batch"], sizes["past"], sizes.get("new", 1)
+    ids = rng.integers(5, 50257, (batch, new), dtype=np.int64)
+    shape = (batch, GPT2_HEADS, past, GPT2_HEAD)
+    cache = {name: rng.standard_normal(shape, dtype=np.float32) for name in CACHE_NAMES}
+    return {"input_ids": ids, "attention_mask": np.ones((batch, past + new), np.int64), **cache}
+
+
 def sentence_tokens(rng: np.random.Generator, sizes: Sizes) -> Feeds:
     """Feeds of all-MiniLM-L6-v2: BERT's, and token types, the second half of each row being a second segment."""
     feeds = tokens(rng, sizes, 30522)

@@ -49,6 +49,16 @@ def _language(
     ]
 
 
+def _generation() -> Model:
+    """One token of GPT-2 after a past of any length, whose keys and values come in and go out."""
+    cache = {name: {0: "batch", 2: "past"} for name in inputs.CACHE_NAMES}
+    axes = {"input_ids": {0: "batch"}, "attention_mask": {0: "batch", 1: "total"}, **cache}
+    outputs = ("logits", *(name.replace("past", "present") for name in inputs.CACHE_NAMES))
+    source = ExportedNetwork("gpt2_cached", outputs, {"batch": 3, "past": 24}, axes, {"past": "past_"})
+    shapes = size_sets("batch", "past")((1, 1), (1, 128), (1, 1023), (4, 1), (4, 128), (4, 1023))
+    return Model("gpt2_cached", source, inputs.cached_tokens, shapes, {"batch": "1..64", "past": "0..1023"})
+
+
 def _packaged_models() -> list[Model]:
     """The models that installed packages bring along: trained weights, other exporters than torch."""
     ppocr = "rapidocr_onnxruntime"
@@ -131,8 +141,10 @@ MODELS: dict[str, Model] = {
         _detector(),
         *_classifier("mlp_mixer", "mlp_mixer"),
         *_language("bert_tiny", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES),
+        _language("bert_small", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES)[0],
         *_language("bert_base", inputs.bert_tokens, _HIDDEN, _TEXT_RANGES),
         *_language("gpt2", inputs.gpt2_tokens, ("logits",), {"batch": "1..64", "sequence": "1..1024"}),
+        _generation(),
         *_classifier("vit_base", "vit_base", ((1,), (2,), (3,), (4,), (5,))),
     ]
 }

@@ -52,6 +52,24 @@ class Decoder(nn.Module):
         return self.model(input_ids=input_ids, attention_mask=attention_mask, use_cache=False).logits
 
 
+class CachedDecoder(nn.Module):
+    """GPT-2 with a cache of keys and values, as one step of generation runs it.
+
+    From token ids, int64 [batch, new], a mask of past and new tokens, int64 [batch, past + new], and keys and values of
+    every layer, float32 [batch, heads, past, 64], to vocabulary logits and keys and values of past and new tokens.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, past: list[Tensor]) -> tuple[Tensor, ...]:
+        cache = transformers.DynamicCache(list(zip(past[::2], past[1::2], strict=True)))
+        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, past_key_values=cache, use_cache=True)
+        present = [x for keys, values, *_ in outputs.past_key_values for x in (keys, values)]
+        return (outputs.logits, *present)
+
+
 class SentenceEncoder(nn.Module):
     """all-MiniLM-L6-v2 as sentence-transformers runs it: encoder, masked mean over tokens, L2 normalisation."""
 
@@ -232,6 +250,14 @@ def bert_tiny() -> nn.Module:
     return randomise(Encoder(transformers.BertModel(config)), 6)
 
 
+def bert_small() -> nn.Module:
+    """BERT-small (Turc et al. 2019): 4 layers of 512 channels, 8 heads of 64, 2048 in the middle."""
+    config = transformers.BertConfig(
+        hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048
+    )
+    return randomise(Encoder(transformers.BertModel(config)), 9)
+
+
 def bert_base() -> nn.Module:
     """BERT-base: 12 layers of 768 channels, 12 heads."""
     return randomise(Encoder(transformers.BertModel(transformers.BertConfig())), 7)
@@ -240,6 +266,11 @@ def bert_base() -> nn.Module:
 def gpt2() -> nn.Module:
     """GPT-2 small with its language-model head."""
     return randomise(Decoder(transformers.GPT2LMHeadModel(transformers.GPT2Config())), 8)
+
+
+def gpt2_cached() -> nn.Module:
+    """GPT-2 small with its language-model head and a cache of keys and values; the weights of `gpt2`."""
+    return randomise(CachedDecoder(transformers.GPT2LMHeadModel(transformers.GPT2Config())), 8)
 
 
 def minilm() -> nn.Module:
@@ -252,6 +283,7 @@ def minilm() -> nn.Module:
 NETWORKS: dict[str, Callable[[], nn.Module]] = {
     function.__name__: function
     for function in (
-        resnet18, resnet50, mobilenetv2, r3d18, mlp_mixer, vit_base, bert_tiny, bert_base, gpt2, minilm,
+        resnet18, resnet50, mobilenetv2, r3d18, mlp_mixer, vit_base, bert_tiny, bert_small, bert_base, gpt2,
+        gpt2_cached, minilm,
     )
 }  # fmt: skip

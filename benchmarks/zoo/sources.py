@@ -7,9 +7,12 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 from zipfile import ZipFile
 
 from onnx import ModelProto
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +55,22 @@ class ExportedNetwork:
     """A torch network of `networks.py`, exported with `torch.onnx.export`.
 
     `dynamic` maps each input to its symbolic dimensions, {axis: name}; the sizes used while tracing are `example`.
+    `lists` names the arguments of the network that take several inputs, with the prefix of their names.
     """
 
     network: str
     outputs: tuple[str, ...]
     example: Mapping[str, int]
     dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict[str, Mapping[int, str]])
+    lists: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def arguments(self, values: Mapping[str, _Value]) -> dict[str, _Value | list[_Value]]:
+        """What belongs to the inputs, by input name, as arguments of the network: those of a list together."""
+        in_lists = {name: key for key, prefix in self.lists.items() for name in values if name.startswith(prefix)}
+        result: dict[str, _Value | list[_Value]] = {k: v for k, v in values.items() if k not in in_lists}
+        for key in self.lists:
+            result[key] = [value for name, value in values.items() if in_lists.get(name) == key]
+        return result
 
 
 @dataclass(frozen=True, slots=True)
