@@ -28,6 +28,8 @@ from tilewright.optimize.conv_chains.tiling import CACHE_SHARE, ConvolutionTilin
 from tilewright.optimize.conv_chains.tree import convolution_tree
 from tilewright.optimize.task import Task
 from tilewright.tile.lower_tree import lower_tree
+from tilewright.tile.tree import Loop as TreeLoop
+from tilewright.tile.tree import Pack, walk_tree
 from tilewright.tile.tree_sizes import tree_sizes
 
 MACHINE = machine_named("sapphire-rapids")
@@ -171,10 +173,39 @@ def test_copies_of_constant_weights_take_no_time() -> None:
     chain = ConvolutionChain.of(func)
     constants = frozenset(x.name for x in func.params[1:] if x not in func.outputs)
     tree = convolution_tree(chain, ConvolutionTiling(7, 48, LaneAxis.CHANNELS), 16, MACHINE)
-    copies: dict[bool, set[str]] = {}
+    depthwise = next(x.name for x in chain.stages if x.is_depthwise)
     for is_constant in (True, False):
         model = TreeModel.of(tree, func, MACHINE, constants if is_constant else frozenset())
         assert model is not None
-        parts = model.breakdown(np.array([tree_sizes(tree)], np.int64)).parts
-        copies[is_constant] = {x.name for x in parts if x.name.endswith(".weights")}
-    assert copies == {True: set(), False: {f"{x.name}.weights" for x in chain.stages}}
+        breakdown = model.breakdown(np.array([tree_sizes(tree)], np.int64))
+        copies = {x.name for x in breakdown.parts if x.name.endswith(".weights")}
+        assert copies == (set() if is_constant else {f"{depthwise}.weights"})
+        assert (breakdown.packing > 0) != is_constant
+
+
+@pytest.mark.parametrize(
+    ("size", "rows", "hinted"),
+    [(7, 7, True), (14, 4, True), (28, 28, False)],
+    ids=["few register tiles per panel", "columns that do not divide", "many register tiles per panel"],
+)
+def test_weights_are_prefetched_where_few_register_tiles_share_a_panel(size: int, rows: int, hinted: bool) -> None:
+    """The first register tile finds a panel beyond L2, where all of them pay for the hints."""
+    chain = ConvolutionChain.of(loops_of(inverted_residual(size=size, channels=32, wide=96)))
+    tree = convolution_tree(chain, ConvolutionTiling(rows, 48, LaneAxis.CHANNELS), 16, MACHINE)
+    hints = {p.source for x, _ in walk_tree(tree.body) if isinstance(x, TreeLoop) for p in x.prefetches}
+    first, _, last = (x.name for x in chain.stages)
+    assert hints == ({f"{first}.weights", f"{last}.weights"} if hinted else set[str]())
+
+
+@pytest.mark.parametrize(("wide", "block"), [(96, 48), (192, 64), (144, 0), (112, 0)])
+def test_panels_of_weights_are_as_wide_as_register_tiles(wide: int, block: int) -> None:
+    """A register tile that lay in two panels would read shorter vectors."""
+    chain = ConvolutionChain.of(loops_of(inverted_residual(size=14, channels=24, wide=wide)))
+    tree = convolution_tree(chain, ConvolutionTiling(7, block, LaneAxis.CHANNELS), 16, MACHINE)
+    widths = {x.statement: x.width for x in tree.staging if isinstance(x, Pack)}
+    first, _, last = chain.stages
+    assert set(widths) == {first.name, last.name}
+    for stage in (first, last):
+        steps = [x.step for x, _ in walk_tree(tree.body) if isinstance(x, TreeLoop) and x.axis == stage.axes.channels]
+        assert widths[stage.name] in steps or widths[stage.name] == chain.points(stage.axes.channels)
+    assert (block or wide) % widths[first.name] == 0

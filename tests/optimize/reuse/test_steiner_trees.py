@@ -94,5 +94,5 @@ def test_terminals_out_of_reach_are_refused() -> None:
 
 def test_networkx_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "networkx", None)
-    with pytest.raises(OptionError, match=r"tilewright\[tune\]"):
+    with pytest.raises(OptionError, match="pip install networkx"):
         minimum_arborescence({(0, 1): 1.0}, 0)

@@ -51,13 +51,14 @@ class PanelCopy:
 
 
 def panel_copies(nests: Sequence[StatementNest], paths: Sequence[StatementPath]) -> tuple[PanelCopy, ...]:
-    """The copies that a tree fills; those of constants are filled at compile time."""
+    """The copies that a tree fills when it runs: those of constants outside of all loops are filled at compile time."""
     found: list[PanelCopy] = []
     for path in paths:
         readers = [x for x in nests if path.compute.statement in (x.statement.panels or {})]
         if readers:
             reader = readers[0]
             operand = (reader.statement.panels or {})[path.compute.statement]
-            axis = dict(reader.statement.packed)[operand]
-            found.append(PanelCopy(reader, operand, axis, common_depth(path, reader.path)))
+            axis, depth = dict(reader.statement.packed)[operand], common_depth(path, reader.path)
+            if depth or not reader.statement.problem.operands[operand].constant:
+                found.append(PanelCopy(reader, operand, axis, depth))
     return tuple(found)

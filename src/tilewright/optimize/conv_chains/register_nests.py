@@ -8,8 +8,22 @@ from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
 from tilewright.optimize.conv_chains.register_tile import ConvolutionTile, contraction_tile, is_whole
 from tilewright.optimize.conv_chains.stages import ConvolutionChain, ConvolutionStage, ImageAxes
-from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, groups_of
-from tilewright.tile.tree import CacheWrite, Compute, Loop, LoopPart, Node, Partition, Staging, nest
+from tilewright.optimize.conv_chains.tiling import BYTES, ConvolutionTiling, LaneAxis, computed_rows, groups_of
+from tilewright.schedule.prefetch import MAX_DISTANCE
+from tilewright.tile.prefetches import MAX_PREFETCH_PASSES, MIN_PREFETCH_ROWS, PREFETCH_BYTES
+from tilewright.tile.tree import (
+    CacheRead,
+    CacheWrite,
+    Compute,
+    Loop,
+    LoopPart,
+    Node,
+    Pack,
+    Partition,
+    Prefetch,
+    Staging,
+    nest,
+)  # fmt: skip
 
 UNROLLED, VECTORIZED = LoopKind.UNROLLED, LoopKind.VECTORIZED
 STACK, REGISTER = MemoryScope.STACK, MemoryScope.REGISTER
@@ -144,12 +158,36 @@ def _reduction_loops(tiled: TiledConvolutions, stage: ConvolutionStage, tile: Co
     """The loops over what is summed: taps of a depthwise convolution are unrolled, as register tiles share what they
     read."""
     if not stage.is_depthwise:
-        return [Loop(a, 1, ()) for a in stage.reduced]
+        *outer, inner = stage.reduced
+        return [*(Loop(a, 1, ()) for a in outer), Loop(inner, 1, (), prefetches=_weights_ahead(tiled, stage, tile))]
     unrolled, loops = tile.points * -(-tile.lanes // tiled.vector), list[Loop]()
     for a in reversed(stage.reduced):
         unrolled *= tiled.chain.points(a)
         loops.insert(0, Loop(a, 1, (), UNROLLED if unrolled <= MAX_UNROLLED else LoopKind.SERIAL))
     return loops
+
+
+def weights_copy(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple[tuple[Node, ...], Staging]:
+    """Loops that copy a convolution's weights with the result's channels innermost, and the staging: in panels as wide
+    as register tiles unless it is depthwise. Copies of constants are made when the model is compiled."""
+    buffer, order = stage.weights
+    name, (*others, channels) = f"{stage.name}.weights", order
+    dims, staging = order, CacheRead(stage.name, name, buffer, order)
+    if not stage.is_depthwise:
+        dims = ("panel", *others, "point")
+        staging = Pack(stage.name, name, buffer, channels, _chosen_tile(tiled, stage).lanes)
+    return nest([Loop(f"{name}.{d}", 1, ()) for d in dims], Compute(name)), staging
+
+
+def _weights_ahead(tiled: TiledConvolutions, stage: ConvolutionStage, tile: ConvolutionTile) -> tuple[Prefetch, ...]:
+    """Software prefetches of weights in panels, as of the packed constants of single products: within a model the other
+    kernels' weights have been read since the last call, so the first register tile finds a panel beyond L2."""
+    rows = computed_rows(tiled.chain, tiled.tiling.rows)[stage.name]
+    passes = rows * -(-tiled.chain.points(stage.axes.columns) // tile.points)
+    if not tiled.along_channels or tile.points < MIN_PREFETCH_ROWS or passes > MAX_PREFETCH_PASSES:
+        return ()
+    distance = min(MAX_DISTANCE, max(1, PREFETCH_BYTES // (tile.lanes * BYTES)))
+    return (Prefetch(f"{stage.name}.weights", distance),)
 
 
 def _taken(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple[list[Compute], tuple[Staging, ...]]:

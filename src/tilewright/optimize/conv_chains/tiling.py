@@ -75,9 +75,28 @@ def groups_of(chain: ConvolutionChain) -> tuple[tuple[ConvolutionStage, ...], ..
     return tuple(groups)
 
 
+def computed_rows(chain: ConvolutionChain, rows: int) -> dict[str, int]:
+    """Rows of every convolution's results that a tile needs, those of halos included, by the convolution's name.
+
+    Args:
+        chain: the chain.
+        rows: rows of the chain's result in a tile.
+    """
+    result: dict[str, int] = {}
+    for stage in reversed(chain.stages):
+        result[stage.name] = min(rows, chain.points(stage.axes.rows))
+        rows = _read_rows(stage, result[stage.name])
+    return result
+
+
+def _read_rows(stage: ConvolutionStage, rows: int) -> int:
+    """Rows, those of padding included, that a convolution reads for so many rows of its results."""
+    return stage.stride * (rows - 1) + stage.reach
+
+
 def tile_bytes(chain: ConvolutionChain, tiling: ConvolutionTiling) -> int:
     """Bytes of the intermediates of a tile, halos included. Of what is padded row by row one row is kept."""
-    rows, total = tiling.rows, 0
+    computed, total = computed_rows(chain, tiling.rows), 0
     following: ConvolutionStage | None = None
     for group in reversed(groups_of(chain)):
         is_blocked, kept = len(group) > 1 and tiling.channels > 0, group[len(group) - 1]
@@ -85,15 +104,14 @@ def tile_bytes(chain: ConvolutionChain, tiling: ConvolutionTiling) -> int:
             channels = chain.points(stage.axes.channels)
             # the last one of blocks of channels is kept for all of them
             own = min(tiling.channels, channels) if is_blocked and stage is not kept else channels
-            rows = min(rows, chain.points(stage.axes.rows))
+            rows = computed[stage.name]
             by_rows = following is not None and following.padding is not None and not (
                 is_blocked and stage is kept)  # fmt: skip
             total += (1 if by_rows else rows) * chain.points(stage.axes.columns) * own
-            rows = stage.stride * (rows - 1) + stage.reach
             if stage.padding is not None:
                 axes = stage.padding[1]
                 depth = min(tiling.channels, channels) if is_blocked else chain.points(axes.channels)
-                total += min(rows, chain.points(axes.rows)) * chain.points(axes.columns) * depth
+                total += min(_read_rows(stage, rows), chain.points(axes.rows)) * chain.points(axes.columns) * depth
             following = stage
     return total * BYTES
 

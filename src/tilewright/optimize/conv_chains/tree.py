@@ -17,10 +17,16 @@ from collections.abc import Sequence
 from tilewright.errors import ScheduleError
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
-from tilewright.optimize.conv_chains.register_nests import TiledConvolutions, convolution_nest, padding_nest, store_nest
+from tilewright.optimize.conv_chains.register_nests import (
+    TiledConvolutions,
+    convolution_nest,
+    padding_nest,
+    store_nest,
+    weights_copy,
+)  # fmt: skip
 from tilewright.optimize.conv_chains.stages import PLACE, ConvolutionChain, ConvolutionStage
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, groups_of
-from tilewright.tile.tree import CacheRead, Compute, Loop, Node, Staging, TileTree, nest
+from tilewright.tile.tree import Loop, Node, Staging, TileTree, nest
 
 
 def convolution_tree(chain: ConvolutionChain, tiling: ConvolutionTiling, vector: int, machine: Machine) -> TileTree:
@@ -52,7 +58,7 @@ def convolution_tree(chain: ConvolutionChain, tiling: ConvolutionTiling, vector:
         if is_blocked:
             nodes += nest([Loop(channels, tiling.channels, ())], *scope)
     nodes += store_nest(tiled)
-    copies = [_weights_copy(x) for x in chain.stages] if tiling.lanes is LaneAxis.CHANNELS else []
+    copies = [weights_copy(tiled, x) for x in chain.stages] if tiling.lanes is LaneAxis.CHANNELS else []
     last = chain.stages[-1].axes
     shared = [*((a, 1) for a in chain.batch), (last.rows, tiling.rows)]
     around = [Loop(axis, step, (), LoopKind.PARALLEL) for axis, step in shared]
@@ -78,11 +84,3 @@ def _blocked_axes(tiled: TiledConvolutions) -> set[str]:
     """The axes of channels that are computed in blocks."""
     heads = [g[0] for g in groups_of(tiled.chain) if len(g) > 1]
     return {x.axes.channels for x in heads}
-
-
-def _weights_copy(stage: ConvolutionStage) -> tuple[tuple[Node, ...], Staging]:
-    """The copy of a convolution's weights with the result's channels innermost; of constants it is made when the model
-    is compiled."""
-    buffer, order = stage.weights
-    name = f"{stage.name}.weights"
-    return nest([Loop(f"{name}.{d}", 1, ()) for d in order], Compute(name)), CacheRead(stage.name, name, buffer, order)
