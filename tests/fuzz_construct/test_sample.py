@@ -27,7 +27,7 @@ from tilewright.lower.prepack_constants import PrepackedKernel, prepack_constant
 from tilewright.optimize.construct import lower_programs
 from tilewright.schedule.rewrite_tree import map_blocks
 
-SEED, CHUNKS, EACH = 20, 8, 5
+SEED, CHUNKS, EACH = 20, 5, 5
 
 PLAIN = {"whole": True, "dtype": "float32", "optimizer": "gensor", "target": "x86-64", "by kernel": True, "walks": 1,
          "m": 6, "n": 19, "k": 4, "A constant": False, "B constant": True}  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.fuzz.campaign import Worker
 
-SEED, COUNT = 2026, 60
+SEED, COUNT = 2026, 40
 
 
 @pytest.fixture(scope="module")
