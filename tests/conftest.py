@@ -1,7 +1,10 @@
-"""Shared by all tests: Hypothesis profiles and golden files."""
+"""Shared by all tests: Hypothesis profiles, golden files, and code that is compiled once."""
 
+import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the golden files instead of comparing them")
 
 
+def pytest_collection_finish() -> None:
+    """The collected tests live to the end: without them, a full collection of garbage takes a tenth of its time."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Compare a text with tests/golden/<path of the test file>/<test>.txt; call it once per test."""
@@ -43,6 +52,33 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
             assert text == path.read_text(), f"differs from the golden file; if that is meant: {command}"
 
     return compare
+
+
+@pytest.fixture(scope="session", autouse=True)
+def equal_texts_are_compiled_once() -> Iterator[None]:
+    """LLVM compiles a text for a target once per process: many tests come to the same kernels.
+
+    The texts are those of this run, so that what a change of the compiler does to one is seen. That LLVM gives the same
+    code for one again is for tests that compare processes. `tests/codegen` compiles on its own.
+    """
+    objects: dict[tuple[bytes, Any], bytes] = {}
+
+    def once(compile_object: Callable[[str, Any], bytes]) -> Callable[[str, Any], bytes]:
+        def look_up(text: str, target: Any) -> bytes:
+            key = sha256(text.encode()).digest(), target
+            if key not in objects:
+                objects[key] = compile_object(text, target)
+            return objects[key]
+
+        return look_up
+
+    # where the collected tests import them
+    names = ("compilation", "kernel_build.build_kernel", "kernel_build.native_kernel")
+    users = [sys.modules.get(f"tilewright.driver.{name}") for name in names]
+    with pytest.MonkeyPatch.context() as patch:
+        for user in filter(None, users):
+            patch.setattr(user, "compile_object", once(user.compile_object))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -31,7 +31,7 @@ def _empty_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def model(tmp_path) -> Path:
-    onnx.save(models.mlp(), tmp_path / "mlp.onnx")
+    onnx.save(models.mlp(3), tmp_path / "mlp.onnx")
     return tmp_path / "mlp.onnx"
 
 

@@ -28,8 +28,8 @@ def model(nodes, inputs, outputs, constants=None, opset: int = 18, name: str = "
     return proto
 
 
-def mlp() -> onnx.ModelProto:
-    """Two dense layers with a dynamic batch."""
+def mlp(batch: int | str = "batch") -> onnx.ModelProto:
+    """Two dense layers; with a batch of known size, which takes a third of the work to compile, for other tests."""
     nodes = [
         helper.make_node("Gemm", ["x", "w1", "b1"], ["h0"], name="dense1", transB=1),
         helper.make_node("Relu", ["h0"], ["h"], name="relu1"),
@@ -38,10 +38,10 @@ def mlp() -> onnx.ModelProto:
         helper.make_node("Softmax", ["y1"], ["y"], name="softmax", axis=-1),
     ]
     constants = {"w1": array(1, 40, 24), "b1": array(2, 40), "w2": array(3, 40, 10, scale=0.3), "b2": array(4, 10)}
-    return model(nodes, [value("x", ["batch", 24])], [value("y", ["batch", 10])], constants, name="mlp")
+    return model(nodes, [value("x", [batch, 24])], [value("y", [batch, 10])], constants, name="mlp")
 
 
-def convnet() -> onnx.ModelProto:
+def convnet(height: int | str = "h", width: int | str = "w") -> onnx.ModelProto:
     """Convolutions (dense, depthwise, strided), a residual, pooling; dynamic in batch, height and width."""
     nodes = [
         helper.make_node("Conv", ["x", "k1", "c1"], ["a0"], name="conv1", pads=[1, 1, 1, 1], strides=[2, 2]),
@@ -59,7 +59,12 @@ def convnet() -> onnx.ModelProto:
         "k3": array(4, 12, 8, 1, 1, scale=0.3), "c3": array(5, 12),
     }  # fmt: skip
     outputs = [value("y", ["n", 12]), value("p", ["n", 12, "p2", "p3"])]
-    return model(nodes, [value("x", ["n", 3, "h", "w"])], outputs, constants, name="convnet")
+    return model(nodes, [value("x", ["n", 3, height, width])], outputs, constants, name="convnet")
+
+
+def small_convnet() -> onnx.ModelProto:
+    """`convnet` for pictures of 16 x 16, dynamic in batch: a third of the work to compile, for other tests."""
+    return convnet(16, 16)
 
 
 def passing_on() -> onnx.ModelProto:

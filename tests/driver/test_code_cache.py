@@ -30,12 +30,12 @@ def cache(tmp_path):
 @pytest.fixture(scope="module")
 def without():
     """The artifact of a compilation without a cache."""
-    return make_compilation(models.convnet()).artifact()
+    return make_compilation(models.small_convnet()).artifact()
 
 
 def compiled(cache, model=None):
     compilation = make_compilation(
-        models.convnet() if model is None else model, resources=BuildResources(1, cache, True)
+        models.small_convnet() if model is None else model, resources=BuildResources(1, cache, True)
     )
     return compilation, compilation.artifact()
 
@@ -56,7 +56,7 @@ def test_entries_come_back(cache):
 def test_code_of_sources_that_have_changed_is_not_kept(cache, monkeypatch):
     answers = iter([False])
     monkeypatch.setattr(kernel_builds, "sources_have_changed", lambda: next(answers, True))
-    compiled(cache, models.mlp())
+    compiled(cache, models.mlp(3))
     assert cache.usage().entries == 0
 
 
@@ -95,7 +95,7 @@ def test_a_second_compilation_constructs_nothing(cache, without):
 
 def test_equal_kernels_of_other_models_are_found(cache):
     compiled(cache)
-    renamed = models.convnet()
+    renamed = models.small_convnet()
     for node in renamed.graph.node:
         node.name = f"other_{node.name}"
     assert compiled(cache, renamed)[0].constructions.constructed == 0
@@ -242,7 +242,7 @@ def test_pruning_removes_what_was_not_used_for_longest(cache):
 
 def test_compilations_prune(cache, monkeypatch):
     monkeypatch.setattr(CodeCache.prune, "__defaults__", (1,))
-    compiled(cache, models.mlp())
+    compiled(cache, models.mlp(3))
     assert cache.usage().bytes <= 1
 
 
@@ -253,7 +253,7 @@ from tests.driver import models
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
 from tilewright.driver.compile import make_compilation
-artifact = make_compilation(models.mlp(), resources=BuildResources(1, CodeCache(Path(sys.argv[1])), True)).artifact()
+artifact = make_compilation(models.mlp(3), resources=BuildResources(1, CodeCache(Path(sys.argv[1])), True)).artifact()
 print(artifact.code.hex())
 """
 
@@ -264,7 +264,7 @@ def _start(cache):
 
 
 def test_compilations_at_once_and_killed_ones(cache):
-    expected = make_compilation(models.mlp()).artifact().code.hex()
+    expected = make_compilation(models.mlp(3)).artifact().code.hex()
     processes = [_start(cache) for _ in range(16)]
     killed = processes[::4]
     deadline = time.monotonic() + 200
@@ -279,7 +279,7 @@ def test_compilations_at_once_and_killed_ones(cache):
     for path in (p for p in cache.folder.rglob("*") if p.is_file()):
         assert not path.name.startswith(".")
         assert cache.get(path.name) is not None
-    assert compiled(cache, models.mlp())[0].constructions.constructed == 0
+    assert compiled(cache, models.mlp(3))[0].constructions.constructed == 0
 
 
 def test_settings(tmp_path):

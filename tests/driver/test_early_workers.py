@@ -120,9 +120,9 @@ def test_where_sources_have_changed_there_are_none(started, monkeypatch):
 
 def test_a_compilation_takes_them(started, monkeypatch):
     monkeypatch.setattr(kernel_builds, "MIN_TASKS", 1)
-    expected = make_compilation(models.convnet(), resources=BuildResources(1, None, True)).artifact().code
+    expected = make_compilation(models.small_convnet(), resources=BuildResources(1, None, True)).artifact().code
     with early_workers(BuildResources(2, None, True), MANY) as used:
-        assert make_compilation(models.convnet(), resources=used).artifact().code == expected
+        assert make_compilation(models.small_convnet(), resources=used).artifact().code == expected
         assert used.started == []
     assert len(started) == 1
     assert started[0].process.poll() is not None
@@ -130,7 +130,7 @@ def test_a_compilation_takes_them(started, monkeypatch):
 
 def test_models_of_many_tensors_have_them(started, monkeypatch, tmp_path):
     monkeypatch.setattr(module, "TENSORS_PER_WORKER", 1)
-    content = models.convnet().SerializeToString()
+    content = models.small_convnet().SerializeToString()
     for count in (1, 1):
         # the second one is known
         resources = build_resources(2, True, {"XDG_CACHE_HOME": str(tmp_path)}, False)

@@ -44,15 +44,17 @@ def test_resize_by_scales_and_sizes_of_data(kind):
                       outputs="float y", opset=19)  # fmt: skip
     by_sizes = model(f'y = Resize <mode = "{kind}"> (x, "", "", s)', inputs="float[b, 2, h, w] x, int64[4] s",
                      outputs="float[b, 2, p, q] y", opset=19)  # fmt: skip
-    for _ in range(3):
-        height, width = RNG.integers(2, 20, 2)
-        x = normal(1, 2, height, width)
-        check_natively(by_scales, {"x": x, "s": np.array([1, 1, *RNG.choice([0.5, 2, 3, 0.75], 2)], np.float32)})
-        if kind != "nearest":
-            sizes = np.array([1, 2, *RNG.integers(2, 30, 2)])
-            (actual,) = compile_natively(by_sizes).run({"x": x, "s": sizes}).values()
-            assert actual.dtype == np.float32
-            np.testing.assert_allclose(actual, interpolated(x, sizes[2:], kind), rtol=1e-5, atol=1e-5)
+    images = [normal(1, 2, *RNG.integers(2, 20, 2)) for _ in range(3)]
+    scales = [np.array([1, 1, *RNG.choice([0.5, 2, 3, 0.75], 2)], np.float32) for _ in images]
+    check_natively(by_scales, *({"x": x, "s": s} for x, s in zip(images, scales, strict=True)))
+    if kind == "nearest":
+        return
+    executable = compile_natively(by_sizes)
+    for x in images:
+        sizes = np.array([1, 2, *RNG.integers(2, 30, 2)])
+        (actual,) = executable.run({"x": x, "s": sizes}).values()
+        assert actual.dtype == np.float32
+        np.testing.assert_allclose(actual, interpolated(x, sizes[2:], kind), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cubic"])

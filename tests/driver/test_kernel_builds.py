@@ -26,7 +26,7 @@ from tilewright.measure.worker_process import WorkerProcess
 
 def artifact(jobs, model=None, options=None):
     compilation = make_compilation(
-        models.convnet() if model is None else model,
+        models.small_convnet() if model is None else model,
         options or CompileOptions(),
         resources=BuildResources(jobs, None, True),
     )
@@ -58,11 +58,30 @@ def workers(monkeypatch):
     return started
 
 
+@pytest.fixture
+def answers(monkeypatch):
+    """What workers answer; this process takes no task before the first answer."""
+    queue, noted = worker_threads.TaskQueue, []
+    put, take = queue.put_answer, queue.next_for_this_process
+
+    def waiting(tasks):
+        end = time.monotonic() + 60
+        while not noted and time.monotonic() < end:
+            time.sleep(0.01)
+        return take(tasks)
+
+    monkeypatch.setattr(queue, "put_answer", lambda tasks, k, value: (noted.append(value), put(tasks, k, value)))
+    monkeypatch.setattr(queue, "next_for_this_process", waiting)
+    return noted
+
+
 @pytest.mark.parametrize("jobs", [2, 3])
-def test_the_number_of_processes_does_not_change_the_bytes(alone, workers, jobs):
+def test_the_number_of_processes_does_not_change_the_bytes(alone, workers, answers, jobs):
     assert artifact(jobs) == alone
     assert len(workers) == jobs - 1
     assert not any(w.is_alive for w in workers)
+    assert answers
+    assert all(a is not None for a in answers)
 
 
 @pytest.mark.parametrize("optimizer", ["rule", "roller"])
@@ -88,26 +107,9 @@ def test_what_is_forgotten_between_steps_does_not_change_the_bytes(alone, monkey
 
 
 def test_code_that_is_generated_later_is_the_same(alone):
-    compilation = make_compilation(models.convnet())
+    compilation = make_compilation(models.small_convnet())
     assert not any(k.code for k in compilation.kernels)
     assert compilation.artifact().code == alone[0]
-
-
-def test_workers_do_some_of_the_work(alone, workers, monkeypatch):
-    queue, answers = worker_threads.TaskQueue, []
-    put, take = queue.put_answer, queue.next_for_this_process
-
-    def waiting(tasks):
-        end = time.monotonic() + 60
-        while not answers and time.monotonic() < end:
-            time.sleep(0.01)
-        return take(tasks)
-
-    monkeypatch.setattr(queue, "put_answer", lambda tasks, k, value: (answers.append(value), put(tasks, k, value)))
-    monkeypatch.setattr(queue, "next_for_this_process", waiting)
-    assert artifact(2) == alone
-    assert answers
-    assert all(a is not None for a in answers)
 
 
 def test_where_no_worker_can_start_this_process_does_all(alone, monkeypatch):
@@ -170,7 +172,7 @@ def test_errors_end_the_workers(workers):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_compilation(models.convnet(), progress=interrupted, resources=BuildResources(2, None, True))
+        make_compilation(models.small_convnet(), progress=interrupted, resources=BuildResources(2, None, True))
     assert workers
     assert not any(w.is_alive for w in workers)
 
@@ -214,7 +216,7 @@ from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.compile import make_compilation
 kernel_builds.MIN_TASKS = 1
 while True:
-    make_compilation(models.convnet(), resources=BuildResources(3, None, True))
+    make_compilation(models.small_convnet(), resources=BuildResources(3, None, True))
     print("compiled", flush=True)
 """
 

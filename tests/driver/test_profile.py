@@ -54,7 +54,7 @@ def two_fallbacks() -> onnx.ModelProto:
 RNG = np.random.default_rng()
 CASES = {
     "mlp": (models.mlp, {"x": (5, 24)}),
-    "convnet": (models.convnet, {"x": (2, 3, 37, 41)}),
+    "convnet": (models.small_convnet, {"x": (2, 3, 16, 16)}),
     "large": (large, {"x": (96, 256)}),
     "passing on": (models.passing_on, {"x": (5, 4)}),
     "fallback": (models.with_fallback, {"in put": (5, 9)}),
@@ -264,7 +264,7 @@ def test_step_trees_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
 def test_seconds(seconds: float) -> None:
     with pytest.raises(OptionError, match="expected a number of seconds of more than 0"):
-        tilewright.profile(models.mlp(), {"x": np.zeros((1, 24), np.float32)}, seconds=seconds)
+        tilewright.profile(models.mlp(1), {"x": np.zeros((1, 24), np.float32)}, seconds=seconds)
 
 
 def test_wrong_feeds_are_an_error_as_for_a_call(monkeypatch: pytest.MonkeyPatch) -> None:

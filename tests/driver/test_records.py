@@ -56,7 +56,7 @@ def filled(first_store, path):
 def compiled(source, model=None, options=None, jobs=1, cache=None):
     source = RecordSource(source) if isinstance(source, Path) else source
     resources = BuildResources(jobs, cache, True, source)
-    return make_compilation(models.mlp() if model is None else model, options or CompileOptions(), resources=resources)
+    return make_compilation(models.mlp(3) if model is None else model, options or CompileOptions(), resources=resources)
 
 
 def content(compilation):
@@ -85,7 +85,7 @@ def add(path, *records):
         store.add(records)
 
 
-@pytest.mark.parametrize(("jobs", "model"), [(1, models.convnet), (2, models.mlp)])
+@pytest.mark.parametrize(("jobs", "model"), [(1, models.small_convnet), (2, models.mlp)])
 def test_the_second_compilation_constructs_nothing_and_gives_the_same_bytes(path, jobs, model, monkeypatch):
     monkeypatch.setattr(kernel_builds, "MIN_TASKS", 1)
     unrecorded, first, second = (compiled(source, model(), jobs=jobs) for source in (None, path, path))
@@ -139,7 +139,7 @@ def test_a_measured_program_is_used(filled, tmp_path, unrecorded):
         assert tuned.constructions.cached >= cached - 1
     others = [k.programs[0].trace for k in tuned.kernels if k.task.hash != kernel.task.hash]
     assert others == [k.programs[0].trace for k in unrecorded.kernels if k.task.hash != kernel.task.hash]
-    feeds = {"x": models.array(0, 5, 24)}
+    feeds = {"x": models.array(0, 3, 24)}
     outputs = [Executable(c.artifact()).run(feeds) for c in (tuned, unrecorded)]
     for a, b in zip(outputs[0].values(), outputs[1].values(), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
@@ -352,11 +352,11 @@ def test_sources(tmp_path):
 def test_the_users_store_is_private(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     monkeypatch.delenv("TILEWRIGHT_RECORDS")
-    executable = tilewright.compile(models.mlp().SerializeToString())
+    executable = tilewright.compile(models.mlp(3).SerializeToString())
     store = tmp_path / "tilewright" / "records.db"
     assert executable is not None
     assert stat.S_IMODE(os.stat(store).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(store.parent).st_mode) == 0o700
-    assert tilewright.compile(models.mlp().SerializeToString(), records=store, frozen=True) is not None
+    assert tilewright.compile(models.mlp(3).SerializeToString(), records=store, frozen=True) is not None
     with pytest.raises(StoreError, match="no records"):
-        tilewright.compile(models.convnet().SerializeToString(), frozen=True)
+        tilewright.compile(models.small_convnet().SerializeToString(), frozen=True)

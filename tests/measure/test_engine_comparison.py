@@ -207,7 +207,7 @@ def test_models_that_an_engine_rejects(tmp_path: Path, engine: str) -> None:
 
 def test_a_process_that_ends_is_an_error_that_names_its_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_comparison.sys, "executable", "/bin/false")
-    executable = tilewright.compile(models.mlp())
+    executable = tilewright.compile(models.mlp(1))
     with pytest.raises(OptionError, match="engine canary: its process ended with status 1"):
         engine_comparison.compare_engines(
             executable, None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
@@ -219,7 +219,7 @@ def test_modules_of_the_working_directory_are_not_imported(tmp_path: Path, monke
     (tmp_path / "numpy.py").write_text("raise SystemExit(9)")
     monkeypatch.chdir(tmp_path)
     comparison = engine_comparison.compare_engines(
-        tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
+        tilewright.compile(models.mlp(1)), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
     )
     assert comparison.engines["tilewright"].blocks >= 1
 
@@ -241,7 +241,7 @@ def test_no_process_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_comparison, "run_in_turns", interrupted)
     with pytest.raises(KeyboardInterrupt):
         engine_comparison.compare_engines(
-            tilewright.compile(models.mlp()), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
+            tilewright.compile(models.mlp(1)), None, [], {"x": np.ones((1, 24), np.float32)}, RunPlan(1, 0.0, 0.0)
         )
     assert len(started) == 2
     for pid in started:

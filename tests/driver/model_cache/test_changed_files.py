@@ -18,7 +18,7 @@ from tilewright.errors import ModelError
 
 @pytest.mark.parametrize("how", ["other data", "shorter", "gone", "a link that leads out"])
 def test_external_data_that_changed(how, tmp_path, resources, counted):
-    path = written(tmp_path / "m", models.mlp(), external=True)
+    path = written(tmp_path / "m", models.mlp(3), external=True)
     data = path.parent / "weights.bin"
     first = saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path)
     content = data.read_bytes()
@@ -53,20 +53,20 @@ def before_making(monkeypatch, action):
 
 def test_a_model_that_is_replaced_before_it_is_loaded(tmp_path, resources, monkeypatch, counted):
     """What is compiled and kept is what was looked for, even if another file has taken its place."""
-    path = written(tmp_path / "m", models.mlp(), external=False)
-    other = models.convnet().SerializeToString()
-    expected = saved(compile_with_options(models.mlp().SerializeToString(), OPTIONS), tmp_path)
+    path = written(tmp_path / "m", models.mlp(3), external=False)
+    other = models.small_convnet().SerializeToString()
+    expected = saved(compile_with_options(models.mlp(3).SerializeToString(), OPTIONS), tmp_path)
     with monkeypatch.context() as patch:
         before_making(patch, lambda: path.write_bytes(other))
         assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == expected
-    written(tmp_path / "m", models.mlp(), external=False)
+    written(tmp_path / "m", models.mlp(3), external=False)
     assert saved(compile_with_options(path, OPTIONS, resources=resources), tmp_path) == expected
     assert len(counted) == 2
 
 
 def test_a_folder_that_is_switched_before_it_is_loaded(tmp_path, resources, monkeypatch):
     """`current` is a link to one of two versions that differ in their data alone."""
-    paths = [written(tmp_path / version, models.mlp(), external=True) for version in ("v1", "v2")]
+    paths = [written(tmp_path / version, models.mlp(3), external=True) for version in ("v1", "v2")]
     assert paths[0].read_bytes() == paths[1].read_bytes()
     data = paths[1].parent / "weights.bin"
     data.write_bytes((np.frombuffer(data.read_bytes(), np.float32) * 3).tobytes())
@@ -85,7 +85,7 @@ def test_a_folder_that_is_switched_before_it_is_loaded(tmp_path, resources, monk
 
 
 def test_data_that_changes_after_it_is_loaded_is_not_kept(tmp_path, resources, monkeypatch):
-    path = written(tmp_path / "m", models.mlp(), external=True)
+    path = written(tmp_path / "m", models.mlp(3), external=True)
     data = path.parent / "weights.bin"
     note = model_cache.NewModel.note_initializers
 
@@ -113,7 +113,7 @@ def test_external_data_of_other_tensors_is_not_kept(tmp_path, resources):
 
 def test_files_that_are_mostly_no_weights_are_not_kept(tmp_path, resources, monkeypatch):
     """Files of holes have any size, and all of a file would be read."""
-    path = written(tmp_path / "m", models.mlp(), external=True)
+    path = written(tmp_path / "m", models.mlp(3), external=True)
     data = path.parent / "weights.bin"
     size = data.stat().st_size
     os.truncate(data, 1 << 40)
@@ -127,7 +127,7 @@ def test_files_that_are_mostly_no_weights_are_not_kept(tmp_path, resources, monk
 
 
 def test_locations_of_tensors_with_their_own_data_are_not_read(tmp_path, resources, counted):
-    model = models.mlp()
+    model = models.mlp(3)
     model.graph.initializer[0].external_data.add(key="location", value="big.bin")
     path = written(tmp_path / "m", model, external=False)
     (path.parent / "big.bin").touch()
@@ -154,7 +154,7 @@ def test_unclear_places_of_data():
 
 def test_a_pipe_is_left_to_the_compilation(tmp_path, resources):
     """Opening it twice would take its writer's other end away."""
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.write_bytes(data), daemon=True)

@@ -1,6 +1,7 @@
 """The cache of models: the same bytes with it, and no trust in what others may write."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
@@ -24,7 +25,7 @@ SEED = np.random.SeedSequence().entropy
 
 
 @pytest.mark.parametrize("form", ["bytes", "file", "external"])
-@pytest.mark.parametrize("make", [models.mlp, models.convnet, models.passing_on])
+@pytest.mark.parametrize("make", [models.mlp, models.small_convnet, models.passing_on])
 def test_the_same_bytes_without_a_compilation(make, form, tmp_path, resources, counted):
     model = make()
     source = model.SerializeToString() if form == "bytes" else written(tmp_path / "m", model, form == "external")
@@ -82,20 +83,21 @@ def test_other_models_and_options_are_compiled(tmp_path, resources, counted):
     for model in (first, second):
         compile_with_options(model.SerializeToString(), OPTIONS, resources=resources)
     data = first.SerializeToString()
+    gensor = CompileOptions(shapes={"batch": 3})
     for changed in (
-        CompileOptions(shapes={"batch": 3}), CompileOptions(shapes={"batch": "1..4"}), CompileOptions(exact=True),
-        CompileOptions(target="x86-64-v3"), CompileOptions(), CompileOptions(variants=1),
-        CompileOptions(machine="zen5"), CompileOptions(fusion="unfused"), CompileOptions(winograd="fast"),
+        replace(OPTIONS, shapes={"batch": 3}), replace(OPTIONS, shapes={"batch": "1..4"}), replace(OPTIONS, exact=True),
+        replace(OPTIONS, target="x86-64-v3"), gensor, replace(gensor, variants=1), replace(gensor, machine="zen5"),
+        replace(gensor, fusion="unfused"), replace(gensor, winograd="fast"),
     ):  # fmt: skip
         compile_with_options(data, changed, resources=resources)
     assert len(counted) == 11
-    compile_with_options(data, CompileOptions(shapes={"batch": "1..4"}), resources=resources)
+    compile_with_options(data, replace(OPTIONS, shapes={"batch": "1..4"}), resources=resources)
     assert len(counted) == 11
     assert cache_of(resources).usage().entries == 11
 
 
 def test_other_versions_are_compiled(resources, counted, monkeypatch):
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     compile_with_options(data, OPTIONS, resources=resources)
     monkeypatch.setattr("tilewright.driver.model_cache.model_key._versions", lambda: ["another"])
     compile_with_options(data, OPTIONS, resources=resources)
@@ -103,7 +105,7 @@ def test_other_versions_are_compiled(resources, counted, monkeypatch):
 
 
 def test_damaged_entries_count_as_missing(tmp_path, resources, counted):
-    data = models.convnet().SerializeToString()
+    data = models.small_convnet().SerializeToString()
     expected = saved(compile_with_options(data, OPTIONS, resources=resources), tmp_path)
     path = entry_path(resources)
     content = path.read_bytes()
@@ -120,18 +122,18 @@ def test_damaged_entries_count_as_missing(tmp_path, resources, counted):
 
 
 def test_an_entry_in_the_place_of_another_counts_as_missing(tmp_path, resources, counted):
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     expected = saved(compile_with_options(data, OPTIONS, resources=resources), tmp_path)
     path = entry_path(resources)
     other = BuildResources(1, CodeCache(tmp_path / "other" / "code"), True)
-    compile_with_options(models.convnet().SerializeToString(), OPTIONS, resources=other)
+    compile_with_options(models.small_convnet().SerializeToString(), OPTIONS, resources=other)
     path.write_bytes(entry_path(other).read_bytes())
     assert saved(compile_with_options(data, OPTIONS, resources=resources), tmp_path) == expected
     assert len(counted) == 3
 
 
 def test_an_entry_with_a_hole_at_its_end_counts_as_missing(resources, counted):
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     compile_with_options(data, OPTIONS, resources=resources)
     os.truncate(entry_path(resources), 1 << 40)
     compile_with_options(data, OPTIONS, resources=resources)
@@ -141,7 +143,7 @@ def test_an_entry_with_a_hole_at_its_end_counts_as_missing(resources, counted):
 
 @pytest.mark.parametrize("is_kept", [False, True])
 def test_without_memory_nothing_is_kept_or_found(is_kept, resources, counted, monkeypatch):
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     if is_kept:
         compile_with_options(data, OPTIONS, resources=resources)
 
@@ -156,7 +158,7 @@ def test_without_memory_nothing_is_kept_or_found(is_kept, resources, counted, mo
 
 
 def test_what_others_may_write_is_not_read(resources, counted):
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     compile_with_options(data, OPTIONS, resources=resources)
     entry_path(resources).chmod(0o622)
     compile_with_options(data, OPTIONS, resources=resources)
@@ -208,12 +210,12 @@ def test_computed_weights_have_a_limit(tmp_path, resources, monkeypatch):
 
 def test_pruning(resources, monkeypatch):
     monkeypatch.setattr(ModelCache.prune, "__defaults__", (1,))
-    compile_with_options(models.mlp().SerializeToString(), OPTIONS, resources=resources)
+    compile_with_options(models.mlp(3).SerializeToString(), OPTIONS, resources=resources)
     assert cache_of(resources).usage().entries == 0
 
 
 def test_links_and_pipes_are_no_entries(tmp_path, resources, counted):
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     compile_with_options(data, OPTIONS, resources=resources)
     path = entry_path(resources)
     path.rename(tmp_path / "elsewhere")

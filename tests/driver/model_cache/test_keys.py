@@ -63,7 +63,7 @@ def test_a_description_of_the_machine_that_changes_meanwhile(is_put_back, tmp_pa
     after = (lambda: file.write_text(first)) if is_put_back else None
     while_compiling(monkeypatch, lambda: file.write_text(second), after)
     options = CompileOptions(machine=str(file), target="x86-64-v3")
-    compile_with_options(models.mlp().SerializeToString(), options, resources=resources)
+    compile_with_options(models.mlp(3).SerializeToString(), options, resources=resources)
     assert cache_of(resources).usage().entries == 0
 
 
@@ -72,19 +72,19 @@ def test_an_operator_that_is_registered_meanwhile(resources, monkeypatch):
     while_compiling(
         monkeypatch, lambda: monkeypatch.setitem(custom_operators.PYTHON_OPERATORS, ("own", "Twice"), operator)
     )
-    compile_with_options(models.mlp().SerializeToString(), OPTIONS, resources=resources)
+    compile_with_options(models.mlp(3).SerializeToString(), OPTIONS, resources=resources)
     assert cache_of(resources).usage().entries == 0
 
 
 def test_sources_that_change_meanwhile(resources, monkeypatch):
     monkeypatch.setattr(model_cache, "sources_have_changed", lambda: True)
-    compile_with_options(models.mlp().SerializeToString(), OPTIONS, resources=resources)
+    compile_with_options(models.mlp(3).SerializeToString(), OPTIONS, resources=resources)
     assert cache_of(resources).usage().entries == 0
 
 
 def test_models_above_the_limit_of_protobuf_are_not_read(tmp_path, resources, monkeypatch):
     path = tmp_path / "m.onnx"
-    path.write_bytes(models.mlp().SerializeToString())
+    path.write_bytes(models.mlp(3).SerializeToString())
     monkeypatch.setattr(model_cache, "MAX_MODEL_BYTES", path.stat().st_size - 1)
     for model in (path, path.read_bytes()):
         compile_with_options(model, OPTIONS, resources=resources)

@@ -22,14 +22,14 @@ OPTIONS = CompileOptions()
 def test_records_decide(tmp_path, resources, counted):
     """A store that is gone, or has other measured programs, is asked again, and gets what a compilation keeps."""
     store = tmp_path / "records.db"
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     source = RecordSource(store)
     given = BuildResources(1, resources.cache, True, source)
     first = saved(compile_with_options(data, OPTIONS, resources=given), tmp_path)
     compile_with_options(data, OPTIONS, resources=given)
     assert len(counted) == 1
     # another model's compilation adds records that were not measured
-    compile_with_options(models.convnet().SerializeToString(), OPTIONS, resources=given)
+    compile_with_options(models.small_convnet().SerializeToString(), OPTIONS, resources=given)
     compile_with_options(data, OPTIONS, resources=given)
     assert len(counted) == 2
     for path in tmp_path.glob("records.db*"):
@@ -46,7 +46,7 @@ def test_records_decide(tmp_path, resources, counted):
 
 def test_measured_records_are_used(tmp_path, resources, counted):
     store = tmp_path / "records.db"
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     given = BuildResources(1, resources.cache, True, RecordSource(store))
     compile_with_options(data, OPTIONS, resources=given)
     change(store, "UPDATE records SET kind = 1 WHERE id = (SELECT min(id) FROM records WHERE kind = 3)")
@@ -56,7 +56,7 @@ def test_measured_records_are_used(tmp_path, resources, counted):
 
 def test_records_that_are_measured_meanwhile(tmp_path, resources, counted, monkeypatch):
     store = tmp_path / "records.db"
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     given = BuildResources(1, resources.cache, True, RecordSource(store))
     make = pipeline.make_compilation
 
@@ -84,7 +84,7 @@ def test_the_state_of_records(tmp_path, resources):
     source = RecordSource(store)
     assert record_state(source) == NO_RECORDS
     given = BuildResources(1, resources.cache, True, source)
-    compile_with_options(models.mlp().SerializeToString(), OPTIONS, resources=given)
+    compile_with_options(models.mlp(3).SerializeToString(), OPTIONS, resources=given)
     constructed = record_state(source)
     assert constructed.measured == NO_RECORDS.measured
     change(store, "UPDATE records SET kind = 1")
@@ -104,7 +104,7 @@ def test_the_state_of_records(tmp_path, resources):
 def test_a_store_that_others_can_write_is_not_used(tmp_path, resources):
     """A compilation warns of the user's own store and goes on without it, whatever is kept."""
     store = tmp_path / "data" / "records.db"
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     source = RecordSource(store, is_default=True)
     given = BuildResources(1, resources.cache, True, source)
     compile_with_options(data, OPTIONS, resources=given)
@@ -124,7 +124,7 @@ def test_a_store_that_others_can_write_is_not_used(tmp_path, resources):
 @pytest.mark.parametrize("statement", ["PRAGMA user_version = 9", "DROP TABLE tasks", "PRAGMA application_id = 5"])
 def test_a_store_that_is_none_is_refused(statement, tmp_path, resources):
     store = tmp_path / "records.db"
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     given = BuildResources(1, resources.cache, True, RecordSource(store))
     compile_with_options(data, OPTIONS, resources=given)
     change(store, statement)
@@ -135,7 +135,7 @@ def test_a_store_that_is_none_is_refused(statement, tmp_path, resources):
 def test_the_hint_for_records_that_were_removed(tmp_path, resources):
     """An entry does not tell whether earlier records are still there, so it is a compilation that brings them back."""
     store = tmp_path / "records.db"
-    data = models.mlp().SerializeToString()
+    data = models.mlp(3).SerializeToString()
     given = BuildResources(1, resources.cache, True, RecordSource(store))
     frozen = BuildResources(1, resources.cache, True, RecordSource(store, frozen=True))
     compile_with_options(data, OPTIONS, resources=given)
