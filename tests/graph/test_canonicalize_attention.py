@@ -8,11 +8,11 @@ import numpy as np
 import onnx
 import pytest
 from benchmarks.attention_spellings.spellings import SPELLINGS, Sizes, attention_model, reference
+from tests.driver.unscheduled import unscheduled
 from tests.graph.attention_net import Array, Net
 from tests.graph.running import run_program
 
 import tilewright
-from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
 from tilewright.frontend.onnx import load_onnx
 from tilewright.graph.canonicalize.attention import canonicalize_attention
@@ -29,10 +29,10 @@ ROUNDOFF = 2.0**-24
 
 def task_hashes(model: onnx.ModelProto) -> Counter[str]:
     """The tasks of a model's kernels, with the number of kernels of each."""
-    c = make_compilation(model, CompileOptions(optimizer="rule"))
-    context = TaskContext(c.program.symbols, c.target, implied_ranges(c.program))
-    constants = frozenset(c.program.constants)
-    return Counter(make_kernel_task(u, constants, context).key for u in c.partition.units if isinstance(u, Kernel))
+    program, units, target = unscheduled(model, CompileOptions(optimizer="rule"))
+    context = TaskContext(program.symbols, target, implied_ranges(program))
+    constants = frozenset(program.constants)
+    return Counter(make_kernel_task(u, constants, context).key for u in units if isinstance(u, Kernel))
 
 
 @cache

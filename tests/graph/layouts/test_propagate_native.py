@@ -5,6 +5,7 @@ import pytest
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from tests.driver.models import array, model, value
+from tests.driver.unscheduled import unscheduled
 from tests.graph.layouts.networks import Net, blocked, feeds, rows, weight
 
 import tilewright
@@ -14,6 +15,7 @@ from tilewright.driver.diagnostics.verification import compare_layers, compare_o
 from tilewright.driver.kernel_build.kernels import BoundKernel
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import LayoutError, OptionError
+from tilewright.graph.kernel import Kernel
 from tilewright.graph.layouts.plan import Choice, Plan, Variant
 from tilewright.layout.primitives import Reorder, Split, Unfold
 from tilewright.loops.ir import For, Seq, blocks
@@ -59,8 +61,8 @@ def test_a_blocked_layout_over_a_residual_network(variant, optimizer):
 
 def labels(**options):
     """The labels of all kernels without layouts, and with them."""
-    result = [make_compilation(resnet(32), CompileOptions(layouts=plan, **options)) for plan in (None, block_of_16())]
-    return [[u.kernel.label for u in m.units if isinstance(u, BoundKernel)] for m in result]
+    all_units = [unscheduled(resnet(32), CompileOptions(layouts=plan, **options))[1] for plan in (None, block_of_16())]
+    return [[u.label for u in units if isinstance(u, Kernel)] for units in all_units]
 
 
 def test_every_residual_block_is_fused_as_without_layouts():
