@@ -21,6 +21,7 @@ from tilewright.optimize.search.start_search import start_search
 from tilewright.optimize.task import Task
 
 PRODUCTS = ("1x24x48x40", "1x24x96x40", "1x48x48x40")
+TRIALS = 24
 
 
 class CountingMeasurer:
@@ -43,7 +44,7 @@ def _products() -> list[tuple[PaperOperator, ReusableTask]]:
 
 
 def _run(method: str, measurer: CountingMeasurer, seconds: float = 1e6) -> Outcome:
-    context = Context(measurer, 40, time.monotonic() + seconds, lambda line: None)
+    context = Context(measurer, TRIALS, time.monotonic() + seconds, lambda line: None)
     return run_method(method, _products(), context)
 
 
@@ -73,7 +74,7 @@ def test_methods_tune_every_operator_and_go_on(tmp_path: Path, monkeypatch: pyte
     full, reused = outcomes["full search"], outcomes["eto"]
     assert full.full_searches == 3
     assert reused.full_searches < 3
-    assert reused.programs < full.programs == 3 * 40
+    assert reused.programs < full.programs == 3 * TRIALS
     assert all(c is not None for c in (*full.best.values(), *reused.best.values()))
     # what was measured is in the logs
     before = measurer.count

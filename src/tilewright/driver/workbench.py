@@ -111,9 +111,12 @@ class Workbench(Schedule):
         Raises:
             MismatchError: an element differs by more; names it.
         """
-        self.verify()
+        if native:
+            kernel = self.build(target, threads)
+        else:
+            kernel = None
+            self.verify()
         func, free_symbols = self.func, KernelSignature(self.func).free_symbols
-        kernel = self.build(target, threads) if native else None
 
         def run(feeds: Mapping[str, Array], values: Mapping[str, int]) -> Sequence[Array]:
             if kernel is None:
