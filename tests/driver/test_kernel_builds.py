@@ -81,7 +81,7 @@ def test_the_number_of_processes_does_not_change_the_bytes(alone, workers, answe
     assert len(workers) == jobs - 1
     assert not any(w.is_alive for w in workers)
     assert answers
-    assert all(a is not None for a in answers)
+    assert all(values is not None and None not in values for values in answers)
 
 
 @pytest.mark.parametrize("optimizer", ["rule", "roller"])
