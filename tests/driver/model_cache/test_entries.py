@@ -87,13 +87,14 @@ def test_other_models_and_options_are_compiled(tmp_path, resources, counted):
     for changed in (
         replace(OPTIONS, shapes={"batch": 3}), replace(OPTIONS, shapes={"batch": "1..4"}), replace(OPTIONS, exact=True),
         replace(OPTIONS, target="x86-64-v3"), gensor, replace(gensor, variants=1), replace(gensor, machine="zen5"),
-        replace(gensor, fusion="unfused"), replace(gensor, winograd="fast"),
+        replace(gensor, fusion="unfused"), replace(gensor, winograd="fast"), replace(gensor, machine="haswell"),
+        replace(gensor, machine="zen5", target="x86-64-v3"),
     ):  # fmt: skip
         compile_with_options(data, changed, resources=resources)
-    assert len(counted) == 11
+    assert len(counted) == 13
     compile_with_options(data, replace(OPTIONS, shapes={"batch": "1..4"}), resources=resources)
-    assert len(counted) == 11
-    assert cache_of(resources).usage().entries == 11
+    assert len(counted) == 13
+    assert cache_of(resources).usage().entries == 13
 
 
 def test_other_versions_are_compiled(resources, counted, monkeypatch):
