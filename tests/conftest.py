@@ -81,6 +81,21 @@ def equal_texts_are_compiled_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Operators that a test registers are gone after it: while there are any, no model is kept in the cache."""
+    from tilewright.custom_operators import PYTHON_OPERATORS, REGISTERED_DEFINITIONS
+    from tilewright.ops.library import OPERATORS
+
+    before = dict(OPERATORS), dict(PYTHON_OPERATORS), set(REGISTERED_DEFINITIONS)
+    yield
+    for registry, content in zip((OPERATORS, PYTHON_OPERATORS), before[:2], strict=True):
+        registry.clear()
+        registry.update(content)
+    REGISTERED_DEFINITIONS.clear()
+    REGISTERED_DEFINITIONS.update(before[2])
+
+
 @pytest.fixture(scope="session")
 def code_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The cache of machine code of this run, empty at its begin; the processes of the run share it."""

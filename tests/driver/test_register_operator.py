@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,7 @@ from onnx import TensorProto, helper
 
 import tilewright
 from tilewright import custom_operators
-from tilewright.custom_operators import PYTHON_OPERATORS, REGISTERED_DEFINITIONS
+from tilewright.custom_operators import PYTHON_OPERATORS
 from tilewright.driver import register_operator as module
 from tilewright.errors import DefinitionError, EvaluatorError, ModelError, OptionError, UnsupportedError
 from tilewright.ops.definition import Definition, OpValue
@@ -22,17 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "register-an-operator.md"
 DOMAIN = "com.example"
 X = np.random.default_rng(8).standard_normal((3, 5)).astype(np.float32)
 
-
-@pytest.fixture(autouse=True)
-def registries() -> Iterator[None]:
-    """Leaves the registries as they were."""
-    before = dict(OPERATORS), dict(PYTHON_OPERATORS), set(REGISTERED_DEFINITIONS)
-    yield
-    for registry, content in zip((OPERATORS, PYTHON_OPERATORS), before[:2], strict=True):
-        registry.clear()
-        registry.update(content)
-    REGISTERED_DEFINITIONS.clear()
-    REGISTERED_DEFINITIONS.update(before[2])
+pytestmark = pytest.mark.usefixtures("registries")
 
 
 def model(op_type: str, *, result: list[int | str] | None = None, **attributes: object) -> onnx.ModelProto:

@@ -18,7 +18,7 @@ from tilewright.measure.workers.local import LocalWorkers
 PAGE = Path(__file__).parents[2] / "docs" / "python-api.md"
 
 
-@pytest.mark.usefixtures("reuse_code")
+@pytest.mark.usefixtures("reuse_code", "registries")
 def test_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TILEWRIGHT_RECORDS", str(tmp_path / "records.db"))

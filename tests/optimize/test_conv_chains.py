@@ -197,7 +197,15 @@ def test_weights_are_prefetched_where_few_register_tiles_share_a_panel(size: int
     assert hints == ({f"{first}.weights", f"{last}.weights"} if hinted else set[str]())
 
 
-@pytest.mark.parametrize(("wide", "block"), [(96, 48), (192, 64), (144, 0), (112, 0)])
+def test_weights_of_windows_are_in_rows_of_all_channels() -> None:
+    """Their terms would not be contiguous in panels, nor would a prefetch fetch the next ones."""
+    chain = ConvolutionChain.of(loops_of(two_windows()))
+    tree = convolution_tree(chain, ConvolutionTiling(4, 0, LaneAxis.CHANNELS), 16, MACHINE)
+    assert not any(isinstance(x, Pack) for x in tree.staging)
+    assert not any(x.prefetches for x, _ in walk_tree(tree.body) if isinstance(x, TreeLoop))
+
+
+@pytest.mark.parametrize(("wide", "block"), [(96, 48), (192, 64), (144, 0), (112, 0), (60, 0), (100, 0)])
 def test_panels_of_weights_are_as_wide_as_register_tiles(wide: int, block: int) -> None:
     """A register tile that lay in two panels would read shorter vectors."""
     chain = ConvolutionChain.of(loops_of(inverted_residual(size=14, channels=24, wide=wide)))
@@ -208,4 +216,4 @@ def test_panels_of_weights_are_as_wide_as_register_tiles(wide: int, block: int) 
     for stage in (first, last):
         steps = [x.step for x, _ in walk_tree(tree.body) if isinstance(x, TreeLoop) and x.axis == stage.axes.channels]
         assert widths[stage.name] in steps or widths[stage.name] == chain.points(stage.axes.channels)
-    assert (block or wide) % widths[first.name] == 0
+    assert block % widths[first.name] == 0

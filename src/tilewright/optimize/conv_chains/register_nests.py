@@ -1,6 +1,6 @@
 """What runs within a tile of a chain of convolutions: register tiles of convolutions, padding, the result."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.expr.nodes import MemoryScope
@@ -112,9 +112,11 @@ def convolution_nest(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple
     across = axes.channels if tiled.along_channels else axes.columns
     covered = tiled.block_of(stage) if tiled.along_channels else tiled.chain.points(axes.columns)
     taken, staging = _taken(tiled, stage)
-    steps = _reduction_loops(tiled, stage, tile)
+    *outer, inner = _reduction_loops(tiled, stage, tile)
+    ahead = _weights_ahead(tiled, stage, tile)
 
     def register_tile(height: int) -> tuple[Node, ...]:
+        steps = [*outer, replace(inner, prefetches=ahead if height >= MIN_PREFETCH_ROWS else ())]
         loops = [*([Loop(unrolled, 1, (), UNROLLED)] if height > 1 else []), Loop(across, 1, (), VECTORIZED)]
         results = (n for x in taken for n in nest(loops, x))
         return (*nest([*steps, *loops], Compute(stage.name, REGISTER, lane)), *results)
@@ -158,8 +160,7 @@ def _reduction_loops(tiled: TiledConvolutions, stage: ConvolutionStage, tile: Co
     """The loops over what is summed: taps of a depthwise convolution are unrolled, as register tiles share what they
     read."""
     if not stage.is_depthwise:
-        *outer, inner = stage.reduced
-        return [*(Loop(a, 1, ()) for a in outer), Loop(inner, 1, (), prefetches=_weights_ahead(tiled, stage, tile))]
+        return [Loop(a, 1, ()) for a in stage.reduced]
     unrolled, loops = tile.points * -(-tile.lanes // tiled.vector), list[Loop]()
     for a in reversed(stage.reduced):
         unrolled *= tiled.chain.points(a)
@@ -168,23 +169,29 @@ def _reduction_loops(tiled: TiledConvolutions, stage: ConvolutionStage, tile: Co
 
 
 def weights_copy(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple[tuple[Node, ...], Staging]:
-    """Loops that copy a convolution's weights with the result's channels innermost, and the staging: in panels as wide
-    as register tiles unless it is depthwise. Copies of constants are made when the model is compiled."""
+    """Loops that copy a convolution's weights with the result's channels innermost, and the staging: those of one tap
+    in panels as wide as register tiles. Copies of constants are made when the model is compiled."""
     buffer, order = stage.weights
     name, (*others, channels) = f"{stage.name}.weights", order
     dims, staging = order, CacheRead(stage.name, name, buffer, order)
-    if not stage.is_depthwise:
+    if _has_panels(tiled, stage):
         dims = ("panel", *others, "point")
         staging = Pack(stage.name, name, buffer, channels, _chosen_tile(tiled, stage).lanes)
     return nest([Loop(f"{name}.{d}", 1, ()) for d in dims], Compute(name)), staging
 
 
+def _has_panels(tiled: TiledConvolutions, stage: ConvolutionStage) -> bool:
+    """Whether a convolution reads its weights from panels: with one tap, whose terms of a sum are contiguous there."""
+    return tiled.along_channels and not stage.is_depthwise and len(stage.reduced) == 1
+
+
 def _weights_ahead(tiled: TiledConvolutions, stage: ConvolutionStage, tile: ConvolutionTile) -> tuple[Prefetch, ...]:
-    """Software prefetches of weights in panels, as of the packed constants of single products: within a model the other
-    kernels' weights have been read since the last call, so the first register tile finds a panel beyond L2."""
+    """Software prefetches of weights in panels: within a model the other kernels' weights have been read since the last
+    call, so the first register tile finds a panel beyond L2. A chain does not say which weights are constants; hints
+    for the others, which the call itself has packed, are not needed."""
     rows = computed_rows(tiled.chain, tiled.tiling.rows)[stage.name]
     passes = rows * -(-tiled.chain.points(stage.axes.columns) // tile.points)
-    if not tiled.along_channels or tile.points < MIN_PREFETCH_ROWS or passes > MAX_PREFETCH_PASSES:
+    if not _has_panels(tiled, stage) or passes > MAX_PREFETCH_PASSES:
         return ()
     distance = min(MAX_DISTANCE, max(1, PREFETCH_BYTES // (tile.lanes * BYTES)))
     return (Prefetch(f"{stage.name}.weights", distance),)
