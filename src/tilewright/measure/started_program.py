@@ -124,7 +124,8 @@ class Closable(Protocol):
 
 
 def close_all(programs: Sequence[Closable]) -> None:
-    """Closes all of them, also where an error or a Ctrl-C interrupts the wait for one; it is raised afterwards."""
+    """Ends all of them, and closes the others where an error or a Ctrl-C interrupts the wait for one; it is raised
+    afterwards."""
     with ExitStack() as stack:
         for program in programs:
             stack.callback(program.close)

@@ -30,6 +30,11 @@ def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
     return (*_panels_ahead(program), *_rows_ahead(program), *_next_rows(program))
 
 
+def prefetch_distance(bytes_read: int) -> int:
+    """Iterations in advance of a prefetch in a loop that reads so many bytes per iteration."""
+    return min(MAX_DISTANCE, max(1, PREFETCH_BYTES // bytes_read))
+
+
 def has_distant_rows(problem: Problem, operand: int, lane: int) -> bool:
     """Whether an operand, by its position, that is read where it is along the lanes has a row per term of the sum, at
     least a line from the next one. A register tile reads little of every row, so that hardware prefetchers ramp up on
@@ -57,7 +62,7 @@ def _rows_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
         rows = prod(register[a] for a in problem.spatial if not operand.uses(a))
         if k not in copied and rows >= MIN_PREFETCH_ROWS:
             step = prod(register[a] for a in range(len(register)) if operand.uses(a)) * operand.element_bytes
-            hints.append(Prefetch(operand.buffer, min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step))))
+            hints.append(Prefetch(operand.buffer, prefetch_distance(step)))
     return tuple(hints)
 
 
@@ -81,7 +86,7 @@ def _panels_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
             step = register[axis] * operand.element_bytes
             for r in program.problem.reduce:
                 step *= register[r] if operand.uses(r) else 1
-            hints.append(Prefetch(copy_name(program, k), min(MAX_DISTANCE, max(1, PREFETCH_BYTES // step))))
+            hints.append(Prefetch(copy_name(program, k), prefetch_distance(step)))
     return tuple(hints)
 
 

@@ -9,8 +9,7 @@ from tilewright.machine.model import Machine
 from tilewright.optimize.conv_chains.register_tile import ConvolutionTile, contraction_tile, is_whole
 from tilewright.optimize.conv_chains.stages import ConvolutionChain, ConvolutionStage, ImageAxes
 from tilewright.optimize.conv_chains.tiling import BYTES, ConvolutionTiling, LaneAxis, computed_rows, groups_of
-from tilewright.schedule.prefetch import MAX_DISTANCE
-from tilewright.tile.prefetches import MAX_PREFETCH_PASSES, MIN_PREFETCH_ROWS, PREFETCH_BYTES
+from tilewright.tile.prefetches import MAX_PREFETCH_PASSES, MIN_PREFETCH_ROWS, prefetch_distance
 from tilewright.tile.tree import (
     CacheRead,
     CacheWrite,
@@ -23,7 +22,7 @@ from tilewright.tile.tree import (
     Prefetch,
     Staging,
     nest,
-)  # fmt: skip
+)
 
 UNROLLED, VECTORIZED = LoopKind.UNROLLED, LoopKind.VECTORIZED
 STACK, REGISTER = MemoryScope.STACK, MemoryScope.REGISTER
@@ -193,8 +192,7 @@ def _weights_ahead(tiled: TiledConvolutions, stage: ConvolutionStage, tile: Conv
     passes = rows * -(-tiled.chain.points(stage.axes.columns) // tile.points)
     if not _has_panels(tiled, stage) or passes > MAX_PREFETCH_PASSES:
         return ()
-    distance = min(MAX_DISTANCE, max(1, PREFETCH_BYTES // (tile.lanes * BYTES)))
-    return (Prefetch(f"{stage.name}.weights", distance),)
+    return (Prefetch(f"{stage.name}.weights", prefetch_distance(tile.lanes * BYTES)),)
 
 
 def _taken(tiled: TiledConvolutions, stage: ConvolutionStage) -> tuple[list[Compute], tuple[Staging, ...]]:

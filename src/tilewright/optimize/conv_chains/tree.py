@@ -23,7 +23,7 @@ from tilewright.optimize.conv_chains.register_nests import (
     padding_nest,
     store_nest,
     weights_copy,
-)  # fmt: skip
+)
 from tilewright.optimize.conv_chains.stages import PLACE, ConvolutionChain, ConvolutionStage
 from tilewright.optimize.conv_chains.tiling import ConvolutionTiling, LaneAxis, groups_of
 from tilewright.tile.tree import Loop, Node, Staging, TileTree, nest
