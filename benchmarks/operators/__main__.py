@@ -60,7 +60,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=2, help="threads of all engines (default: 2)")
     parser.add_argument("--optimizer", help="of Tilewright")
     parser.add_argument("--seed", type=int, default=1, help="of the classes that are drawn (default: 1)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="of a case, after which no round begins")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="of a case, after which no round but the first 3 begins"
+    )
     parser.add_argument("--no-kernels", dest="kernels", action="store_false", help="leave out kernels alone")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--log", type=Path, help="keep results here as soon as known; cases in it are not measured")

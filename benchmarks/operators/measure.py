@@ -17,6 +17,10 @@ from tilewright.measure.native_functions import NativeFunctions
 from tilewright.measure.system_load import SystemLoad
 
 BLOCKS = 8
+LEAST_BLOCKS = 3
+"""Blocks of every engine whatever the limit of seconds: on a shared machine one block of a tenth of a second can take
+half as long again as the next."""
+
 BLOCK_SECONDS = 0.1
 PAUSE_SECONDS = 0.1
 MIN_LONG_CALL_SECONDS = 8.0
@@ -52,7 +56,7 @@ def measure_case(
         threads: of all engines.
         optimizer: of Tilewright.
         emit: takes the events.
-        seconds: after which no other round of blocks begins.
+        seconds: after which no other round of blocks begins, but for the first `LEAST_BLOCKS`.
         kernels_too: whether to time the kernels without conversions, too.
     """
     seed = int(time.time())
@@ -139,7 +143,8 @@ def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) ->
 
     Args:
         runs: by engine.
-        seconds: after which no other round of blocks begins that would probably end later.
+        seconds: after which no other round of blocks begins that would probably end later, but for the first
+            `LEAST_BLOCKS`.
     """
     times: dict[str, list[list[float]]] = {name: [] for name in runs}
     begin = time.perf_counter()
@@ -151,7 +156,7 @@ def time_in_turns(runs: Mapping[str, RunOnce], seconds: float = float("inf")) ->
             # what the first block warms up does not count where there are more
             times[name].append(block_times[1:] if block == 0 and len(block_times) > 1 else block_times)
         end = time.perf_counter()
-        if end - begin + (end - start) > seconds:
+        if block + 1 >= LEAST_BLOCKS and end - begin + (end - start) > seconds:
             break
     return times
 

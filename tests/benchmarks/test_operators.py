@@ -120,8 +120,10 @@ class Time:
         self.now += seconds
 
 
-@pytest.mark.parametrize(("limit", "rounds"), [(0.0, 1), (0.7, 1), (0.9, 2), (1e9, measure.BLOCKS)])
-def test_no_round_begins_that_would_end_too_late(monkeypatch: pytest.MonkeyPatch, limit: float, rounds: int) -> None:
+@pytest.mark.parametrize(("limit", "rounds"), [(0.0, 3), (1.5, 3), (1.7, 4), (1e9, measure.BLOCKS)])
+def test_no_round_but_the_first_three_begins_that_would_end_too_late(
+    monkeypatch: pytest.MonkeyPatch, limit: float, rounds: int
+) -> None:
     clock = Time()
     monkeypatch.setattr(measure, "time", clock)
     run: dict[str, Any] = {"a": lambda: clock.sleep(0.3)}
