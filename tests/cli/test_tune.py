@@ -101,6 +101,12 @@ def test_inputs_that_do_not_fit_are_refused_before_kernels_are_built(capsys, pla
     assert "input 'nothing': the model has no such input" in message
 
 
+def test_sizes_that_the_model_has_not_are_refused_before_kernels_are_built(capsys, place, times, monkeypatch):
+    monkeypatch.setattr("tilewright.driver.compile.KernelBuilds", None)
+    message = error_of(capsys, "tune", place / "m.onnx", "--trials", "1", "--sizes", "height=3")
+    assert "sizes: the model has no dynamic dimension 'height'" in message
+
+
 def test_the_result_as_json_and_quietly(capsys, place, times):
     code, out, err = tune(capsys, place, "--trials", "6", "--json", "-q")
     data = json.loads(out)

@@ -262,7 +262,8 @@ def test_step_trees_are_walked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0, -1.0, float("nan"), float("inf")])
-def test_seconds(seconds: float) -> None:
+def test_seconds_are_refused_before_kernels_are_built(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.driver.compile.KernelBuilds", None)
     with pytest.raises(OptionError, match="expected a number of seconds of more than 0"):
         tilewright.profile(models.mlp(1), {"x": np.zeros((1, 24), np.float32)}, seconds=seconds)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tilewright.errors import MeasureError
 from tilewright.measure import started_program
-from tilewright.measure.started_program import StartedProgram, start_program
+from tilewright.measure.started_program import StartedProgram, close_all, start_program
 from tilewright.measure.worker_process import WorkerProcess
 
 
@@ -109,6 +109,30 @@ def test_what_a_program_has_started_ends_with_it(programs: Path) -> None:
         os.kill(child, signal.SIGKILL)
         pytest.fail("it was left over")
     started.close()
+
+
+class Interrupted:
+    """A program whose `close` is interrupted where that is said."""
+
+    def __init__(self, number: int, log: list[str], interrupted: bool) -> None:
+        self.number, self.log, self.interrupted = number, log, interrupted
+
+    def kill(self) -> None:
+        self.log.append(f"kill {self.number}")
+
+    def close(self) -> None:
+        self.log.append(f"close {self.number}")
+        if self.interrupted:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_wait_for_one_program_leaves_no_other() -> None:
+    for which in range(3):
+        log: list[str] = []
+        with pytest.raises(KeyboardInterrupt):
+            close_all([Interrupted(k, log, k == which) for k in range(3)])
+        assert log[:3] == ["kill 0", "kill 1", "kill 2"]
+        assert sorted(log[3:]) == ["close 0", "close 1", "close 2"]
 
 
 def test_a_thread_that_waits_sees_the_end_by_another_one(programs: Path, signalled: list[int]) -> None:

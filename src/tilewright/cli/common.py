@@ -303,8 +303,9 @@ def reject_compiled(path: str, what: str) -> None:
         raise OptionError(what, where=f"file '{path}'", hint="give the ONNX model")
 
 
-def executable_of(options: argparse.Namespace, declared: Callable[[Manifest], object]) -> Executable:
-    """The executable of the verb's file, which is compiled if it is a model; `declared` as for `make_compilation`."""
+def executable_of(options: argparse.Namespace, check_signature: Callable[[Manifest], object]) -> Executable:
+    """The executable of the verb's file, which is compiled if it is a model; `check_signature` as for
+    `make_compilation`."""
     if is_compiled(options.file):
         when, hint = "on a model that is compiled already", "leave it out or give the ONNX model"
         reject_flags(options, COMPILE_FLAGS, when, f"file '{options.file}'", hint)
@@ -314,7 +315,8 @@ def executable_of(options: argparse.Namespace, declared: Callable[[Manifest], ob
     return with_progress(
         options,
         lambda report_progress: compile_with_options(
-            options.file, compile_options(options), options.threads, report_progress, build_options(options), declared
+            options.file, compile_options(options), options.threads, report_progress, build_options(options),
+            check_signature,
         ),
     )
 

@@ -70,7 +70,7 @@ def execute(options: argparse.Namespace) -> Result:
             compile_options(options),
             report_progress,
             resources=build_options(options),
-            declared=inputs.check,
+            check_signature=inputs.check,
         ),
     )
     feeds = inputs.feeds(compilation.manifest)

@@ -67,7 +67,7 @@ def execute(options: argparse.Namespace) -> Result:
                 report_progress,
                 expose_intermediates,
                 build_options(options),
-                declared=inputs.check,
+                check_signature=inputs.check,
             ),
         )
 

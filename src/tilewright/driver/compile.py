@@ -77,7 +77,7 @@ def make_compilation(
     expose_intermediates: bool = False,
     resources: BuildResources = IN_PROCESS,
     loaded: Callable[[Graph], object] | None = None,
-    declared: Callable[[Manifest], object] | None = None,
+    check_signature: Callable[[Manifest], object] | None = None,
 ) -> Compilation:
     """Compiles a model up to scheduled loops and memory plans and returns every intermediate form; errors as for
     `compile_model`.
@@ -89,8 +89,8 @@ def make_compilation(
         expose_intermediates: make the result of every kernel an output of the model; the kernels stay the same.
         resources: what it may use; by default this process only, which generates no code before it is asked for.
         loaded: called with the graph as it was loaded.
-        declared: called with the inputs, outputs and symbols of the model, in a manifest without steps, before its
-            kernels are built, which takes most of the time. What it raises ends the compilation.
+        check_signature: called with the inputs, outputs and symbols of the model, in a manifest without steps, before
+            its kernels are built, which takes most of the time. What it raises ends the compilation.
     """
     report = progress or _ignore_progress
     shapes = options.shapes
@@ -101,8 +101,8 @@ def make_compilation(
     plan = _checked_layout_plan(options.layouts)
     build = make_build(options, target, bool(plan.choices))
     graph, lowered = _lower_model(model, shapes, report, loaded)
-    if declared is not None:
-        declared(_manifest(lowered, make_names(lowered), (), target, build))
+    if check_signature is not None:
+        check_signature(_manifest(lowered, make_names(lowered), (), target, build))
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
     with definitions_checked_on_failure(graph, lowered), KernelBuilds(build, target, resources) as builds:
         if laid_out is None:

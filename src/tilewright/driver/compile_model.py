@@ -97,18 +97,18 @@ def compile_with_options(
     threads: int | None = None,
     progress: "Progress | None" = None,
     resources: BuildResources | None = None,
-    declared: Callable[[Manifest], object] | None = None,
+    check_signature: Callable[[Manifest], object] | None = None,
 ) -> Executable:
     """Compiles a model; arguments and errors as for `compile_model`.
 
     Args:
         model, options, threads, progress: as for `compile_model`.
         resources: what it may use; by default what `compile_model` uses.
-        declared: as for `make_compilation`; not called for a model that the cache has.
+        check_signature: as for `make_compilation`; not called for a model that the cache has.
     """
     resources = resources or build_resources()
     known, new_model = look_up(model, options, resources)
-    artifact = known or _new_artifact(model, options, progress, resources, new_model, declared)
+    artifact = known or _new_artifact(model, options, progress, resources, new_model, check_signature)
     executable = Executable(artifact, threads)
     # fallback steps make their evaluators at the first call, which reports what they can't run
     is_native = not any(isinstance(step, FallbackStep) for step in all_steps(artifact.manifest.steps))
@@ -121,7 +121,7 @@ def _new_artifact(
     progress: "Progress | None",
     resources: BuildResources,
     new_model: NewModel | None,
-    declared: Callable[[Manifest], object] | None,
+    check_signature: Callable[[Manifest], object] | None,
 ) -> Artifact:
     """Compiles a model, and keeps what it became where that is possible."""
     from tilewright.driver.kernel_build.early_workers import early_workers  # here because known models need none
@@ -132,7 +132,7 @@ def _new_artifact(
         locations = {t.location for t in tensors if t.location}
         size = new_model.content.nbytes + sum(map(new_model.files.size, locations))
     with early_workers(resources, len(tensors), size) as used:
-        compilation, warned = _made_compilation(model, options, progress, used, new_model, declared)
+        compilation, warned = _made_compilation(model, options, progress, used, new_model, check_signature)
     if progress is not None:
         progress("machine code", 0, 1)
     artifact = compilation.artifact()
@@ -147,7 +147,7 @@ def _made_compilation(
     progress: "Progress | None",
     resources: BuildResources,
     new_model: NewModel | None,
-    declared: Callable[[Manifest], object] | None,
+    check_signature: Callable[[Manifest], object] | None,
 ) -> "tuple[Compilation, bool]":
     """The compilation of a model, and whether it issued warnings."""
     from tilewright.driver.compile import make_compilation  # here because they import the compiler
@@ -166,6 +166,6 @@ def _made_compilation(
 
     with noted_warnings() as warnings:
         compilation = make_compilation(
-            source, options, progress, resources=resources, loaded=note, declared=declared
+            source, options, progress, resources=resources, loaded=note, check_signature=check_signature
         )
     return compilation, bool(warnings)

@@ -225,8 +225,8 @@ class Runner:
 
     def close(self) -> None:
         """Ends the worker and removes operands."""
-        self._pool.close()
-        self.cases.close()
+        with closing(self.cases):
+            self._pool.close()
 
 
 class LocalMeasurer:
@@ -286,8 +286,8 @@ class LocalMeasurer:
 
     def close(self) -> None:
         """Ends all processes and removes operands."""
-        self._builder.close()
-        self._runner.close()
+        with closing(self._runner):
+            self._builder.close()
 
     def __enter__(self) -> "LocalMeasurer":
         return self

@@ -225,9 +225,9 @@ class WorkerPool:
                     yield done.popleft()
         finally:
             # left over only where an error or an interrupt ended the loop
-            for worker in self._busy:
-                worker.close()
+            busy = list(self._busy)
             self._busy.clear()
+            close_all(busy)
 
     def _assign(self, number: int, request: Mapping[str, Any], seconds: float) -> None:
         # one that died meanwhile must not look like a failure of this request
@@ -251,8 +251,8 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends all workers."""
-        close_all(self._idle)
-        self._idle.clear()
+        idle, self._idle = self._idle, []
+        close_all(idle)
 
     def __enter__(self) -> "WorkerPool":
         return self

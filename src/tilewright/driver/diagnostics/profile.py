@@ -162,15 +162,22 @@ def profile(
         fusion=fusion,
     )  # fmt: skip
 
+    _check_seconds(seconds)  # before kernels are built, as for the inputs
+
     def check(manifest: Manifest) -> None:
         InputSignature(manifest.inputs, manifest.symbols).collect(feeds)
 
-    compilation = make_compilation(model, options, progress, declared=check)
+    compilation = make_compilation(model, options, progress, check_signature=check)
     if progress is not None:
         progress("machine code", 0, 1)
     return profile_compilation(
         compilation, feeds, threads, seconds, name=str(model) if isinstance(model, str | os.PathLike) else None
     )
+
+
+def _check_seconds(seconds: float) -> None:
+    if not 0 < seconds < float("inf"):
+        raise OptionError(f"expected a number of seconds of more than 0, got {seconds}", where="argument 'seconds'")
 
 
 def profile_compilation(
@@ -196,8 +203,7 @@ def profile_compilation(
         TargetError: the compilation is for another machine.
         FeedError, ShapeError: the inputs do not fit the model.
     """
-    if not 0 < seconds < float("inf"):
-        raise OptionError(f"expected a number of seconds of more than 0, got {seconds}", where="argument 'seconds'")
+    _check_seconds(seconds)
     count = thread_count(threads)
     instrumented = instrument(compilation, count)
     segments = [p.segment for p in instrumented.compilation.segments]

@@ -87,6 +87,29 @@ def _parse_choice(text: str) -> SizeChoice | None:
     return choice if 1 <= choice.low <= choice.high <= MAX_SIZE and 0 < choice.weight < 1e9 else None
 
 
+def check_choices(
+    choices: Mapping[str, Sequence[SizeChoice]], ranges: Mapping[str, tuple[int, int | None]]
+) -> Mapping[str, str]:
+    """The dimensions that choices are of, by the names that the user wrote.
+
+    Args:
+        choices: what the user says of some dimensions, by name.
+        ranges: least and largest size of every dimension of the model, by name; None where there is no largest.
+
+    Raises:
+        OptionError: there is no such dimension, or a size is beyond its range.
+    """
+    resolved = resolve_dimensions(choices, ranges, "sizes")
+    for written, own in choices.items():
+        name = resolved[written]
+        low, high = ranges[name]
+        for c in own:
+            if c.low < low or (high is not None and c.high > high):
+                what = f"{name} is within {low}..{'' if high is None else high}, got {c.low}..{c.high}"
+                raise OptionError(what, where="sizes", hint="declare another range of this dimension")
+    return resolved
+
+
 def draw_sizes(
     symbols: Sequence[Var],
     ranges: Ranges | None,
@@ -110,9 +133,8 @@ def draw_sizes(
     """
     names = names or {}
     by_name = {names.get(v.name, v.name): v for v in symbols}
-    resolved = resolve_dimensions(choices, by_name, "sizes")
+    resolved = check_choices(choices, {name: (v.lo or 1, v.hi) for name, v in by_name.items()})
     own_choices = {by_name[resolved[name]]: own for name, own in choices.items()}
-    _check_ranges(own_choices, names)
     if not symbols:
         return ModelSizes(({},), (1.0,))
     rng = np.random.default_rng(seed)
@@ -144,15 +166,6 @@ def _draw(symbol: Var, ranges: Ranges | None, choices: Sequence[SizeChoice], rng
         choice = SizeChoice(max(1, low), max(1, low, high))
     size = exp(rng.uniform(log(choice.low), log(choice.high + 1)))
     return min(choice.high, max(choice.low, int(size)))
-
-
-def _check_ranges(choices: Mapping[Var, Sequence[SizeChoice]], names: Mapping[str, str]) -> None:
-    for symbol, own in choices.items():
-        name, low, high = names.get(symbol.name, symbol.name), symbol.lo or 1, symbol.hi
-        for c in own:
-            if c.low < low or (high is not None and c.high > high):
-                what = f"{name} is within {low}..{'' if high is None else high}, got {c.low}..{c.high}"
-                raise OptionError(what, where="sizes", hint="declare another range of this dimension")
 
 
 def kernel_sizes(

@@ -14,7 +14,7 @@ from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.tune.budget import Budget, parse_seconds
 from tilewright.driver.tune.compare_model import ModelComparison, compare_models
-from tilewright.driver.tune.draw_sizes import draw_sizes, parse_sizes
+from tilewright.driver.tune.draw_sizes import check_choices, draw_sizes, parse_sizes
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan, make_plan
 from tilewright.driver.tune.record_store import TuningRecords
 from tilewright.driver.tune.recorded_sources import recorded_sources
@@ -134,10 +134,11 @@ def plan_tuning(
     choices = parse_sizes(sizes)
 
     def check(manifest: Manifest) -> None:
+        check_choices(choices, {s.name: (s.lo or 1, s.hi) for s in manifest.symbols})
         if feeds is not None:
             InputSignature(manifest.inputs, manifest.symbols).collect(feeds)
 
-    compilation = make_compilation(model, options, progress, resources=used, declared=check)
+    compilation = make_compilation(model, options, progress, resources=used, check_signature=check)
     if not compilation.target.runs_here:
         what, hint = f"this machine can't run code for {compilation.target}", "tune on such a machine"
         raise TargetError(what, where="target", hint=hint)

@@ -13,6 +13,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -69,9 +70,10 @@ class LocalStation:
 
     def close(self) -> None:
         """Ends its processes and removes its files."""
-        self._runner.close()
-        for pool in self._idle_builders:
-            pool.close()
+        with ExitStack() as stack:  # one whose close is interrupted keeps no other open
+            stack.callback(self._runner.close)
+            for pool in self._idle_builders:
+                stack.callback(pool.close)
 
     @staticmethod
     def _answer(work: Callable[[], Mapping[str, Any]]) -> str:
