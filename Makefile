@@ -6,7 +6,7 @@ PIP := $(PYTHON) -m pip install --quiet
 # the lowest Python of the system that will do; override with `make BASE_PYTHON=python3.12 ...`
 BASE_PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 
-.PHONY: help demo test lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib fuzz-tuning hostile-candidates onnx-backend verify-zoo replay bench-models bench-quantized bench-dynamic-shapes bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex bench-search clean distclean
+.PHONY: help demo test pytest lint types fuzz-schedules fuzz-construct fuzz-models fuzz-trees fuzz-chains fuzz-conv-chains fuzz-contrib fuzz-tuning hostile-candidates onnx-backend verify-zoo replay bench-models bench-quantized bench-dynamic-shapes bench-ops bench-paper-eto bench-paper-gensor bench-paper-mcfuser bench-paper-vortex bench-search clean distclean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -33,7 +33,11 @@ $(VENV)/stamp-bench: $(VENV)/stamp pyproject.toml
 demo: $(VENV)/stamp-demo ## read the text of an image with RapidOCR on Tilewright
 	$(PYTHON) examples/ocr_demo.py
 
-test: $(VENV)/stamp-test lint types ## style, layers, types and all tests
+# the type checker has one thread: it runs beside the tests
+test: $(VENV)/stamp-test ## style, layers, types and all tests
+	+$(MAKE) --no-print-directory --jobs=2 --output-sync=line lint types pytest
+
+pytest: $(VENV)/stamp-test
 	$(PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(PYTEST_ARGS)
 
 lint: $(VENV)/stamp-test ## style, and which layer imports which
