@@ -6,7 +6,7 @@ import pytest
 from onnx import helper
 from tests.driver.models import residual_conv
 from tests.frontend.onnx_models import model
-from tests.graph.chains.chain_models import attention, merged_heads, two_products
+from tests.graph.chains.chain_models import attention, cached_attention, merged_heads, two_products
 
 import tilewright as tw
 from tilewright.driver.build import FUSIONS
@@ -118,6 +118,22 @@ def test_symbolic_sequences() -> None:
     for one, other in fused_and_not(source, feeds, {"S": "1..1024"}):
         assert one.shape == other.shape
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("shared_by", "fused"), [(1, 2), (3, 1)])
+def test_keys_and_values_of_a_cache_are_stored_by_the_kernels_that_read_them(shared_by: int, fused: int) -> None:
+    source = cached_attention(4, 64, shared_by)
+    shapes: dict[str, object] = {"B": "1..4", "P": "0..300"}
+    compilation = compiled(source, "mcfuser", shapes)
+    assert sum(x.evaluation.chosen for x in compilation.chains) == fused
+    executables = [Executable(x.artifact()) for x in (compilation, compiled(source, "unfused", shapes))]
+    rng = np.random.default_rng(shared_by)
+    for past in (0, 1, *map(int, rng.integers(2, 300, 6))):
+        feeds = feeds_of(source, B=int(rng.integers(1, 5)), P=past)
+        (y, keys, values), (expected, *_) = (x(**feeds) for x in executables)
+        np.testing.assert_array_equal(keys, np.concatenate([feeds["old_keys"], feeds["k"]], 2))
+        np.testing.assert_array_equal(values, np.concatenate([feeds["old_values"], feeds["v"]], 2))
+        np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_long_sequences_store_no_scores() -> None:

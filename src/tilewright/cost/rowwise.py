@@ -149,19 +149,23 @@ def stage_phases(
 def stage_traffic(blocking: RowBlocking, problems: Sequence[Problem], machine: Machine) -> list[list[float]]:
     """Per stage the bytes that leave each level from L2 outwards.
 
-    Inputs and outputs move in the first stage that touches them, outputs in both directions. Intermediates stay in a
-    cache as far as it holds everything that a stage touches of a block of rows, and else move in every stage.
+    Inputs and outputs move in the first stage that touches them, outputs in both directions. Intermediates, and outputs
+    that a later stage reads, stay in a cache as far as it holds everything that a stage touches of a block of rows, and
+    else move in every stage.
     """
     levels, cost = caches(machine), machine.cost
     external_bytes = float(sum(blocking.external_bytes.values()))
     seen: set[str] = set()
+    stored: set[str] = set()
     traffic: list[list[float]] = []
     for p in problems:
         operands = {x.buffer: x for x in (*p.operands, *p.results)}.values()
         first_uses = [o for o in operands if not o.private and o.buffer not in seen]
         seen.update(o.buffer for o in first_uses)
+        read_again = sum(float(o.bytes) for o in operands if o.buffer in stored)
+        stored.update(o.buffer for o in first_uses if o.written)
         live = sum(o.bytes / (1 if o.private else blocking.block_count) for o in operands)
-        intermediate_bytes = sum(
+        intermediate_bytes = read_again + sum(
             (2.0 if o.written else 1.0) * o.bytes * blocking.block_count for o in operands if o.private
         )
         moved: list[float] = []

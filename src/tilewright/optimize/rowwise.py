@@ -11,6 +11,7 @@ from math import prod
 
 from tilewright.errors import InternalError
 from tilewright.expr.nodes import Const, Expr, MemoryScope, const
+from tilewright.expr.traversal import loads
 from tilewright.graph.fusion import StageRole
 from tilewright.loops.ir import Block, IterKind, LoopKind, blocks
 from tilewright.optimize.lane_loops import K_BLOCK_LIMITS, REDUCTION_VECTORS, BlockedSum, with_outer_loops
@@ -100,11 +101,45 @@ def rowwise_tree(task: Task, plan: RowwisePlan = RULE_PLAN, parallel: bool | Non
         rows = parallelize(task, rows, extents)
     elif parallel:
         rows = [replace(x, kind=LoopKind.PARALLEL) for x in rows]
-    body: list[Node] = []
-    for stage in stages:
-        body += _stage_nest(stage, rank, count, stage is last, task, plan)
+    nests = [_stage_nest(stage, rank, count, stage is last, task, plan) for stage in stages]
+    body = _with_operands_inside(stages, nests)
     tree = TileTree(nest(rows, *body), tuple(x for stage in stages for x in stage.staging))
     return with_outer_loops(tree, task.func)
+
+
+def _with_operands_inside(stages: Sequence[_Stage], nests: Sequence[tuple[Node, ...]]) -> list[Node]:
+    """The loops of all stages in order, with what a sum reads of the result before it computed in the loop of the sum.
+
+    Where one register tile has all sums of a row, it reads every point of the operand once: a row of any length, such
+    as the values of a cache, is still in registers or in the nearest cache then.
+    """
+    body: list[Node] = []
+    for k, own in enumerate(nests):
+        writer = nests[k - 1][0] if k and len(nests[k - 1]) == 1 else None
+        total = own[0]
+        if (
+            isinstance(writer, Loop) and isinstance(total, Loop) and body and body[-1] is writer
+            and (writer.axis, writer.step, writer.kind, writer.tail) == (total.axis, total.step, total.kind, total.tail)
+            and total.kind is LoopKind.SERIAL and stages[k].is_register_reduction
+            and _sums_points_once(stages[k], stages[k - 1], total.axis)
+        ):  # fmt: skip
+            body.pop()
+            own = (replace(total, body=(*writer.body, *total.body)), *own[1:])
+        body += own
+    return body
+
+
+def _sums_points_once(total: _Stage, operand: _Stage, axis: str) -> bool:
+    """Whether a stage sums another one's results up along an axis and reads them at every point of it alone."""
+    if not operand.is_result or operand.role is not StageRole.ELEMENTWISE:
+        return False
+    node, written = total.total.node, operand.final.body
+    reduced = {i.var for i in node.iters if i.kind is IterKind.REDUCE}
+    summed = next((i.var for name, i in zip(total.total.names, node.iters, strict=True) if name == axis), None)
+    along = next((i.var for name, i in zip(operand.axes, operand.final.iters, strict=True) if name == axis), None)
+    dims = [d for d, index in enumerate(written.indices) if index is along]
+    reads = [x for x in loads(node.body.value) if x.buffer == written.buffer]
+    return reduced == {summed} and bool(dims and reads) and all(x.indices[d] is summed for x in reads for d in dims)
 
 
 def _row_interleave(extents: Sequence[Expr]) -> int:

@@ -49,6 +49,31 @@ def merged_heads(sequence: int | str = 10) -> onnx.ModelProto:
     return model(body, inputs=inputs, outputs=f"float[6, {sequence}, 8] y")
 
 
+def cached_attention(
+    heads: int = 3, size: int = 8, shared_by: int = 1, outputs: str = "keys values"
+) -> onnx.ModelProto:
+    """Attention of one new position, of a batch B, over a cache of P positions that its key and value are appended to.
+
+    Args:
+        heads: of keys and values.
+        size: of a head.
+        shared_by: heads of queries per head of keys.
+        outputs: further outputs; by default the new cache.
+    """
+    groups = [-1, heads, shared_by, size]
+    body = f"""
+        keys = Concat<axis = -2>(old_keys, k) values = Concat<axis = -2>(old_values, v)
+        groups = Constant<value_ints = {groups}>() flat = Constant<value_ints = [0, {heads * shared_by}, 1, {size}]>()
+        grouped = Reshape(q, groups) kt = Transpose<perm = [0, 1, 3, 2]>(keys) s = MatMul(grouped, kt)
+        half = Constant<value_float = 0.5>() scores = Mul(s, half)
+        p = Softmax<axis = -1>(scores) o = MatMul(p, values) y = Reshape(o, flat)"""
+    one, cache = f"float[B, {heads}, 1, {size}]", f"float[B, {heads}, P, {size}]"
+    queries = f"float[B, {heads * shared_by}, 1, {size}]"
+    inputs = f"{queries} q, {one} k, {one} v, {cache} old_keys, {cache} old_values"
+    stored = "".join(f", float[B, {heads}, T, {size}] {name}" for name in outputs.split())
+    return model(body, inputs=inputs, outputs=f"{queries} y{stored}")
+
+
 def partition_of(source: onnx.ModelProto, shapes: dict[str, int] | None = None) -> Partition:
     """The kernels of a model, none of them fused to chains."""
     return partition(lower_graph(simplify_graph(load_onnx(source, shapes))))

@@ -200,3 +200,25 @@ def test_chains_that_wait_for_each_other_are_not_both_fused() -> None:
         read = u.reads if isinstance(u, Kernel) else u.inputs
         assert all(b.name in written or b in parts.program.inputs for b in read)
         written |= {b.name for b in (u.writes if isinstance(u, Kernel) else (u.output,))}  # type: ignore[union-attr]
+
+
+def stored_operand(columns: int) -> Partition:
+    """A product of an operand that is an output, too, with a matrix of so many columns."""
+    body, inputs = "r = Exp(x) y = MatMul(r, w)", f"float[64, 200] x, float[200, {columns}] w"
+    return partition_of(model(body, inputs=inputs, outputs=f"float[64, {columns}] y, float[64, 200] r"))
+
+
+@pytest.mark.parametrize("time", [194.0, 195.0])
+def test_a_stored_operand_and_its_product_are_fused_where_that_is_estimated_to_be_faster(time: float) -> None:
+    result, (evaluation,), asked = chosen(stored_operand(1), lambda kernel: time if len(kernel.outputs) > 1 else 100.0)
+    assert (evaluation.before, evaluation.after, evaluation.chosen) == (200.0, time, time == 194.0)
+    (intensity,) = evaluation.intensities
+    assert (intensity.flops, intensity.bytes) == (2 * 64 * 200, 4 * 64 * 200)
+    assert [len(k.outputs) for k in asked] == [2, 1, 1]
+    assert len(result.units) == (1 if time == 194.0 else 2)
+
+
+def test_a_stored_operand_of_a_product_that_computes_much_is_not_considered() -> None:
+    parts = stored_operand(2000)
+    result, evaluations, asked = chosen(parts, lambda kernel: 1.0)
+    assert (result, evaluations, asked) == (parts, (), [])

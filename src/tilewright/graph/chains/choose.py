@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from tilewright.graph.alternatives import PrepareCosts, times_text
 from tilewright.graph.chains.find import Dataflow, KernelChain, find_chains, find_links, read_by, written_by
 from tilewright.graph.chains.find_depthwise import find_depthwise_chains
+from tilewright.graph.chains.find_stored_operands import find_stored_operands
 from tilewright.graph.chains.fuse import fused_kernel, with_fused
 from tilewright.graph.chains.intensity import LinkIntensity, link_intensity, machine_balance
 from tilewright.graph.chains.node_names import with_node_names
@@ -162,13 +163,15 @@ class _Rating:
         self._fused_kernels: dict[KernelChain, Kernel | None] = {}
 
     def candidates(self) -> list[tuple[KernelChain, tuple[LinkIntensity, ...]]]:
-        """Chains whose links may all gain, and single links that may not, which are not fused."""
+        """Chains whose links may all gain, and single links of two contractions that may not, which are not fused."""
         links = find_links(self.flow)
-        around_windows = [*find_depthwise_chains(self.flow)]
-        every = (*links, *(x for chain in around_windows for x in chain.links))
+        around_windows, stored = [*find_depthwise_chains(self.flow)], [*find_stored_operands(self.flow)]
+        every = (*links, *(x for chain in (*around_windows, *stored) for x in chain.links))
         intensities = {link: link_intensity(link, self.flow) for link in every}
-        may_gain = [x for x in links if intensities[x].max_gain(self._described_machine) > MIN_LINK_GAIN]
-        found = [*find_chains(self.flow, may_gain), *around_windows]
+        is_bound = {x: intensities[x].max_gain(self._described_machine) <= MIN_LINK_GAIN for x in every}
+        may_gain = [x for x in links if not is_bound[x]]
+        stored = [x for x in stored if not is_bound[x.links[0]]]
+        found = [*find_chains(self.flow, may_gain), *around_windows, *stored]
         found += [KernelChain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
         return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
 

@@ -62,7 +62,8 @@ class KernelChain:
 
     @property
     def contractions(self) -> tuple[int, ...]:
-        """The positions of the kernels with contractions, in order."""
+        """The positions of the kernels with contractions, in order; in front of a contraction of a stored operand that
+        of the kernel which stores it."""
         return (self.links[0].producer, *(x.consumer for x in self.links))
 
     def without_moved(self) -> "KernelChain":
@@ -97,6 +98,10 @@ class Dataflow:
     def writer_of(self, b: Buffer) -> int:
         """The position of the unit that writes a buffer."""
         return self._writer[b.name]
+
+    def writer_named(self, name: str) -> int | None:
+        """The position of the unit that writes the buffer of a name; None for inputs and constants."""
+        return self._writer.get(name)
 
     def writers(self, k: int) -> list[int]:
         """The positions of the units whose results a unit reads."""

@@ -168,7 +168,7 @@ def _window_states(problem: Problem, lane: int, lanes: int, machine: Machine) ->
     row_axis = tile_row_axis(problem, lane)
     heights = (1,) if row_axis is None else _tile_row_counts(problem, row_axis)
     taps = prod(problem.axes[k].extent for k in problem.reduce)
-    is_unrolled = taps <= MAX_UNROLLED_TAPS
+    is_unrolled = taps <= MAX_UNROLLED_TAPS and all(problem.axes[k].is_static for k in problem.reduce)
     max_vectors = min(machine.vector_registers - 1, MAX_UNROLLED_OPS // taps if is_unrolled else MAX_UNROLLED_OPS)
     states = [
         (v, h, is_unrolled)
