@@ -9,7 +9,9 @@ import pytest
 from tests.cli.command import error_of, run
 from tests.driver import models
 
+import tilewright
 from tilewright.cli import main
+from tilewright.errors import ModelError, ModelFileError
 
 
 def test_a_missing_model(capsys):
@@ -25,6 +27,22 @@ def test_something_that_is_no_model(tmp_path, capsys):
 def test_compiling_twice(folder, capsys):
     expected = f"[option] file '{folder}/mlp.tw': is compiled already; give the ONNX model"
     assert error_of(capsys, "compile", folder / "mlp.tw").endswith(expected)
+
+
+def test_compiling_a_compiled_model_from_python(folder):
+    with pytest.raises(ModelFileError, match=r"mlp\.tw': is compiled already; load it with `tilewright\.load`"):
+        tilewright.compile(folder / "mlp.tw")
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_shapes_that_do_not_match_name_the_file(tmp_path, cache):
+    nodes = [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="fc")]
+    wrong = models.model(
+        nodes, [models.value("x", ["batch", 24])], [models.value("y", ["batch", 4])], {"w": models.array(1, 25, 4)}
+    )
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    with pytest.raises(ModelError, match=r"(?s)file '.*wrong\.onnx': 1 problem.*node fc"):
+        tilewright.compile(tmp_path / "wrong.onnx", cache=cache)
 
 
 def test_options_without_effect(folder, capsys):

@@ -116,6 +116,15 @@ def test_the_result_as_json_and_quietly(capsys, place, times):
     assert again["predicted_speedup"] > 1
 
 
+def test_inspect_shows_the_programs_that_were_recorded(capsys, place, times):
+    before = run(capsys, "inspect", place / "m.onnx", "--fuse", "unfused", "--schedule", "--no-records")[1]
+    tune(capsys, place, "--trials", "6", "-q")
+    after = run(capsys, "inspect", place / "m.onnx", "--fuse", "unfused", "--schedule")[1]
+    assert " by gensor:" in before
+    assert " by search:" in after
+    assert run(capsys, "inspect", place / "m.onnx", "--fuse", "unfused", "--schedule", "--no-records")[1] == before
+
+
 def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
     measure = times.measure
 

@@ -45,6 +45,13 @@ def test_placeholders_are_independent(placeholder):
     assert list(ranges) == ["x_0", "x_2", "w_0"]
 
 
+def test_a_tuple_of_two_is_a_range_of_a_dimension_or_the_sizes_of_an_input():
+    assert shapes_of(two_inputs(["n", 3], ["m"]), {"n": (2, 5), "m": (4, 6)})[1] == {"n": (2, 5), "m": (4, 6)}
+    assert shapes_of(two_inputs(["n", "m"], ["k"]), {"x": (4, 24), "k": 2}) == (["[4, 24]", "[2]"], {})
+    with pytest.raises(OptionError, match="expected 3 dimensions for input 'x'"):
+        shapes_of(two_inputs(["n", "m", 1], ["k"]), {"x": (4, 24)})
+
+
 def test_zero_may_be_empty():
     assert shapes_of(two_inputs([0], [2]))[1] == {"x_0": (0, MAX)}
 

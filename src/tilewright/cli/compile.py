@@ -12,7 +12,6 @@ from tilewright.cli.common import (
     Verbs,
     add_build_options,
     add_compile_options,
-    add_threads_option,
     build_options,
     build_text,
     check_writable,
@@ -36,7 +35,6 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
     parser.add_argument("-o", "--output", metavar="OUT.tw", help="the file to write (default: MODEL with .tw)")
     add_compile_options(parser)
     add_build_options(parser)
-    add_threads_option(parser)
     return parser
 
 

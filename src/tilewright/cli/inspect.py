@@ -1,17 +1,22 @@
 """`tilewright inspect`: a model on every level of the compiler, from the graph to assembly and the memory plan.
 
-Without a level it prints a summary. For a compiled file the manifest is shown.
+Without a level it prints a summary. For a compiled file the manifest is shown. Levels that show how programs are chosen
+by estimates (alternatives, fusion, construction, cost, variants) use no records; the others show what `compile`
+generates, with the programs that `tune` has recorded.
 """
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli.common import (
     Result,
     Verbs,
+    add_build_options,
     add_compile_options,
+    build_options,
     build_text,
     check_writable,
     compile_options,
@@ -52,6 +57,10 @@ LEVELS = (
     "asm",
     "memory",
 )
+
+
+CHOICES = frozenset({"alternatives", "fusion", "construction", "cost", "variants"})
+"""Levels that show how programs are chosen by estimates, without records; the others show what `compile` generates."""
 
 
 def add(verbs: Verbs) -> argparse.ArgumentParser:
@@ -105,6 +114,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         help="draw the states of one kernel's construction, or the trees of loops of fused chains",
     )  # fmt: skip
     add_compile_options(parser)
+    add_build_options(parser)
     return parser
 
 
@@ -125,8 +135,11 @@ def execute(options: argparse.Namespace) -> Result:
     if options.node is not None:
         # before the work of compiling
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
+    resources = replace(build_options(options), with_code=False)
+    if CHOICES & set(chosen):
+        resources = replace(resources, records=None)
     compilation = with_progress(
-        options, lambda report: make_compilation(options.file, compile_options(options), report)
+        options, lambda report: make_compilation(options.file, compile_options(options), report, resources=resources)
     )
     _check_kernel(compilation, options.kernel)
     constructions = (

@@ -2,8 +2,10 @@
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewright.cost.caches import caches
@@ -23,7 +25,7 @@ from tilewright.driver.kernel_build.kernels import BoundUnit, KernelSource, comp
 from tilewright.driver.kernel_build.literal_parameters import with_literal_parameters
 from tilewright.driver.options import CompileOptions
 from tilewright.driver.size_limits import check_input_sizes, check_tensor_sizes
-from tilewright.errors import OptionError
+from tilewright.errors import ModelError, ModelFileError, OptionError
 from tilewright.frontend.onnx import ReadFile, ShapeOption, load_onnx
 from tilewright.gc_policy import raised_gc_threshold
 from tilewright.graph.alternatives import Evaluation, choose
@@ -44,6 +46,7 @@ from tilewright.machine import Target
 from tilewright.optimize.chains.optimizer import ChainConstruction
 from tilewright.optimize.cost_oracle import CostOracle
 from tilewright.optimize.kernel_task import TaskContext
+from tilewright.runtime.artifact import is_artifact
 from tilewright.runtime.manifest import (
     Manifest,
     ManifestStep,
@@ -140,17 +143,46 @@ def _lower_model(
 ) -> tuple[Graph, Program]:
     """The graph after the graph passes, and its tensor expressions."""
     report("model", 0, 4)
-    graph = load_onnx(model, shapes)
+    graph = _load_graph(model, shapes)
     if loaded is not None:
         loaded(graph)
     check_input_sizes(graph)
     report("model", 1, 4)
-    graph = simplify_graph(graph)
-    report("model", 2, 4)
-    lowered = lower_graph(graph)
+    try:
+        graph = simplify_graph(graph)
+        report("model", 2, 4)
+        lowered = lower_graph(graph)
+    except ModelError as error:
+        path = _model_path(model)
+        raise ModelError(error.problems, where=error.where if path is None else f"file '{path}'") from error
     check_tensor_sizes(lowered)
     report("model", 3, 4)
     return graph, lowered
+
+
+def _load_graph(
+    model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile", shapes: Mapping[str, ShapeOption] | None
+) -> Graph:
+    try:
+        return load_onnx(model, shapes)
+    except ModelFileError as error:
+        path = _model_path(model)
+        if path is None or not _is_compiled(path):
+            raise
+        hint = "load it with `tilewright.load`, or give the ONNX model"
+        raise ModelFileError("is compiled already", where=error.where, hint=hint) from error
+
+
+def _model_path(model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFile") -> Path | None:
+    if isinstance(model, ReadFile):
+        return model.path
+    return Path(model) if isinstance(model, str | os.PathLike) else None
+
+
+def _is_compiled(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        return is_artifact(file.read(64))
+    return False
 
 
 def _optimize_body(lowered: Program, build: Build, target: Target, builds: KernelBuilds) -> CompiledBody:

@@ -24,6 +24,11 @@ def test_other_texts_are_refused(text: str) -> None:
         parse_sizes(text)
 
 
+def test_sizes_that_are_no_text_are_refused() -> None:
+    with pytest.raises(OptionError, match=r"sizes: expected text, got dict; for example batch=1:8"):
+        parse_sizes({"batch": 3})  # type: ignore[arg-type]
+
+
 def test_symbols_and_sizes_that_the_model_does_not_have_are_refused() -> None:
     with pytest.raises(OptionError, match="no dynamic dimension 'height'"):
         draw_sizes([BATCH], None, parse_sizes("height=3"))

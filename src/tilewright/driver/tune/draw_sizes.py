@@ -67,6 +67,8 @@ def parse_sizes(text: str) -> Mapping[str, tuple[SizeChoice, ...]]:
     Raises:
         OptionError: it is of another form.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance] - callers may have no types
+        raise OptionError(f"expected text, got {type(text).__name__}", where="sizes", hint=HINT)
     choices: dict[str, tuple[SizeChoice, ...]] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         name, separator, value = (x.strip() for x in part.partition("="))

@@ -135,6 +135,9 @@ class _Dimensions:
         for name, option in shapes.items():
             spec = next((s for s in self.specs if s.name == name), None)
             entries = _entries(option)
+            if entries is None and isinstance(option, tuple) and spec is not None and len(spec.dims or ()) == 2:
+                # a range of what has two dimensions and no name of one: it is a size of each
+                entries = option if self._key(name) is None else None
             if spec is not None and (entries is not None or (self._key(name) is None and len(spec.dims or ()) == 1)):
                 self._apply_to_input(spec, [self._check_sized(option, name)] if entries is None else entries, applied)
             elif (key := self._key(name)) is not None:
