@@ -11,7 +11,7 @@ from tilewright.expr.nodes import Const, Symbol, const
 from tilewright.expr.operations import maximum, minimum
 from tilewright.graph.ir import Graph, TensorType, Value
 from tilewright.graph.program import Constraint
-from tilewright.graph.solve_symbols import MAX_SIZE, composed_sizes, solve_symbols, substitute_symbols
+from tilewright.graph.solve_symbols import MAX_SIZE, solve_symbols, substitute_symbols
 
 N, M, H = Symbol("n", 1, 1000), Symbol("m", 0, 64), Symbol("h", 1, 10**6)
 GRAPH = Graph(
@@ -102,27 +102,3 @@ def test_declared_range_takes_precedence_over_a_default_one(first, second, expec
     graph = Graph("g", (Value("x", TensorType(dtype.float32, (a, b))),), (), {}, (), (a, b))
     mapping = solve_symbols(graph, [Constraint(a.equals(b), "sum")]).inputs
     assert {mapping.get(v, v) for v in (a, b)} == {Symbol(*expected)}
-
-
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [
-        ((N + M).equals(H), {H: N + M}),
-        (H.equals(N * 2 + 1), {H: N * 2 + 1}),
-        ((H * 2).equals(N), {N: H * 2}),
-        ((N * 2).equals(H * 3), {}),
-        (H.equals(N), {}),
-        (H.equals(7), {}),
-        (H.equals(Symbol("other", 1, 5) + 1), {}),
-        (H <= N + M, {}),
-    ],
-)
-def test_sizes_that_are_sums_of_others(condition, expected):
-    sums = composed_sizes(GRAPH, {}, [Constraint(condition, "node k")])
-    assert {v: e for v, (e, _) in sums.items()} == expected
-
-
-def test_sums_of_sums():
-    first, second = Constraint(H.equals(N + 1), "node 0"), Constraint(N.equals(M + 2), "node 1")
-    assert composed_sizes(GRAPH, {}, [first, second]) == {H: (M + 3, first), N: (M + 2, second)}
-    assert composed_sizes(GRAPH, {H: N + 1}, [first, second]) == {N: (M + 2, second)}

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from tilewright.errors import FallbackWarning, ModelError, ShapeWarning, pluralize
 from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.nodes import Expr, Var
+from tilewright.expr.nodes import Expr
 from tilewright.graph.control_flow.duplicate_tail import duplicate_tail
 from tilewright.graph.control_flow.inline_branches import inline_branches
 from tilewright.graph.control_flow.subgraphs import Enclosing, NotNativeError
@@ -29,7 +29,7 @@ from tilewright.graph.program import (
     nested_programs,
     step_outputs,
 )
-from tilewright.graph.solve_symbols import SolvedSize, composed_sizes, solve_symbols, substitute_symbols
+from tilewright.graph.solve_symbols import SolvedSize, solve_symbols, substitute_symbols
 from tilewright.user_warnings import warn_user
 
 _MAX_LISTED = 8
@@ -64,10 +64,9 @@ def _lower(graph: Graph, enclosing: Enclosing) -> tuple[Program, Sequence[str]]:
     solved: dict[str, SolvedSize] = {}
     assumed_equal: frozenset[Expr] = frozenset()
     forced: list[Constraint] = []
-    composed: dict[Var, Expr] = {}
     tails = _Tails()
     while True:
-        lowering = NodeLowering(graph, solved, assumed_equal, enclosing, _lower_body, composed).run()
+        lowering = NodeLowering(graph, solved, assumed_equal, enclosing, _lower_body).run()
         # a conditional may have no native step only because of another one whose results differ in rank
         longer = tails.with_next(graph, lowering)
         if longer is not None:
@@ -92,11 +91,6 @@ def _lower(graph: Graph, enclosing: Enclosing) -> tuple[Program, Sequence[str]]:
             solved |= new
             forced = [replace(c, condition=substitute(c.condition, solution.inputs)) for c in forced]
             solved = {n: replace(s, size=substitute(s.size, solution.inputs)) for n, s in solved.items()}
-            composed = {}
-        elif enclosing.depth == 0 and (found := composed_sizes(graph, composed, lowering.constraints)):
-            sums = {v: e for v, (e, _) in found.items()}
-            composed = {v: substitute(e, sums) for v, e in composed.items()} | sums
-            forced += [c for _, c in found.values()]
         elif assumed_equal.issuperset(lowering.unproven_equalities):
             break
         assumed_equal |= frozenset(lowering.unproven_equalities)
@@ -150,7 +144,7 @@ def _build_program(graph: Graph, lowering: NodeLowering, constraints: Sequence[C
     data_symbols = tuple(v for s in steps if isinstance(s, RuntimeStep) for v in s.data_symbols)
     return Program(
         name=graph.name,
-        inputs=tuple(lowering.inputs),
+        inputs=tuple(lowering.operands[v.name].buffer for v in graph.inputs),
         outputs=outputs,
         constants={name: array for name, array in lowering.constants.items() if name in used},
         steps=tuple(steps),

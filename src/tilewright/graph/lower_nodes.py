@@ -4,8 +4,6 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from tilewright.errors import Defect, InternalError, TilewrightError, UnsupportedError
-from tilewright.expr.algebra.simplify import substitute
-from tilewright.expr.computation import View
 from tilewright.expr.dtype import dtype_of, opaque
 from tilewright.expr.nodes import Buffer, Const, Expr, Var, const
 from tilewright.graph.constant_values import as_constant_array, fold_stage, literal_elements, substitute_constants
@@ -37,7 +35,6 @@ class NodeLowering:
     """The state of the walk over a graph's nodes; `run` performs it.
 
     Attributes:
-        inputs: buffers of the graph's inputs.
         operands: operands of the values that are tensors, by value name.
         steps: in order of execution, dead ones included.
         constants: data by buffer name.
@@ -60,7 +57,6 @@ class NodeLowering:
         assumed_equal: frozenset[Expr] = frozenset(),
         enclosing: Enclosing = _NO_ENCLOSING,
         lower_body: LowerBody | None = None,
-        composed: Mapping[Var, Expr] | None = None,
     ) -> None:
         """Prepares a walk.
 
@@ -70,9 +66,8 @@ class NodeLowering:
             assumed_equal: those of earlier walks' `unproven_equalities` that nodes may rely on.
             enclosing: the programs around the graph of a sub-graph.
             lower_body: lowers sub-graphs of control-flow nodes; without it the evaluator runs these.
-            composed: what stands for symbols of inputs behind these.
         """
-        self.graph, self._composed = graph, composed or {}
+        self.graph = graph
         self.data_symbols: list[Var] = []
         self.unproven_equalities: list[Expr] = []
         self.shape_mismatches: list[str] = []
@@ -83,7 +78,6 @@ class NodeLowering:
         self._solved = solved or {}
         self._enclosing, self._lower_body = enclosing, lower_body
         self._assumed_equal = assumed_equal
-        self.inputs: list[Buffer] = []
         self.operands: dict[str, OpValue] = {}
         self.steps: list[Step] = []
         self.constants: dict[str, Array] = {}
@@ -104,12 +98,7 @@ class NodeLowering:
         """Performs the walk; returns the object itself."""
         for value in self.graph.inputs:
             buffer = Buffer(self._namer.make_name(value.name), value.type.shape, value.type.dtype)
-            self.inputs.append(buffer)
             elements = self._enclosing.known.get(value.name)
-            shape = tuple(substitute(n, self._composed) for n in buffer.shape)
-            if shape != buffer.shape:
-                source, buffer = buffer, Buffer(self._namer.make_name(value.name), shape, buffer.dtype)
-                self.steps.append(View(buffer, source, value.name))
             self.operands[value.name] = OpValue(buffer, elements)
             if elements is not None:
                 self._constant_elements[buffer] = elements

@@ -87,44 +87,6 @@ def solve_symbols(graph: Graph, constraints: Sequence[Constraint], data_symbols:
     return SolvedSymbols({v: e for v, e in mapping.items() if v in graph.symbols}, settled)
 
 
-def composed_sizes(
-    graph: Graph, known: Mapping[Var, Expr], constraints: Sequence[Constraint]
-) -> Mapping[Var, tuple[Expr, Constraint]]:
-    """Symbols of inputs that have to equal a sum of other symbols, such as the total of past and new positions, with
-    that sum and the constraint.
-
-    A call with other sizes is refused, so everything but the declaration of the inputs may have the sum instead: then
-    sizes that are equal are equal expressions.
-
-    Args:
-        graph: the model.
-        known: sums that were found before.
-        constraints: conditions that calls are checked for.
-    """
-    found: dict[Var, tuple[Expr, Constraint]] = {}
-    for constraint in constraints:
-        condition = substitute(constraint.condition, {**known, **{v: e for v, (e, _) in found.items()}})
-        free = [v for v in graph.symbols if v not in known and v not in found]
-        solution = next((x for v in free if (x := _as_sum(v, condition, free)) is not None), None)
-        if solution is not None:
-            found = {v: (substitute(e, dict([solution])), c) for v, (e, c) in found.items()}
-            found[solution[0]] = solution[1], constraint
-    return found
-
-
-def _as_sum(symbol: Var, condition: Expr, symbols: Sequence[Var]) -> tuple[Var, Expr] | None:
-    """A symbol with the sum of products of others of these that a condition makes it equal to; None elsewhere."""
-    if not isinstance(condition, Binary) or condition.op != "eq" or condition.a.dtype.name != "int64":
-        return None
-    p = add(polynomial(condition.a), polynomial(condition.b), -1)
-    k = p.pop((symbol,), 0)
-    if abs(k) != 1 or any(k * c > 0 for c in p.values()):
-        return None
-    rest = expression({monomial: -k * c for monomial, c in p.items()})
-    is_sum = not isinstance(rest, Const | Var) and free_vars(rest) <= set(symbols) - {symbol}
-    return (symbol, rest) if is_sum else None
-
-
 def _solve_data_symbol(c: Binary, order: Sequence[str], data_symbols: Collection[str]) -> Mapping[Var, Expr]:
     """The value of the last-determined symbol of an equation, if it is a data symbol and its value cannot be negative.
 

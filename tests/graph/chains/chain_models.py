@@ -50,7 +50,7 @@ def merged_heads(sequence: int | str = 10) -> onnx.ModelProto:
 
 
 def cached_attention(
-    heads: int = 3, size: int = 8, shared_by: int = 1, outputs: str = "keys values", mask: bool = False
+    heads: int = 3, size: int = 8, shared_by: int = 1, outputs: str = "keys values"
 ) -> onnx.ModelProto:
     """Attention of one new position, of a batch B, over a cache of P positions that its key and value are appended to.
 
@@ -59,20 +59,17 @@ def cached_attention(
         size: of a head.
         shared_by: heads of queries per head of keys.
         outputs: further outputs; by default the new cache.
-        mask: whether scores get a mask of S positions added, as many as past and new ones.
     """
     groups = [-1, heads, shared_by, size]
     body = f"""
         keys = Concat<axis = -2>(old_keys, k) values = Concat<axis = -2>(old_values, v)
         groups = Constant<value_ints = {groups}>() flat = Constant<value_ints = [0, {heads * shared_by}, 1, {size}]>()
         grouped = Reshape(q, groups) kt = Transpose<perm = [0, 1, 3, 2]>(keys) s = MatMul(grouped, kt)
-        half = Constant<value_float = 0.5>() t = Mul(s, half)
-        {"scores = Add(t, mask)" if mask else "scores = Identity(t)"}
+        half = Constant<value_float = 0.5>() scores = Mul(s, half)
         p = Softmax<axis = -1>(scores) o = MatMul(p, values) y = Reshape(o, flat)"""
     one, cache = f"float[B, {heads}, 1, {size}]", f"float[B, {heads}, P, {size}]"
     queries = f"float[B, {heads * shared_by}, 1, {size}]"
     inputs = f"{queries} q, {one} k, {one} v, {cache} old_keys, {cache} old_values"
-    inputs += ", float[B, 1, 1, S] mask" if mask else ""
     stored = "".join(f", float[B, {heads}, T, {size}] {name}" for name in outputs.split())
     return model(body, inputs=inputs, outputs=f"{queries} y{stored}")
 

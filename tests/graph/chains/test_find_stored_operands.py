@@ -47,13 +47,6 @@ def test_values_of_heads_that_share_them_are_summed_head_by_head() -> None:
     assert patterns(parts, flow, pairs) == [(FusionPattern.SEQUENCE, 1), (FusionPattern.ROWWISE, 1)]
 
 
-def test_a_mask_may_have_a_size_of_its_own_that_has_to_be_that_of_the_cache() -> None:
-    parts, flow, pairs = pairs_of(cached_attention(mask=True))
-    assert patterns(parts, flow, pairs) == [(FusionPattern.ROWWISE, 3), (FusionPattern.ROWWISE, 1)]
-    assert [str(n) for n in parts.program.inputs[-1].shape] == ["B", "1", "1", "S"]
-    assert "P + 1 == S" in map(str, (x.condition for x in parts.program.constraints))
-
-
 @pytest.mark.parametrize(("outputs", "stored"), [("keys", ["keys"]), ("values", ["values"]), ("", [])])
 def test_only_operands_that_something_else_reads_are_found(outputs: str, stored: list[str]) -> None:
     _, flow, pairs = pairs_of(cached_attention(outputs=outputs))
