@@ -219,7 +219,7 @@ def main() -> int:
     print("three models are loaded by ONNX Runtime, then the pages are read:")
     start_theirs, theirs = read_pages(onnxruntime.InferenceSession, options.threads, options.repeat)
     time.sleep(PAUSE_SECONDS)  # worker threads spin for a while after a call and would disturb the next engine
-    print("three models are compiled by Tilewright, which takes two to six minutes on two idle cores, then the pages are read:")
+    print("three models are compiled by Tilewright, two to six minutes on two idle cores, then the pages are read:")
     start_ours, ours = read_pages(
         partial(tilewright.InferenceSession, progress=ProgressDots()), options.threads, options.repeat
     )

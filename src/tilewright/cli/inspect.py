@@ -27,6 +27,7 @@ from tilewright.cli.common import (
     with_progress,
     write_text,
 )
+from tilewright.driver.kernel_build.build_resources import IN_PROCESS
 from tilewright.errors import OptionError, pluralize
 from tilewright.runtime.manifest import (
     ControlFlowStep,
@@ -137,7 +138,7 @@ def execute(options: argparse.Namespace) -> Result:
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     resources = replace(build_options(options), with_code=False)
     if CHOICES & set(chosen):
-        resources = replace(resources, records=None)
+        resources = IN_PROCESS  # other processes and records tell what was chosen, not how
     compilation = with_progress(
         options, lambda report: make_compilation(options.file, compile_options(options), report, resources=resources)
     )

@@ -135,11 +135,13 @@ def _sums_points_once(total: _Stage, operand: _Stage, axis: str) -> bool:
         return False
     node, written = total.total.node, operand.final.body
     reduced = {i.var for i in node.iters if i.kind is IterKind.REDUCE}
-    summed = next((i.var for name, i in zip(total.total.names, node.iters, strict=True) if name == axis), None)
-    along = next((i.var for name, i in zip(operand.axes, operand.final.iters, strict=True) if name == axis), None)
-    dims = [d for d, index in enumerate(written.indices) if index is along]
+    summed = next((i for name, i in zip(total.total.names, node.iters, strict=True) if name == axis), None)
+    along = next((i for name, i in zip(operand.axes, operand.final.iters, strict=True) if name == axis), None)
+    if summed is None or along is None or summed.extent is not along.extent or reduced != {summed.var}:
+        return False
+    dims = [d for d, index in enumerate(written.indices) if index is along.var]
     reads = [x for x in loads(node.body.value) if x.buffer == written.buffer]
-    return reduced == {summed} and bool(dims and reads) and all(x.indices[d] is summed for x in reads for d in dims)
+    return bool(dims and reads) and all(x.indices[d] is summed.var for x in reads for d in dims)
 
 
 def _row_interleave(extents: Sequence[Expr]) -> int:

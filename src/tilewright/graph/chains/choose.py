@@ -161,16 +161,17 @@ class _Rating:
         self._as_sliced = slice_units(partition.units)
         self._known: dict[Hashable, KernelEstimate] = {}
         self._fused_kernels: dict[KernelChain, Kernel | None] = {}
+        self._stored_operands = tuple(find_stored_operands(self.flow))
 
     def candidates(self) -> list[tuple[KernelChain, tuple[LinkIntensity, ...]]]:
         """Chains whose links may all gain, and single links of two contractions that may not, which are not fused."""
         links = find_links(self.flow)
-        around_windows, stored = [*find_depthwise_chains(self.flow)], [*find_stored_operands(self.flow)]
-        every = (*links, *(x for chain in (*around_windows, *stored) for x in chain.links))
+        around_windows = [*find_depthwise_chains(self.flow)]
+        every = (*links, *(x for chain in (*around_windows, *self._stored_operands) for x in chain.links))
         intensities = {link: link_intensity(link, self.flow) for link in every}
         is_bound = {x: intensities[x].max_gain(self._described_machine) <= MIN_LINK_GAIN for x in every}
         may_gain = [x for x in links if not is_bound[x]]
-        stored = [x for x in stored if not is_bound[x.links[0]]]
+        stored = [x for x in self._stored_operands if not is_bound[x.links[0]]]
         found = [*find_chains(self.flow, may_gain), *around_windows, *stored]
         found += [KernelChain((x,), tuple(sorted(x.members))) for x in links if x not in may_gain]
         return [(x, tuple(intensities[link] for link in x.links)) for x in sorted(found, key=lambda x: x.members)]
@@ -280,7 +281,9 @@ class _Rating:
 
     def evaluation(self, x: _Rated, chosen: bool, rival: str) -> ChainEvaluation:
         """The outcome for a chain."""
-        reason = x.objection or rival or "the intermediates stay in fast memory"
+        is_stored = x.chain in self._stored_operands
+        gain = "its stored operand is read once" if is_stored else "the intermediates stay in fast memory"
+        reason = x.objection or rival or gain
         return ChainEvaluation(
             self._labels(x.chain.members), self._labels(x.chain.contractions), x.intensities, x.fused, x.before,
             x.after, chosen, reason,
