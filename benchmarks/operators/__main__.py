@@ -22,7 +22,7 @@ from benchmarks.common import environment, plots, report
 from benchmarks.common.isolation import Event, event_writer, run_isolated
 from benchmarks.common.statistics import geometric_mean
 from benchmarks.operators.cases import Case, all_cases, random_cases
-from benchmarks.operators.measure import OURS, MachineLimit, measure_case
+from benchmarks.operators.measure import LEAST_BLOCKS, OURS, MachineLimit, measure_case
 from benchmarks.operators.peers import PEERS
 
 MODULE = "benchmarks.operators"
@@ -61,8 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--optimizer", help="of Tilewright")
     parser.add_argument("--seed", type=int, default=1, help="of the classes that are drawn (default: 1)")
     parser.add_argument(
-        "--seconds", type=float, default=float("inf"), help="of a case, after which no round but the first 3 begins"
-    )
+        "--seconds", type=float, default=float("inf"),
+        help=f"of a case, after which no round but the first {LEAST_BLOCKS} begins",
+    )  # fmt: skip
     parser.add_argument("--no-kernels", dest="kernels", action="store_false", help="leave out kernels alone")
     parser.add_argument("--json", type=Path, help="write the complete results into this file")
     parser.add_argument("--log", type=Path, help="keep results here as soon as known; cases in it are not measured")

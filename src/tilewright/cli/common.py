@@ -13,7 +13,8 @@ from tilewright.cli.terminal_line import TerminalLine
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import ModelFileError, OptionError
-from tilewright.runtime import Executable, is_artifact, load, load_artifact
+from tilewright.runtime import Executable, load, load_artifact
+from tilewright.runtime.artifact import is_artifact_file
 from tilewright.runtime.manifest import Manifest
 from tilewright.runtime.manifest_meta import BuildSpec
 
@@ -284,8 +285,7 @@ def is_compiled(path: str) -> bool:
         ModelFileError: it can't be read.
     """
     try:
-        with Path(path).open("rb") as file:
-            return is_artifact(file.read(64))
+        return is_artifact_file(Path(path))
     except OSError as error:
         raise ModelFileError(f"can't be read: {error.strerror}", where=f"file '{path}'") from error
 

@@ -59,8 +59,7 @@ LEVELS = (
     "memory",
 )
 
-
-CHOICES = frozenset({"alternatives", "fusion", "construction", "cost", "variants"})
+ESTIMATE_LEVELS = frozenset({"alternatives", "fusion", "construction", "cost", "variants"})
 """Levels that show how programs are chosen by estimates, without records; the others show what `compile` generates."""
 
 
@@ -137,7 +136,7 @@ def execute(options: argparse.Namespace) -> Result:
         # before the work of compiling
         construction.check_node(load_onnx(options.file, shapes_of(options)), options.node)
     resources = replace(build_options(options), with_code=False)
-    if CHOICES & set(chosen):
+    if ESTIMATE_LEVELS & set(chosen):
         resources = IN_PROCESS  # other processes and records tell what was chosen, not how
     compilation = with_progress(
         options, lambda report: make_compilation(options.file, compile_options(options), report, resources=resources)

@@ -46,7 +46,7 @@ from tilewright.machine import Target
 from tilewright.optimize.chains.optimizer import ChainConstruction
 from tilewright.optimize.cost_oracle import CostOracle
 from tilewright.optimize.kernel_task import TaskContext
-from tilewright.runtime.artifact import is_artifact
+from tilewright.runtime.artifact import is_artifact_file
 from tilewright.runtime.manifest import (
     Manifest,
     ManifestStep,
@@ -180,8 +180,8 @@ def _model_path(model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadF
 
 
 def _is_compiled(path: Path) -> bool:
-    with suppress(OSError), path.open("rb") as file:
-        return is_artifact(file.read(64))
+    with suppress(OSError):
+        return is_artifact_file(path)
     return False
 
 

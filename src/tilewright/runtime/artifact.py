@@ -54,6 +54,16 @@ def is_artifact(data: bytes) -> bool:
     return data[: len(MAGIC)] == MAGIC
 
 
+def is_artifact_file(path: Path) -> bool:
+    """Whether a file begins with an artifact's magic.
+
+    Raises:
+        OSError: it can't be read.
+    """
+    with path.open("rb") as file:
+        return is_artifact(file.read(len(MAGIC)))
+
+
 def describe_source(source: str | os.PathLike[str] | bytes) -> str:
     """An artifact's source in the wording of errors.
 

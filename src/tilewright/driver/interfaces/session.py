@@ -32,7 +32,7 @@ from tilewright.driver.kernel_build.build_resources import build_resources
 from tilewright.driver.options import CompileOptions
 from tilewright.errors import OptionError
 from tilewright.runtime import Executable, is_artifact, load
-from tilewright.runtime.artifact import MAGIC, path_text
+from tilewright.runtime.artifact import is_artifact_file, path_text
 from tilewright.runtime.manifest import TensorSpec
 
 if TYPE_CHECKING:
@@ -335,8 +335,7 @@ def _is_artifact_source(source: str | os.PathLike[str] | bytes) -> bool:
     if isinstance(source, bytes):
         return is_artifact(source)
     try:
-        with Path(path_text(source)).open("rb") as file:
-            return is_artifact(file.read(len(MAGIC)))
+        return is_artifact_file(Path(path_text(source)))
     except (OSError, ValueError):
         return False  # the front end says what is wrong with the path
 
