@@ -5,13 +5,14 @@ import signal
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tilewright.errors import MeasureError
-from tilewright.measure import started_program
+from tilewright.measure import started_program, worker_process
 from tilewright.measure.started_program import StartedProgram, close_all, start_program
-from tilewright.measure.worker_process import WorkerProcess
+from tilewright.measure.worker_process import WorkerPool, WorkerProcess
 
 
 @pytest.fixture
@@ -72,10 +73,61 @@ def test_an_answer_that_is_no_json_is_a_failure(programs: Path) -> None:
     assert not worker.is_alive
 
 
-@pytest.mark.parametrize("how", ["is_running", "wait", "close"])
-def test_no_signal_is_sent_to_the_number_of_an_ended_process(
-    programs: Path, signalled: list[int], how: str
+def test_a_pool_frees_what_it_has_of_a_worker_that_ends_after_its_answer(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (programs / "leaves.py").write_text(
+        f"{READY}print(json.dumps({{'ready': source_hash()}}), flush=True)\n"
+        "print(sys.stdin.readline(), end='', flush=True)\n"
+    )
+    workers: list[WorkerProcess] = []
+
+    class Leaving(WorkerProcess):
+        """A worker that has always ended when its answer has been read."""
+
+        def __init__(self, memory_bytes: int | None) -> None:
+            super().__init__(memory_bytes, module="leaves")
+            workers.append(self)
+
+        def receive(self, end: float, seconds: float) -> dict[str, Any]:
+            answer = super().receive(end, seconds)
+            self._started.wait()
+            return answer
+
+    monkeypatch.setattr(worker_process, "WorkerProcess", Leaving)
+    with WorkerPool(1) as pool:
+        assert pool.ask_all([{"value": 1}, {"value": 2}], 30.0) == [{"value": 1}, {"value": 2}]
+    assert len(workers) == 2
+    assert all(w._started.errors.closed for w in workers)
+
+
+def test_a_pool_whose_wait_for_an_answer_is_interrupted_ends_the_worker(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (programs / "answers.py").write_text(
+        f"{READY}print(json.dumps({{'ready': source_hash()}}), flush=True)\n"
+        "for line in sys.stdin: print(line, end='', flush=True)\n"
+    )
+    workers: list[WorkerProcess] = []
+
+    class Stopped(WorkerProcess):
+        """A worker whose answer nobody reads, because of a Ctrl-C."""
+
+        def __init__(self, memory_bytes: int | None) -> None:
+            super().__init__(memory_bytes, module="answers")
+            workers.append(self)
+
+        def receive(self, end: float, seconds: float) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker_process, "WorkerProcess", Stopped)
+    with WorkerPool(1) as pool, pytest.raises(KeyboardInterrupt):
+        pool.ask_all([{"value": 1}], 30.0)
+    assert [has_ended(w._started) for w in workers] == [True]
+
+
+@pytest.mark.parametrize("how", ["is_running", "wait", "close"])
+def test_no_signal_is_sent_to_the_number_of_an_ended_process(programs: Path, signalled: list[int], how: str) -> None:
     """The system gives it to others once the process was waited for."""
     (programs / "short.py").write_text("")
     started = start_program("short")

@@ -66,7 +66,11 @@ class WorkerProcess:
         if wait:
             self.await_ready()
         if memory_bytes is not None:
-            self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
+            try:
+                self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
+            except BaseException:
+                self.close()
+                raise
 
     def await_ready(self) -> None:
         """Waits until it can be asked; one that never will be is closed.
@@ -217,10 +221,13 @@ class WorkerPool:
                     self._assign(*waiting.pop(), seconds)
                 is_full = len(self._busy) > ahead
                 for worker in self._ready(wait=is_full or not done) if self._busy else ():
-                    number, end = self._busy.pop(worker)
+                    number, end = self._busy[worker]
                     done.append((number, worker.receive(end, seconds)))
                     if worker.is_alive:
                         self._idle.append(worker)
+                    else:
+                        worker.close()  # it may have ended after a proper answer
+                    del self._busy[worker]  # not before: an interrupt closes the busy ones
                 if done and len(self._busy) <= ahead:
                     yield done.popleft()
         finally:
@@ -234,8 +241,8 @@ class WorkerPool:
         while self._idle and not self._idle[-1].is_alive:
             self._idle.pop().close()
         worker = self._idle.pop() if self._idle else WorkerProcess(self._memory_bytes)
-        worker.send(request)
         self._busy[worker] = number, time.monotonic() + seconds
+        worker.send(request)
 
     def _ready(self, wait: bool) -> Iterator[WorkerProcess]:
         """The workers that answered, died, or ran out of time; waits until there is one if that is asked for."""

@@ -70,9 +70,11 @@ class LocalStation:
 
     def close(self) -> None:
         """Ends its processes and removes its files."""
+        with self._lock:
+            builders, self._idle_builders = self._idle_builders, []
         with ExitStack() as stack:  # one whose close is interrupted keeps no other open
             stack.callback(self._runner.close)
-            for pool in self._idle_builders:
+            for pool in builders:
                 stack.callback(pool.close)
 
     @staticmethod
