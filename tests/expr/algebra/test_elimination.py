@@ -75,3 +75,15 @@ def test_first_atoms_are_split_before_the_smallest() -> None:
     bounds = bounds.assuming(column < minimum(8, m)).assuming(n > 1)
     assert can_prove_lt(Select(row - 1 < 0, 1 - row, row - 1), n, bounds)
     assert can_prove_lt(Select(row < n - 1, row, 2 * n - row - 2), n, bounds)
+
+
+def test_minima_and_maxima_of_the_goal_are_split_before_those_of_the_facts() -> None:
+    """Some row of all but the last, mirrored, of rows that there may be none of."""
+    n, row = Symbol("n", 0, None), Var("row")
+    size = minimum(maximum(n - 2, 0) + 1, n)
+    bounds = Bounds({row: (const(-9), const(9))})
+    inside = bounds.assuming(maximum(minimum(size - 1, row), 0) < size)
+    index = maximum(minimum(maximum(n - 2, 0), row), 0)
+    assert can_prove_lt(index, size, inside)
+    assert not can_prove_lt(index, size, bounds)
+    assert not can_prove_lt(index + 1, size, inside)

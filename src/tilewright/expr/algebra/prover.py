@@ -43,6 +43,9 @@ from tilewright.kernel_caches import kernel_cache
 _MAX_STEPS = 60
 """Steps after which a proof attempt is abandoned; bounds the time spent on goals that can't be proved."""
 
+_MAX_EXACT_SPLITS = 2
+"""Minima and maxima of a goal that are split into cases, besides the first; bounds the number of eliminations."""
+
 
 def _atom_bounds(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | None]:
     """Lower and upper bound of an atom as polynomials, None where there is none."""
@@ -240,16 +243,26 @@ def _can_prove_integer(e: Expr, bounds: Bounds) -> bool:
 
 
 def _is_implied_in_cases(p: Polynomial, bounds: Bounds) -> bool:
-    """Whether `p` >= 0 is proved by elimination; where there are facts, also by elimination in either case of a minimum
-    or maximum in it, which leaves elimination's own splits to the facts."""
+    """Whether `p` >= 0 is proved by elimination; where there are facts, also by elimination in the cases of minima and
+    maxima in it, which leaves elimination's own splits to the facts."""
     if is_implied(p, bounds):
         return True
-    cases = min_max_cases(p, bounds) if bounds.facts else None
+    if not bounds.facts:
+        return False
+    cases = min_max_cases(p, bounds)
     if cases is None:
-        return bool(bounds.facts) and is_implied(p, bounds, splits_smallest=True)
+        return is_implied(p, bounds, splits_smallest=True)
     needs_both, *goals = cases
-    proved = (is_implied(x, bounds, splits_smallest=True) for x in goals)
+    proved = (_is_implied_in_exact_cases(x, bounds, _MAX_EXACT_SPLITS) for x in goals)
     return all(proved) if needs_both else any(proved)
+
+
+def _is_implied_in_exact_cases(p: Polynomial, bounds: Bounds, splits: int) -> bool:
+    """Whether `p` >= 0 is proved by elimination after at most `splits` splits into cases that must both hold."""
+    cases = min_max_cases(p, bounds) if splits else None
+    if cases is None or not cases[0]:
+        return is_implied(p, bounds, splits_smallest=True)
+    return all(_is_implied_in_exact_cases(x, bounds, splits - 1) for x in cases[1:])
 
 
 def _is_non_negative_with_facts(p: Polynomial, bounds: Bounds, budget: list[int], depth: int) -> bool:
