@@ -202,6 +202,7 @@ def test_a_second_interrupt_leaves_no_worker_alive(workers, monkeypatch):
     while any(w.is_alive for w in workers):
         assert time.monotonic() < end, "a worker is left over"
         time.sleep(0.01)
+    assert all(w._started.errors.closed for w in workers)
 
 
 _INTERRUPTED = """

@@ -81,8 +81,10 @@ class StartedProgram:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
-        self.wait()
-        self.errors.close()
+        try:
+            self.wait()
+        finally:
+            self.errors.close()
 
 
 def start_program(module: str) -> StartedProgram:

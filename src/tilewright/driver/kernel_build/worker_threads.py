@@ -160,8 +160,10 @@ class WorkerThread:
     def close(self) -> None:
         """Ends the process and the thread, and waits for both."""
         self.kill()
-        self._thread.join()
-        self._process.close()
+        try:
+            self._thread.join()
+        finally:  # an interrupt of the wait leaves no pipe open
+            self._process.close()
 
     def _main(self) -> None:
         sent: deque[int] = deque()
