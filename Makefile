@@ -35,7 +35,7 @@ demo: $(VENV)/stamp-demo ## read the text of an image with RapidOCR on Tilewrigh
 
 # the type checker has one thread: it runs beside the tests
 test: $(VENV)/stamp-test ## style, layers, types and all tests
-	+$(MAKE) --no-print-directory --jobs=2 lint types pytest
+	+$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs=2) lint types pytest
 
 pytest: $(VENV)/stamp-test
 	$(PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(PYTEST_ARGS)

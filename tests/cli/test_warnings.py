@@ -1,4 +1,4 @@
-"""Warnings of commands: lines on standard error, each time, and none with `--quiet`."""
+"""Warnings of commands: lines on standard error, each text once, and none with `--quiet`."""
 
 import pytest
 from tests.cli.command import run
@@ -11,10 +11,10 @@ from tilewright.user_warnings import warn_user
 @pytest.mark.parametrize("category", TilewrightWarning.__subclasses__())
 def test_warnings_are_lines_that_quiet_drops(capsys, monkeypatch, category):
     def execute(options):
-        for _ in range(2):
-            warn_user("a machine is lost", category)
+        for machine in ("north", "south", "north"):
+            warn_user(f"{machine} is lost", category)
         return Result(None)
 
     monkeypatch.setattr("tilewright.cli.doctor.execute", execute)
-    assert run(capsys, "doctor") == (0, "", 2 * "warning: a machine is lost\n")
+    assert run(capsys, "doctor") == (0, "", "warning: north is lost\nwarning: south is lost\n")
     assert run(capsys, "doctor", "--quiet") == (0, "", "")

@@ -166,6 +166,19 @@ def test_where_no_thread_can_start_this_process_does_all(alone, workers, monkeyp
     assert not workers[0].is_alive
 
 
+def test_every_stage_reports_how_far_it_is():
+    reports = []
+    make_compilation(
+        models.small_convnet(), progress=lambda *report: reports.append(report), resources=BuildResources(2, None, True)
+    )
+    stages = [what.partition(": ")[0] for what, _, _ in reports]
+    assert list(dict.fromkeys(stages)) == ["model", "alternatives", "kernels", "weights and memory"]
+    for stage in ("model", "alternatives", "kernels"):
+        counts = [(done, total) for (_, done, total), s in zip(reports, stages, strict=True) if s == stage]
+        assert counts == sorted(counts)
+        assert all(0 <= done < total for done, total in counts)
+
+
 def test_errors_end_the_workers(workers):
     def interrupted(*_):
         if workers:

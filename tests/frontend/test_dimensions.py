@@ -131,7 +131,7 @@ def fails(proto, shapes, message):
 def test_unknown_name():
     fails(
         two_inputs(["batch", None], ["batch"]), {"bach": 3},
-        "[option] argument shapes: the model has no dimension or input 'bach'; its dynamic dimensions are: "
+        "[option] argument 'shapes': the model has no dimension or input 'bach'; its dynamic dimensions are: "
         "batch, x[1]; its inputs are: x, w",
     )  # fmt: skip
 
@@ -139,21 +139,21 @@ def test_unknown_name():
 def test_wrong_count():
     fails(
         two_inputs(["n", 3], [1]), {"x": "1x3x4"},
-        "[option] argument shapes: expected 2 dimensions for input 'x', got 3",
+        "[option] argument 'shapes': expected 2 dimensions for input 'x', got 3",
     )  # fmt: skip
 
 
 def test_one_size_for_many_dimensions():
     fails(
         two_inputs(["n", 3], [1]), {"x": "1..3"},
-        "[option] argument shapes: expected 2 dimensions for input 'x', got '1..3'; e.g. '1x3x32..960x*'",
+        "[option] argument 'shapes': expected 2 dimensions for input 'x', got '1..3'; e.g. '1x3x32..960x*'",
     )  # fmt: skip
 
 
 def test_many_sizes_for_one_dimension():
     fails(
         two_inputs(["n", 3], [1]), {"n": "1x3"},
-        "[option] argument shapes: expected one size or range for dimension 'n', got '1x3'",
+        "[option] argument 'shapes': expected one size or range for dimension 'n', got '1x3'",
     )  # fmt: skip
 
 
@@ -161,24 +161,24 @@ def test_many_sizes_for_one_dimension():
 def test_fixed_dimension(option, text):
     fails(
         two_inputs(["n", 3], [1]), {"x": option},
-        f"[option] argument shapes: dimension 1 of input 'x' is fixed to 3 in the model, got {text}",
+        f"[option] argument 'shapes': dimension 1 of input 'x' is fixed to 3 in the model, got {text}",
     )  # fmt: skip
 
 
 def test_empty_range():
-    fails(two_inputs(["n"], [1]), {"n": "9..3"}, "[option] argument shapes: the range 9..3 of dimension 'n' is empty")
+    fails(two_inputs(["n"], [1]), {"n": "9..3"}, "[option] argument 'shapes': the range 9..3 of dimension 'n' is empty")
 
 
 def test_contradiction():
     fails(
         two_inputs(["n", 3], ["n"]), {"x": [5, 3], "n": "1..3"},
-        "[option] argument shapes: dimension 'n' is given as 5 and as 1..3",
+        "[option] argument 'shapes': dimension 'n' is given as 5 and as 1..3",
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("option", ["-1", "1.5", "many sizes", "0x10", 2**31, True, -3, (1, 2, 3), "", "=3", {}])
 def test_values_that_are_not_sizes(option):
-    with pytest.raises(OptionError, match="argument shapes"):
+    with pytest.raises(OptionError, match="argument 'shapes'"):
         load_onnx(two_inputs(["n"], [1]), {"n": option})
 
 
@@ -188,7 +188,7 @@ def test_values_that_are_not_sizes(option):
 def test_sizes_out_of_range(option, shown):
     fails(
         two_inputs(["n"], [1]), {"n": option},
-        f"[option] argument shapes, dimension 'n': expected sizes from 0 to 2147483647, got {shown}; "
+        f"[option] argument 'shapes', dimension 'n': expected sizes from 0 to 2147483647, got {shown}; "
         "use 8, '1..64' or '*'",
     )  # fmt: skip
 
@@ -212,7 +212,7 @@ def test_command_line_with_a_name_twice():
 def test_misspelled_option_is_not_a_new_name(shapes, shown):
     fails(
         two_inputs(["batch"], ["s"]) if shown == "batch" else two_inputs([None], ["s"]), shapes,
-        f"[option] argument shapes, dimension '{shown}': 'lots' is neither a size or range nor a dimension of the "
+        f"[option] argument 'shapes', dimension '{shown}': 'lots' is neither a size or range nor a dimension of the "
         "model; use a size (8), a range ('1..64'), '*', or the name of a dimension of equal size",
     )  # fmt: skip
 

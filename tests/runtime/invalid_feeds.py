@@ -148,6 +148,11 @@ CASES: dict[str, tuple[Callable[[Executable], object], type[TilewrightError], st
         FeedError,
         "[feed] output 'z': the model has no such output; its outputs are 'y'",
     ),
+    "a name for a list of outputs": (
+        lambda exe: exe.run({"a": A, "b": B, "c": C}, "y"),
+        FeedError,
+        "[feed] argument 'outputs': expected a list of output names, got str; pass ['y']",
+    ),
     "several problems of size": (
         lambda exe: exe(A, np.ones((3, 9), np.int64), C),
         ShapeError,

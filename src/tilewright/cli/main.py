@@ -175,6 +175,7 @@ _FLAGS = {
     **{name: f"--{name}" for name in ("address", "budget", "frozen", "machine", "optimizer", "plan")},
     **{name: f"--{name}" for name in ("sizes", "target", "trials", "winograd", "workers")},
     **{f"argument '{name}'": f"--{name}" for name in ("jobs", "threads")},
+    "argument 'shapes'": "--shape",
     "fusion": "--fuse",
     "target speedup": "--target-speedup",
     "variants": "--max-variants",
@@ -183,7 +184,8 @@ _FLAGS = {
 
 
 def _report_error(options: argparse.Namespace, error: TilewrightError) -> None:
-    error.where = _FLAGS.get(error.where, error.where)
+    place, *detail = error.where.split(", ", 1)
+    error.where = ", ".join([_FLAGS.get(place, place), *detail])
     if options.json:
         data: dict[str, Any] = {
             "code": error.code, "where": error.where, "what": error.what, "hint": error.hint, "text": str(error)
@@ -197,10 +199,14 @@ def _report_error(options: argparse.Namespace, error: TilewrightError) -> None:
 
 @contextlib.contextmanager
 def _warnings_as_lines(quiet: bool) -> Generator[None]:
-    """Warnings for users as lines on standard error."""
+    """Warnings for users as lines on standard error, each text once."""
+    shown: set[str] = set()
 
     def show(message: Warning | str, *rest: Any, **named: Any) -> None:
-        print(f"warning: {message}", file=sys.stderr)
+        text = str(message)
+        if text not in shown:
+            shown.add(text)
+            print(f"warning: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "always", TilewrightWarning)

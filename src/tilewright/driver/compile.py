@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,18 +97,15 @@ def make_compilation(
             its kernels are built, which takes most of the time. What it raises ends the compilation.
     """
     report = progress or _ignore_progress
-    shapes = options.shapes
-    if shapes is not None and not isinstance(shapes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-        hint = 'pass for example {"batch": "1..64"}'
-        raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
-    target = Target.of(options.target)
+    shapes, target = _checked_shapes(options.shapes), Target.of(options.target)
     plan = _checked_layout_plan(options.layouts)
     build = make_build(options, target, bool(plan.choices))
     graph, lowered = _lower_model(model, shapes, report, loaded)
     if check_signature is not None:
         check_signature(_manifest(lowered, make_names(lowered), (), target, build))
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    with definitions_checked_on_failure(graph, lowered), KernelBuilds(build, target, resources) as builds:
+    builds = KernelBuilds(build, target, resources, partial(report, "alternatives"))
+    with definitions_checked_on_failure(graph, lowered), builds:
         if laid_out is None:
             canonical = canonicalize_attention(lowered)
             chosen, evaluations = _choose_alternatives(canonical, build, _task_context(canonical, target), builds)
@@ -285,6 +283,13 @@ def _expose_intermediates(fused: Partition) -> Program:
 
 def _ignore_progress(what: str, done: int, total: int) -> None:
     """Discards progress reports."""
+
+
+def _checked_shapes(shapes: Mapping[str, ShapeOption] | None) -> Mapping[str, ShapeOption] | None:
+    if shapes is not None and not isinstance(shapes, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        hint = 'pass for example {"batch": "1..64"}'
+        raise OptionError(f"expected a mapping, got {type(shapes).__name__}", where="argument 'shapes'", hint=hint)
+    return shapes
 
 
 def _checked_layout_plan(layouts: Plan | Mapping[str, Choice] | None) -> Plan:

@@ -246,10 +246,10 @@ class Executable:
 
     def _check_names(self, outputs: Sequence[str]) -> None:
         """Raises FeedError where an output does not exist."""
-        if not isinstance(outputs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
-            raise FeedError(
-                f"expected a list of output names, got {type(outputs).__name__}", where="argument 'outputs'"
-            )
+        hint = f"pass [{outputs!r}]" if isinstance(outputs, str) else ""
+        if hint or not isinstance(outputs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - untyped callers
+            what = f"expected a list of output names, got {type(outputs).__name__}"
+            raise FeedError(what, where="argument 'outputs'", hint=hint)
         available = ", ".join(f"'{name}'" for name in self._output_names)
         unknown = [name for name in outputs if name not in self._output_names]
         raise_problems(

@@ -84,8 +84,23 @@ class KernelBuilds:
         constructions: those of this process, with the estimates of all.
     """
 
-    def __init__(self, build: Build, target: Target, resources: BuildResources) -> None:
-        """Args: the options that decide the code, its target, and what the compilation may use."""
+    def __init__(
+        self,
+        build: Build,
+        target: Target,
+        resources: BuildResources,
+        estimate_progress: Callable[[int, int], object] | None = None,
+    ) -> None:
+        """
+        Args:
+            build: the options that decide the code.
+            target: its target.
+            resources: what the compilation may use.
+            estimate_progress: called with the number of finished estimates, and that of all that are known to be
+                needed.
+        """
+        self._estimate_progress = estimate_progress
+        self._estimates = 0
         self.constructions = Constructions(build.optimizer, build.chain_optimizer(target))
         self._cached_functions = self._recorded_functions = self._tuned_functions = 0
         self._build_machine = build.machine_for(target)
@@ -139,7 +154,7 @@ class KernelBuilds:
             () if self._records is None else tuple(self._records.skipped),
         )
 
-    def estimate(self, tasks: Iterable[Task], progress: KernelProgress | None = None) -> None:
+    def estimate(self, tasks: Iterable[Task]) -> None:
         """Lets `constructions` know the estimates of tasks in canonical form."""
         waiting: dict[str, Task] = {}
         for task in tasks:
@@ -166,8 +181,10 @@ class KernelBuilds:
             self._learn(task, estimate)
             self._add_entry("estimate", task, {"nanoseconds": list(estimate.nanoseconds), "refusal": estimate.refusal})
 
-        unknown = list(waiting.values())
-        self._run("estimate", unknown, finish, lambda done: progress and progress(done, len(unknown), ""))
+        unknown, before = list(waiting.values()), self._estimates
+        self._estimates += len(unknown)
+        report = self._estimate_progress
+        self._run("estimate", unknown, finish, lambda done: report and report(before + done, self._estimates))
 
     def build(
         self, tasks: Sequence[Task], labels: Sequence[str], progress: KernelProgress | None = None

@@ -23,7 +23,7 @@ _MAX_SIZE = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
 _SIZE = re.compile("[0-9]{1,100}")
 _RANGE = re.compile(r"([0-9]{0,100})\s*\.\.\s*([0-9]{0,100})")
-_OPTION_LOCATION = "argument shapes"
+_OPTION_LOCATION = "argument 'shapes'"
 
 
 @dataclass(frozen=True, slots=True)
