@@ -246,36 +246,48 @@ def test_compilations_prune(cache, monkeypatch):
     assert cache.usage().bytes <= 1
 
 
-_COMPILATION = """
+_COMPILATIONS = """
+import os
 import sys
 from pathlib import Path
 from tests.driver import models
+from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
-from tilewright.driver.compile import make_compilation
-artifact = make_compilation(models.mlp(3), resources=BuildResources(1, CodeCache(Path(sys.argv[1])), True)).artifact()
-print(artifact.code.hex())
+folder, results, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+children = []
+for k in range(count):
+    child = os.fork()
+    if child == 0:
+        compilation = make_compilation(models.mlp(3), resources=BuildResources(1, CodeCache(folder), True))
+        (results / str(k)).write_bytes(compilation.artifact().code)
+        os._exit(0)
+    children.append(child)
+print(*children, flush=True)
+sys.stdin.readline()  # the numbers stay those of these processes
+print(*(os.waitpid(child, 0)[1] for child in children))
 """
 
 
-def _start(cache):
-    command = [sys.executable, "-c", _COMPILATION, str(cache.folder)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def test_compilations_at_once_and_killed_ones(cache):
-    expected = make_compilation(models.mlp(3)).artifact().code.hex()
-    processes = [_start(cache) for _ in range(16)]
-    killed = processes[::4]
-    deadline = time.monotonic() + 200
-    while not any(p.is_file() for p in cache.folder.rglob("*")) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    # now some are compiling and writing
-    for process in killed:
-        process.send_signal(signal.SIGKILL)
-        time.sleep(0.2)
-    printed = [p.communicate(timeout=300)[0].strip() for p in processes]
-    assert all(text == expected for p, text in zip(processes, printed, strict=True) if p not in killed)
+def test_compilations_at_once_and_killed_ones(cache, tmp_path):
+    count, killed = 16, range(0, 16, 4)
+    expected = make_compilation(models.mlp(3)).artifact().code
+    command = [sys.executable, "-c", _COMPILATIONS, str(cache.folder), str(tmp_path), str(count)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        children = [int(text) for text in process.stdout.readline().split()]
+        deadline = time.monotonic() + 200
+        while not any(p.is_file() for p in cache.folder.rglob("*")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        # now some are compiling and writing
+        for k in killed:
+            os.kill(children[k], signal.SIGKILL)
+            time.sleep(0.2)
+        statuses = [int(text) for text in process.communicate("", timeout=300)[0].split()]
+    assert len(statuses) == count
+    for k in (k for k in range(count) if k not in killed):
+        assert statuses[k] == 0
+        assert (tmp_path / str(k)).read_bytes() == expected
     for path in (p for p in cache.folder.rglob("*") if p.is_file()):
         assert not path.name.startswith(".")
         assert cache.get(path.name) is not None
