@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 
 import pytest
 from tests.driver import models
@@ -269,13 +270,27 @@ print(*(os.waitpid(child, 0)[1] for child in children))
 """
 
 
+PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "start_new_session": True}
+
+
+@contextmanager
+def ended_group(process):
+    """Ends a process that leads a group, and what it started, where a test fails."""
+    with process:
+        try:
+            yield process
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
 def test_compilations_at_once_and_killed_ones(cache, tmp_path):
     count, killed = 16, range(0, 16, 4)
     expected = make_compilation(models.mlp(3)).artifact().code
     command = [sys.executable, "-c", _COMPILATIONS, str(cache.folder), str(tmp_path), str(count)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
+    with ended_group(subprocess.Popen(command, **PIPES)) as process:
         children = [int(text) for text in process.stdout.readline().split()]
+        assert len(children) == count
         deadline = time.monotonic() + 200
         while not any(p.is_file() for p in cache.folder.rglob("*")) and time.monotonic() < deadline:
             time.sleep(0.01)

@@ -166,14 +166,13 @@ def test_where_no_thread_can_start_this_process_does_all(alone, workers, monkeyp
     assert not workers[0].is_alive
 
 
-def test_every_stage_reports_how_far_it_is():
-    reports = []
-    make_compilation(
-        models.small_convnet(), progress=lambda *report: reports.append(report), resources=BuildResources(2, None, True)
-    )
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_stage_reports_how_far_it_is(jobs):
+    reports, resources = [], BuildResources(jobs, None, True)
+    make_compilation(models.small_convnet(), progress=lambda *report: reports.append(report), resources=resources)
     stages = [what.partition(": ")[0] for what, _, _ in reports]
-    assert list(dict.fromkeys(stages)) == ["model", "alternatives", "kernels", "weights and memory"]
-    for stage in ("model", "alternatives", "kernels"):
+    assert list(dict.fromkeys(stages)) == ["model", "estimates", "kernels", "weights and memory"]
+    for stage in ("model", "estimates", "kernels"):
         counts = [(done, total) for (_, done, total), s in zip(reports, stages, strict=True) if s == stage]
         assert counts == sorted(counts)
         assert all(0 <= done < total for done, total in counts)
@@ -212,10 +211,12 @@ def test_a_second_interrupt_leaves_no_worker_alive(workers, monkeypatch):
     assert interrupts
     assert all(w in killed for w in workers)
     end = time.monotonic() + 60
-    while any(w.is_alive for w in workers):
-        assert time.monotonic() < end, "a worker is left over"
+    while any(w.is_alive or not w._started.errors.closed for w in workers):
+        assert time.monotonic() < end, "a worker is left over, or one of its pipes"
         time.sleep(0.01)
-    assert all(w._started.errors.closed for w in workers)
+    for thread in interrupts:
+        thread.join(60)
+        assert not thread.is_alive()
 
 
 _INTERRUPTED = """

@@ -233,7 +233,7 @@ class Progress:
         self._quiet, self._line = quiet, TerminalLine()
         self._start = self._stage_start = time.monotonic()
         self._stage = ""
-        self._done_before = 0
+        self._total = self._done_before = 0
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Reports that `done` of `total` parts of a stage are done."""
@@ -242,13 +242,13 @@ class Progress:
         now = time.monotonic()
         stage = what.partition(": ")[0]
         is_new = stage != self._stage
-        if is_new:
-            self._stage, self._stage_start, self._done_before = stage, now, done
+        if is_new or total != self._total:  # more parts may become known while a stage lasts
+            self._stage, self._total, self._stage_start, self._done_before = stage, total, now, done
         text = f"{stage} {done}/{total}{self._remaining(now, done, total)}{what[len(stage) :]}"
         self._line.show(text, is_new, f"{now - self._start:.0f} s: {text}")
 
     def _remaining(self, now: float, done: int, total: int) -> str:
-        """How long the stage will still take, if its parts take as long as those before; empty at first."""
+        """How long the known parts of a stage will still take, if they take as long as those before; empty at first."""
         finished, elapsed = done - self._done_before, now - self._stage_start
         if finished < 2 or elapsed < _MIN_ELAPSED:
             return ""

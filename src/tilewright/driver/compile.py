@@ -94,7 +94,7 @@ def make_compilation(
         resources: what it may use; by default this process only, which generates no code before it is asked for.
         loaded: called with the graph as it was loaded.
         check_signature: called with the inputs, outputs and symbols of the model, in a manifest without steps, before
-            its kernels are built, which takes most of the time. What it raises ends the compilation.
+            its kernels are estimated and built, which takes most of the time. What it raises ends the compilation.
     """
     report = progress or _ignore_progress
     shapes, target = _checked_shapes(options.shapes), Target.of(options.target)
@@ -104,7 +104,7 @@ def make_compilation(
     if check_signature is not None:
         check_signature(_manifest(lowered, make_names(lowered), (), target, build))
     laid_out = propagate(lowered, plan.choices, plan.variant) if plan.choices else None
-    builds = KernelBuilds(build, target, resources, partial(report, "alternatives"))
+    builds = KernelBuilds(build, target, resources, partial(report, "estimates"))
     with definitions_checked_on_failure(graph, lowered), builds:
         if laid_out is None:
             canonical = canonicalize_attention(lowered)

@@ -76,15 +76,17 @@ class StartedProgram:
 
     def close(self) -> None:
         """Ends the program and what it started, and frees what this process has of it."""
-        self.kill()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
-        try:
-            self.wait()
-        finally:
-            self.errors.close()
+        with ExitStack() as stack:  # an interrupt skips no other step
+            stack.callback(self.errors.close)
+            stack.callback(self.wait)
+            for pipe in filter(None, (self.process.stdin, self.process.stdout)):
+                stack.callback(_close_pipe, pipe)
+            stack.callback(self.kill)
+
+
+def _close_pipe(pipe: IO[bytes]) -> None:
+    with suppress(OSError):  # what was not sent is lost with the program
+        pipe.close()
 
 
 def start_program(module: str) -> StartedProgram:

@@ -50,7 +50,7 @@ class WorkerProcess:
         wait: whether to wait until it is ready; otherwise `await_ready` has to be called first.
 
     Raises:
-        MeasureError: it cannot be started.
+        MeasureError: it cannot be started, or its memory not be limited.
         SourcesChangedError: it runs other sources than this process.
     """
 
@@ -66,11 +66,7 @@ class WorkerProcess:
         if wait:
             self.await_ready()
         if memory_bytes is not None:
-            try:
-                self.ask({"do": "limit", "bytes": memory_bytes}, START_SECONDS)
-            except BaseException:
-                self.close()
-                raise
+            self._limit_memory(memory_bytes)
 
     def await_ready(self) -> None:
         """Waits until it can be asked; one that never will be is closed.
@@ -85,6 +81,15 @@ class WorkerProcess:
                 raise start_error(self._last_output() or "it gave no answer")
             if own is None or message["ready"] != own:
                 raise SourcesChangedError
+        except BaseException:
+            self.close()
+            raise
+
+    def _limit_memory(self, size: int) -> None:
+        try:
+            answer = self.ask({"do": "limit", "bytes": size}, START_SECONDS)
+            if "failure" in answer:
+                raise start_error(f"its memory can't be limited: {answer['failure'][1]}")
         except BaseException:
             self.close()
             raise
@@ -188,6 +193,8 @@ class WorkerPool:
 
     def __init__(self, count: int, memory_bytes: int | None = None) -> None:
         self._count, self._memory_bytes = count, memory_bytes
+        # what an interrupt leaves neither idle nor busy is closed, too
+        self._open_workers: set[WorkerProcess] = set()
         self._idle: list[WorkerProcess] = []
         self._busy: dict[WorkerProcess, tuple[int, float]] = {}
 
@@ -223,26 +230,35 @@ class WorkerPool:
                 for worker in self._ready(wait=is_full or not done) if self._busy else ():
                     number, end = self._busy[worker]
                     done.append((number, worker.receive(end, seconds)))
+                    del self._busy[worker]
                     if worker.is_alive:
                         self._idle.append(worker)
                     else:
-                        worker.close()  # it may have ended after a proper answer
-                    del self._busy[worker]  # not before: an interrupt closes the busy ones
+                        self._close(worker)  # it may have ended after a proper answer
                 if done and len(self._busy) <= ahead:
                     yield done.popleft()
         finally:
             # left over only where an error or an interrupt ended the loop
-            busy = list(self._busy)
+            close_all(list(self._busy))
+            self._open_workers.difference_update(self._busy)
             self._busy.clear()
-            close_all(busy)
 
     def _assign(self, number: int, request: Mapping[str, Any], seconds: float) -> None:
         # one that died meanwhile must not look like a failure of this request
         while self._idle and not self._idle[-1].is_alive:
-            self._idle.pop().close()
-        worker = self._idle.pop() if self._idle else WorkerProcess(self._memory_bytes)
-        self._busy[worker] = number, time.monotonic() + seconds
+            self._close(self._idle.pop())
+        worker = self._idle.pop() if self._idle else self._start()
         worker.send(request)
+        self._busy[worker] = number, time.monotonic() + seconds
+
+    def _start(self) -> WorkerProcess:
+        worker = WorkerProcess(self._memory_bytes)
+        self._open_workers.add(worker)
+        return worker
+
+    def _close(self, worker: WorkerProcess) -> None:
+        worker.close()
+        self._open_workers.discard(worker)
 
     def _ready(self, wait: bool) -> Iterator[WorkerProcess]:
         """The workers that answered, died, or ran out of time; waits until there is one if that is asked for."""
@@ -258,8 +274,10 @@ class WorkerPool:
 
     def close(self) -> None:
         """Ends all workers."""
-        idle, self._idle = self._idle, []
-        close_all(idle)
+        close_all(list(self._open_workers))
+        self._open_workers.clear()
+        self._idle.clear()
+        self._busy.clear()
 
     def __enter__(self) -> "WorkerPool":
         return self

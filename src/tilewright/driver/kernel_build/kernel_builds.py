@@ -96,8 +96,8 @@ class KernelBuilds:
             build: the options that decide the code.
             target: its target.
             resources: what the compilation may use.
-            estimate_progress: called with the number of finished estimates, and that of all that are known to be
-                needed.
+            estimate_progress: called with the number of finished estimates, and that of those that are known to be
+                needed so far.
         """
         self._estimate_progress = estimate_progress
         self._estimates = 0

@@ -158,12 +158,9 @@ class WorkerThread:
         self._process.kill()
 
     def close(self) -> None:
-        """Ends the process and the thread, and waits for both."""
+        """Ends process and thread, and waits for both; after an interrupt of the wait they end by themselves."""
         self.kill()
-        try:
-            self._thread.join()
-        finally:  # an interrupt of the wait leaves no pipe open
-            self._process.close()
+        self._thread.join()
 
     def _main(self) -> None:
         sent: deque[int] = deque()
@@ -184,6 +181,7 @@ class WorkerThread:
                     unsent = [] if self._unsent is None else [self._unsent[0]]
                     self._job.queue.give_back(self, [*sent, *unsent])
                 self._changed.notify_all()
+            self._process.close()  # here, as no other thread may close a pipe that this one waits for
 
     def _next_job(self) -> Job | None:
         """Waits for a job; None at the end."""

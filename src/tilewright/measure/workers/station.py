@@ -55,6 +55,7 @@ class LocalStation:
         self._runner = Runner()
         self._lock = threading.Lock()
         self._idle_builders: list[WorkerPool] = []
+        self._is_closed = False
 
     def describe(self) -> str:
         """Its type, the version of its code, and its number of processors."""
@@ -71,6 +72,7 @@ class LocalStation:
     def close(self) -> None:
         """Ends its processes and removes its files."""
         with self._lock:
+            self._is_closed = True
             builders, self._idle_builders = self._idle_builders, []
         with ExitStack() as stack:  # one whose close is interrupted keeps no other open
             stack.callback(self._runner.close)
@@ -97,7 +99,11 @@ class LocalStation:
             (reply,) = pool.ask_all([{"do": "build", **request}], self._options.build_seconds)
         finally:
             with self._lock:
-                self._idle_builders.append(pool)
+                is_closed = self._is_closed
+                if not is_closed:
+                    self._idle_builders.append(pool)
+            if is_closed:  # meanwhile
+                pool.close()
         return reply
 
     def _run(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
