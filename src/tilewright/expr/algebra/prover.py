@@ -44,7 +44,7 @@ _MAX_STEPS = 60
 """Steps after which a proof attempt is abandoned; bounds the time spent on goals that can't be proved."""
 
 _MAX_EXACT_SPLITS = 2
-"""Minima and maxima of a goal that are split into cases, besides the first; bounds the number of eliminations."""
+"""Nested splits of a goal into cases that must both hold, after the first split; bounds the number of eliminations."""
 
 
 def _atom_bounds(atom: Expr, bounds: Bounds) -> tuple[Polynomial | None, Polynomial | None]:
@@ -243,8 +243,8 @@ def _can_prove_integer(e: Expr, bounds: Bounds) -> bool:
 
 
 def _is_implied_in_cases(p: Polynomial, bounds: Bounds) -> bool:
-    """Whether `p` >= 0 is proved by elimination; where there are facts, also by elimination in the cases of minima and
-    maxima in it, which leaves elimination's own splits to the facts."""
+    """Whether `p` >= 0 is proved by elimination; where there are facts, also by elimination in the cases of up to three
+    minima and maxima in it, which leaves elimination's own splits to those of the facts."""
     if is_implied(p, bounds):
         return True
     if not bounds.facts:
@@ -258,11 +258,11 @@ def _is_implied_in_cases(p: Polynomial, bounds: Bounds) -> bool:
 
 
 def _is_implied_in_exact_cases(p: Polynomial, bounds: Bounds, splits: int) -> bool:
-    """Whether `p` >= 0 is proved by elimination after at most `splits` splits into cases that must both hold."""
+    """Whether `p` >= 0 is proved by elimination after at most `splits` nested splits into cases that must both hold."""
+    if is_implied(p, bounds, splits_smallest=True):
+        return True
     cases = min_max_cases(p, bounds) if splits else None
-    if cases is None or not cases[0]:
-        return is_implied(p, bounds, splits_smallest=True)
-    return all(_is_implied_in_exact_cases(x, bounds, splits - 1) for x in cases[1:])
+    return cases is not None and cases[0] and all(_is_implied_in_exact_cases(x, bounds, splits - 1) for x in cases[1:])
 
 
 def _is_non_negative_with_facts(p: Polynomial, bounds: Bounds, budget: list[int], depth: int) -> bool:
