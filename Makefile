@@ -33,9 +33,9 @@ $(VENV)/stamp-bench: $(VENV)/stamp pyproject.toml
 demo: $(VENV)/stamp-demo ## read the text of an image with RapidOCR on Tilewright
 	$(PYTHON) examples/ocr_demo.py
 
-# the type checker has one thread: it runs beside the tests
+# the type checker has one thread: it runs beside the tests, unless the caller says how many jobs there are
 test: $(VENV)/stamp-test ## style, layers, types and all tests
-	+$(MAKE) --no-print-directory $(if $(findstring jobserver,$(MAKEFLAGS)),,--jobs=2) lint types pytest
+	+$(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,--jobs=2) lint types pytest
 
 pytest: $(VENV)/stamp-test
 	$(PYTHON) -m pytest --numprocesses=logical --maxprocesses=8 --dist=worksteal $(PYTEST_ARGS)

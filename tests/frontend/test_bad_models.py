@@ -64,7 +64,7 @@ def test_truncated_anywhere():
 
 
 def test_wrong_argument():
-    with pytest.raises(OptionError, match="argument model: expected a path, bytes or a ModelProto, got int"):
+    with pytest.raises(OptionError, match="argument 'model': expected a path, bytes or a ModelProto, got int"):
         load_onnx(3)  # type: ignore[arg-type]
 
 

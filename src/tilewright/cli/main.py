@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from tilewright.cli import bench, cache, compile, doctor, inspect, profile, records, run, tune, verify
 from tilewright.cli.common import Result, add_output_options
 from tilewright.cli.exit_codes import INTERNAL_ERROR, INTERRUPTED, USAGE_ERROR, USER_ERROR
-from tilewright.errors import InternalError, ModelError, TilewrightError, TilewrightWarning
+from tilewright.errors import InternalError, MachineWarning, ModelError, TilewrightError, TilewrightWarning
 from tilewright.version import __version__
 
 _EPILOG = """`tilewright VERB --help` lists the options of a verb.
@@ -199,14 +199,15 @@ def _report_error(options: argparse.Namespace, error: TilewrightError) -> None:
 
 @contextlib.contextmanager
 def _warnings_as_lines(quiet: bool) -> Generator[None]:
-    """Warnings for users as lines on standard error, each text once."""
+    """Warnings for users as lines on standard error, each text once; machines may be lost twice."""
     shown: set[str] = set()
 
-    def show(message: Warning | str, *rest: Any, **named: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
         text = str(message)
-        if text not in shown:
+        if text not in shown or issubclass(category, MachineWarning):
             shown.add(text)
-            print(f"warning: {text}", file=sys.stderr)
+            over_progress = "\r\x1b[K" if sys.stderr.isatty() else ""
+            print(f"{over_progress}warning: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if quiet else "always", TilewrightWarning)

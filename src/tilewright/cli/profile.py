@@ -36,7 +36,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("file", metavar="MODEL", help="an ONNX file")
-    what = "how long to call it, at most 20,000 times (default: 1)"
+    what = "how long to call it, 8 to 20,000 times (default: 1)"
     parser.add_argument("--seconds", type=float, default=1.0, metavar="S", help=what)
     parser.add_argument("--top", type=int, metavar="N", help="only the N rows that take longest")
     parser.add_argument("--in-order", action="store_true", help="rows in order of execution, not the longest first")

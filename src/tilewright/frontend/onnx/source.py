@@ -52,7 +52,9 @@ def read_model(model: "str | os.PathLike[str] | bytes | onnx.ModelProto | ReadFi
         content = b"" if model.content is None else model.content.data
         return Source(_parse(content, where), where, folders or model.folders, owned=True)
     if not isinstance(model, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are untyped
-        raise OptionError(f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument model")
+        raise OptionError(
+            f"expected a path, bytes or a ModelProto, got {type(model).__name__}", where="argument 'model'"
+        )
     path = Path(model)
     where = f"file '{path}'"
     content = _read_file(path, where)

@@ -1,12 +1,13 @@
 """Finding chains of contractions in a partitioned program, by their dataflow alone.
 
 A chain is a sequence of kernels with a contraction each, every one of which sums up results of the one before:
-directly, or through views and kernels without a contraction (masks, softmax, normalisations, transposes). Two in a row
-are a *link*. Every sub-sequence is a candidate. No operator's name or exporter's pattern is asked for.
+directly, or through views and kernels without a contraction (masks, softmax, normalisations, transposes). Two
+successive ones with what lies between them are a *link*. Every sub-sequence is a candidate. No operator's name or
+exporter's pattern is asked for.
 
 Intermediates that something outside reads as well would be further results of the fused kernel, which its optimizer
 refuses so far. Transposes that only the chain reads, or that alone read its result, belong to it: fused, nothing has to
-be moved. An operand that the model returns as well is another matter (`find_stored_operands.py`).
+be moved. Operands that the model returns as well have kernels of their own (`find_stored_operands.py`).
 """
 
 from collections.abc import Iterator, Sequence
