@@ -30,10 +30,14 @@ if TYPE_CHECKING:
     from tilewright.driver.interfaces.onnx_backend import OnnxBackend
     from tilewright.driver.interfaces.ort_value import IOBinding, OrtValue
     from tilewright.driver.interfaces.session import (
+        ExecutionMode,
+        GraphOptimizationLevel,
         InferenceSession,
         NodeArg,
         RunOptions,
         SessionOptions,
+        get_available_providers,
+        get_device,
     )
     from tilewright.driver.kernel_build.native_kernel import NativeKernel
     from tilewright.driver.register_operator import register_operator
@@ -103,6 +107,11 @@ _FUNCTIONS = (
     "tanh",
 )  # fmt: skip
 
+_SESSION = (
+    "ExecutionMode", "GraphOptimizationLevel", "InferenceSession", "NodeArg", "RunOptions", "SessionOptions",
+    "get_available_providers", "get_device",
+)  # fmt: skip
+
 _EXPORTS: dict[str, tuple[str, str]] = {
     "compile": ("tilewright.driver.compile_model", "compile_model"),
     "load": ("tilewright.runtime", "load"),
@@ -116,18 +125,15 @@ _EXPORTS: dict[str, tuple[str, str]] = {
     "Executable": ("tilewright.runtime", "Executable"),
     "IOBinding": ("tilewright.driver.interfaces.ort_value", "IOBinding"),
     "OrtValue": ("tilewright.driver.interfaces.ort_value", "OrtValue"),
-    "InferenceSession": ("tilewright.driver.interfaces.session", "InferenceSession"),
     "Profile": ("tilewright.driver.diagnostics.profile", "Profile"),
     "Layout": ("tilewright.layout.layout", "Layout"),
     "NativeKernel": ("tilewright.driver.kernel_build.native_kernel", "NativeKernel"),
     "OnnxBackend": ("tilewright.driver.interfaces.onnx_backend", "OnnxBackend"),
-    "NodeArg": ("tilewright.driver.interfaces.session", "NodeArg"),
-    "RunOptions": ("tilewright.driver.interfaces.session", "RunOptions"),
-    "SessionOptions": ("tilewright.driver.interfaces.session", "SessionOptions"),
     "Target": ("tilewright.machine", "Target"),
     "Tensor": ("tilewright.expr.tensor", "Tensor"),
     "TuningResult": ("tilewright.driver.tune.result", "TuningResult"),
     "Workbench": ("tilewright.driver.workbench", "Workbench"),
+    **{name: ("tilewright.driver.interfaces.session", name) for name in _SESSION},
     **{name: ("tilewright.expr.define", name) for name in _DEFINE},
     **{name: ("tilewright.expr.math_functions", name) for name in _FUNCTIONS},
     **{name: ("tilewright.errors", name) for name in _ERRORS},
@@ -135,15 +141,16 @@ _EXPORTS: dict[str, tuple[str, str]] = {
 """Module and attribute of each public name. The name `schedule` is taken by the package, hence `create_schedule`."""
 
 __all__ = [
-    "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "FallbackWarning", "FeedError",
-    "IOBinding", "InferenceSession", "InternalError", "Layout", "LayoutError", "LoopError", "MeasureError",
-    "MismatchError", "ModelError", "ModelFileError", "NativeKernel", "NodeArg", "OnnxBackend", "OptionError",
-    "OrtValue", "Profile", "RunOptions", "ScheduleError", "SessionOptions", "ShapeError", "ShapeWarning", "Target",
-    "TargetError", "TaskError", "Tensor", "TilewrightError", "TraceError", "TreeError", "TuningResult",
-    "UnsupportedError", "VerifyError", "Workbench", "__version__", "abs", "cast", "ceil", "compile", "compute",
-    "create_schedule", "dump_trace", "erf", "exp", "floor", "load", "load_trace", "log", "max", "maximum", "min",
-    "minimum", "placeholder", "prod", "profile", "reduce_axis", "register_operator", "rsqrt", "select", "sigmoid",
-    "sqrt", "sum", "symbol", "tanh", "tune",
+    "Artifact", "ArtifactError", "DefinitionError", "EvaluatorError", "Executable", "ExecutionMode",
+    "FallbackWarning", "FeedError", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "InternalError",
+    "Layout", "LayoutError", "LoopError", "MeasureError", "MismatchError", "ModelError", "ModelFileError",
+    "NativeKernel", "NodeArg", "OnnxBackend", "OptionError", "OrtValue", "Profile", "RunOptions", "ScheduleError",
+    "SessionOptions", "ShapeError", "ShapeWarning", "Target", "TargetError", "TaskError", "Tensor", "TilewrightError",
+    "TraceError", "TreeError", "TuningResult", "UnsupportedError", "VerifyError", "Workbench", "__version__", "abs",
+    "cast", "ceil", "compile", "compute", "create_schedule", "dump_trace", "erf", "exp", "floor",
+    "get_available_providers", "get_device", "load", "load_trace", "log", "max", "maximum", "min", "minimum",
+    "placeholder", "prod", "profile", "reduce_axis", "register_operator", "rsqrt", "select", "sigmoid", "sqrt", "sum",
+    "symbol", "tanh", "tune",
 ]  # fmt: skip
 
 

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 from tests.runtime.models import WEIGHT, compress_artifact, scale_artifact
 
+import tilewright as ort
 from tilewright.driver.interfaces import session as module
 from tilewright.driver.interfaces.session import (
     ExecutionMode,
@@ -206,3 +207,14 @@ def test_output_names_as_one_string(file: Path) -> None:
     with pytest.raises(OptionError) as error:
         InferenceSession(file).run("y", {"x": FEED})
     assert str(error.value) == ("[option] argument 'output_names': expected a list of names, got a string; pass ['y']")
+
+
+def test_programs_that_import_the_package_in_place_of_onnx_runtime():
+    for name in ("ExecutionMode", "GraphOptimizationLevel", "get_available_providers", "get_device"):
+        assert hasattr(onnxruntime, name)
+        assert name in ort.__all__
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    assert ort.get_device() == "CPU"
+    assert len(ort.get_available_providers()) == 1

@@ -153,6 +153,11 @@ CASES: dict[str, tuple[Callable[[Executable], object], type[TilewrightError], st
         FeedError,
         "[feed] argument 'outputs': expected a list of output names, got str; pass ['y']",
     ),
+    "inputs and outputs in the order of another library": (
+        lambda exe: exe.run(["y"], {"a": A, "b": B, "c": C}),
+        FeedError,
+        "[feed] argument 'outputs': expected a list of output names, got dict; inputs come first: run(inputs, outputs)",
+    ),
     "several problems of size": (
         lambda exe: exe(A, np.ones((3, 9), np.int64), C),
         ShapeError,

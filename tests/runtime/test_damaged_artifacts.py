@@ -93,8 +93,8 @@ def test_not_an_artifact(tmp_path: Path) -> None:
     path.write_bytes(bytes(range(256)))
     with pytest.raises(ArtifactError) as error:
         load(path)
-    expected = "is not a tilewright artifact; give a file written by `tilewright compile`"
-    assert str(error.value) == f"[artifact] file '{path}': {expected}"
+    hint = "give a file written by `tilewright compile`; ONNX models are for `tilewright.compile`"
+    assert str(error.value) == f"[artifact] file '{path}': is not a tilewright artifact; {hint}"
 
 
 def test_missing_file(tmp_path: Path) -> None:

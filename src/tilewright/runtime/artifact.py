@@ -204,7 +204,7 @@ def _check_header(data: memoryview, where: str) -> tuple[int, int]:
     """Checks the fixed header and the manifest's hash; returns the manifest's length and the start of the sections."""
     magic, version, zero, manifest_length, file_length, digest = _HEADER.unpack(data[: _HEADER.size])
     if magic != MAGIC:
-        hint = "give a file written by `tilewright compile`"
+        hint = "give a file written by `tilewright compile`; ONNX models are for `tilewright.compile`"
         raise ArtifactError("is not a tilewright artifact", where=where, hint=hint)
     if version > FORMAT_VERSION:
         raise ArtifactError(

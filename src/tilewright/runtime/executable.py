@@ -247,6 +247,8 @@ class Executable:
     def _check_names(self, outputs: Sequence[str]) -> None:
         """Raises FeedError where an output does not exist."""
         hint = f"pass [{outputs!r}]" if isinstance(outputs, str) else ""
+        if isinstance(outputs, Mapping):
+            hint = "inputs come first: run(inputs, outputs)"
         if hint or not isinstance(outputs, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance] - untyped callers
             what = f"expected a list of output names, got {type(outputs).__name__}"
             raise FeedError(what, where="argument 'outputs'", hint=hint)
