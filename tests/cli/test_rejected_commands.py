@@ -24,6 +24,30 @@ def test_something_that_is_no_model(tmp_path, capsys):
     assert "[model-file]" in error_of(capsys, "compile", tmp_path / "m.onnx")
 
 
+@pytest.mark.parametrize(
+    ("kept", "command"),
+    [
+        ("m.onnx", "compile m.onnx -o m.onnx"),
+        ("m.onnx", "compile m.onnx --output ./m.onnx"),
+        ("m.onnx", "run m.onnx --random --outputs m.onnx"),
+        ("m.tw", "run m.tw --random --outputs m.tw"),
+        ("x.npz", "run m.tw --inputs x.npz --outputs x.npz"),
+        ("m.onnx", "profile m.onnx --html m.onnx"),
+        ("m.onnx", "inspect m.onnx --construction --svg m.onnx"),
+        ("m.onnx", "tune m.onnx --budget 1s --report m.onnx"),
+        ("m.onnx", "records export --records s.db --model m.onnx -o m.onnx"),
+    ],
+)
+def test_what_a_command_reads_is_not_written_over(folder, tmp_path, monkeypatch, capsys, kept, command):
+    (tmp_path / "m.onnx").write_bytes((folder / "mlp.onnx").read_bytes())
+    (tmp_path / "m.tw").write_bytes((folder / "mlp.tw").read_bytes())
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 24), np.float32))
+    before = (tmp_path / kept).read_bytes()
+    monkeypatch.chdir(tmp_path)
+    assert error_of(capsys, *command.split()).endswith(": is a file that this command reads; give another file")
+    assert (tmp_path / kept).read_bytes() == before
+
+
 def test_compiling_twice(folder, capsys):
     expected = f"[option] file '{folder}/mlp.tw': is compiled already; give the ONNX model"
     assert error_of(capsys, "compile", folder / "mlp.tw").endswith(expected)

@@ -1,8 +1,6 @@
 """Shared parts of the verbs: results, compile options, progress on standard error."""
 
 import argparse
-import os
-import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -319,43 +317,6 @@ def executable_of(options: argparse.Namespace, check_signature: Callable[[Manife
             check_signature,
         ),
     )
-
-
-def check_writable(path: Path | str, option: str) -> None:
-    """Checks that the file of an option can be written, before a command spends its time.
-
-    Raises:
-        OptionError: it can't.
-    """
-    where, file = f"{option} {path}", Path(path)
-    try:
-        if str(path).endswith(os.sep) or file.is_dir():
-            raise OptionError("is a folder", where=where, hint="name the file to write in it")
-        if not file.parent.is_dir():
-            raise OptionError(f"there is no folder {file.parent}", where=where, hint="make it, or give another file")
-        if not os.access(file if os.path.exists(file) else file.parent, os.W_OK):
-            raise OptionError("cannot be written", where=where, hint="give a file that this user may write")
-    except OSError as error:  # the name is too long
-        raise OptionError(f"cannot be written: {error.strerror}", where=where) from error
-
-
-def write_text(path: Path, text: str, option: str, quiet: bool) -> None:
-    """Writes the file of an option, and reports it on standard error unless `quiet`.
-
-    Raises:
-        OptionError: it can't be written.
-    """
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OptionError(f"cannot be written: {error.strerror}", where=f"{option} {path}") from error
-    report_written(path, quiet)
-
-
-def report_written(path: Path | str, quiet: bool) -> None:
-    """Reports a written file on standard error unless `quiet`."""
-    if not quiet:
-        print(f"wrote {path}", file=sys.stderr)
 
 
 def build_text(build: BuildSpec) -> str:

@@ -14,12 +14,12 @@ from tilewright.cli.common import (
     add_compile_options,
     build_options,
     build_text,
-    check_writable,
     compile_options,
     reject_compiled,
     size_text,
     with_progress,
 )
+from tilewright.cli.output_files import check_writable
 from tilewright.errors import pluralize
 from tilewright.runtime import Artifact, save_artifact
 from tilewright.runtime.manifest import FallbackStep, all_steps
@@ -44,7 +44,7 @@ def execute(options: argparse.Namespace) -> Result:
 
     reject_compiled(options.file, "is compiled already")
     output = options.output or str(Path(options.file).with_suffix(".tw"))
-    check_writable(output, "--output")
+    check_writable(output, "--output", options.file, options.plan, options.machine)
     start = time.monotonic()
 
     def work(report_progress: Progress) -> "tuple[Compilation, Artifact]":

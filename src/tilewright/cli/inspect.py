@@ -18,15 +18,14 @@ from tilewright.cli.common import (
     add_compile_options,
     build_options,
     build_text,
-    check_writable,
     compile_options,
     is_compiled,
     reject_compiled,
     shapes_of,
     size_text,
     with_progress,
-    write_text,
 )
+from tilewright.cli.output_files import check_writable, write_text
 from tilewright.driver.kernel_build.build_resources import IN_PROCESS
 from tilewright.errors import OptionError, pluralize
 from tilewright.runtime.manifest import (
@@ -190,7 +189,7 @@ def _check_levels(options: argparse.Namespace) -> None:
         what = "it draws --construction or --fusion" + (", not both" if options.fusion else "")
         raise OptionError(what, where="--svg", hint="choose one of the two")
     if options.svg is not None:
-        check_writable(options.svg, "--svg")
+        check_writable(options.svg, "--svg", options.file, options.plan, options.machine)
     if options.node is not None and not (options.construction or options.cost):
         what, hint = "it belongs to --construction and --cost", "add --construction or --cost"
         raise OptionError(what, where="--node", hint=hint)

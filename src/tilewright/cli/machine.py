@@ -4,7 +4,8 @@ import argparse
 import json
 import sys
 
-from tilewright.cli.common import Result, check_writable, size_text, write_text
+from tilewright.cli.common import Result, size_text
+from tilewright.cli.output_files import check_writable, write_text
 from tilewright.errors import OptionError
 from tilewright.machine import Target, thread_count
 from tilewright.machine.calibration_store import calibration_path, save_calibration

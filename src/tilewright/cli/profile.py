@@ -18,14 +18,13 @@ from tilewright.cli.common import (
     add_compile_options,
     add_threads_option,
     build_options,
-    check_writable,
     compile_options,
     reject_compiled,
     table,
     with_progress,
     with_stage,
-    write_text,
 )
+from tilewright.cli.output_files import check_writable, write_text
 from tilewright.errors import OptionError
 
 
@@ -62,7 +61,7 @@ def execute(options: argparse.Namespace) -> Result:
     if options.top is not None and options.top < 1:
         raise OptionError(f"expected at least 1, got {options.top}", where="--top")
     if options.html is not None:
-        check_writable(options.html, "--html")
+        check_writable(options.html, "--html", options.file, options.inputs, options.plan, options.machine)
     inputs = input_choice(options, random_default=True)
     compilation = with_progress(
         options,

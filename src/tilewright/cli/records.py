@@ -26,6 +26,7 @@ from tilewright.cli.common import (
     with_progress,
 )
 from tilewright.cli.exit_codes import VERIFICATION_FAILED
+from tilewright.cli.output_files import check_writable
 from tilewright.driver.kernel_build.record_source import RecordSource, record_source
 from tilewright.errors import DamagedStoreError, OptionError, StoreError, pluralize
 from tilewright.gc_policy import raised_gc_threshold
@@ -115,6 +116,8 @@ def execute(options: argparse.Namespace) -> Result:
         raise OptionError("TILEWRIGHT_RECORDS turns them off", where="records", hint="name a store with --records")
     if what == "prune" and not source.is_default and not os.path.exists(source.path):
         raise StoreError("there is no such store", where=f"records '{source.path}'", hint="check the path")
+    if what == "export" and options.output is not None:
+        check_writable(options.output, "--output", source.path, options.model)
     with raised_gc_threshold():
         if what == "export" and options.model is not None:
             return _export_model(options, source)

@@ -13,10 +13,9 @@ from tilewright.cli.common import (
     add_build_options,
     add_compile_options,
     add_threads_option,
-    check_writable,
     executable_of,
-    report_written,
 )
+from tilewright.cli.output_files import check_writable, report_written
 from tilewright.errors import pluralize
 
 
@@ -39,7 +38,7 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
 def execute(options: argparse.Namespace) -> Result:
     """Runs the model and describes the outputs."""
     if options.outputs is not None:
-        check_writable(options.outputs, "--outputs")
+        check_writable(options.outputs, "--outputs", options.file, options.inputs, options.plan, options.machine)
     inputs = input_choice(options, random_default=False)
     executable = executable_of(options, inputs.check)
     feeds = inputs.feeds(executable.manifest)

@@ -19,14 +19,13 @@ from tilewright.cli.common import (
     add_build_options,
     add_compile_options,
     build_options,
-    check_writable,
     compile_options,
     reject_compiled,
     table,
     with_progress,
-    write_text,
 )
 from tilewright.cli.exit_codes import INTERRUPTED, USER_ERROR
+from tilewright.cli.output_files import check_writable, write_text
 from tilewright.cli.terminal_line import TerminalLine
 from tilewright.errors import OptionError
 
@@ -94,7 +93,7 @@ def execute(options: argparse.Namespace) -> Result:
         what = "a tuning writes what it measures, and with --frozen nothing is written"
         raise OptionError(what, where="--frozen", hint="leave it out, and give it to `compile` afterwards")
     if options.report is not None:
-        check_writable(options.report, "--report")
+        check_writable(options.report, "--report", options.file, options.inputs)
     tuning, resources = _tune_options(options), build_options(options)
     if options.dry_run:
         plan = with_progress(

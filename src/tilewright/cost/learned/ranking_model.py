@@ -125,7 +125,7 @@ def load_xgboost() -> Any:
     try:
         return import_module("xgboost")
     except ImportError as error:
-        hint = "pip install xgboost-cpu, or choose the variant 'evolution'"
+        hint = "pip install xgboost-cpu, or choose the search 'evolution' (--search evolution)"
         what = f"searches with a learned model need XGBoost, which can't be imported: {error}"
         raise OptionError(what, where="search", hint=hint) from error
 

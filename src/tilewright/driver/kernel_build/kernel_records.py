@@ -146,7 +146,8 @@ class KernelRecords:
             StoreError: names them.
         """
         what = f"there are no records of {pluralize(len(labels), 'kernel')}: {', '.join(labels)}"
-        hint = "compile without `frozen` and with cache=False first, for the same options, machine and version"
+        how = "without `frozen` (--frozen) and with cache=False (--no-cache)"
+        hint = f"compile {how} first, for the same options, machine and version"
         raise StoreError(what, where=self._where, hint=hint)
 
     def judge(self, ranked: RankedRecord, constructed: Estimate) -> str:
