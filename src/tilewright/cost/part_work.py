@@ -15,7 +15,7 @@ from tilewright.cost.false_sharing import FalseSharing, false_sharing
 from tilewright.cost.features import Features, extract_features
 from tilewright.cost.footprint import Numbers, total_bytes
 from tilewright.cost.instructions import tile_cycles
-from tilewright.cost.load_phase import load_phase_fraction
+from tilewright.cost.load_phase import LoadPhase, load_phases
 from tilewright.cost.loop_footprints import LoopFootprints
 from tilewright.cost.parallel_time import Phase
 from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
@@ -119,8 +119,8 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
         penalty = 1.0 + np.maximum(features.streams - cost.max_streams, 0.0) / cost.max_streams * cost.stream_penalty
         phases = [Phase(work, [m * penalty if k >= 1 else m for k, m in enumerate(moved)])]
         if len(capacities) > 1:
-            first = load_phase_fraction(problem, sketch, batch, capacities[1], line, cost, footprints)
-            phases = _load_phases(phases[0], first)
+            parts = load_phases(problem, sketch, batch, capacities[1], line, cost, footprints, far)
+            phases = [_phase_of(phases[0], x) for x in parts]
     else:
         stalls = _scatter_stalls(features, moved[0], line, machine)
         misses = family.gather([[1.0, *(miss_ratio(n, x, cost) for x in capacities[1:])] for n in kernel_bytes])
@@ -137,13 +137,10 @@ def _scatter_stalls(features: Features, moved: Numbers, line: int, machine: Mach
     return np.where(features.scatter_stores > 0, stalls, 0.0)
 
 
-def _load_phases(whole: Phase, fraction: Numbers) -> list[Phase]:
-    """The load phase, which takes a fraction of the work, and the rest, in which data comes from L2 only."""
-    rest, (work, moved) = 1.0 - fraction, whole
-    return [
-        Phase(work * fraction, [moved[0] * fraction, *moved[1:]]),
-        Phase(work * rest, [moved[0] * rest, *(np.zeros_like(m) for m in moved[1:])]),
-    ]
+def _phase_of(whole: Phase, part: LoadPhase) -> Phase:
+    """The work of a load phase, in which all data from L2 and its share of those from beyond come."""
+    work, (l2, *beyond) = whole
+    return Phase(work * part.work, [l2 * part.work, *(x * part.loads for x in beyond)])
 
 
 def unroll_windows(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> CandidateBatch:
