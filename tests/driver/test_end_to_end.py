@@ -206,7 +206,7 @@ def test_progress_is_reported():
     stages = list(dict.fromkeys(what.partition(": ")[0] for what, _, _ in events))
     kernels = [what for what, _, _ in events if what.startswith("kernels")]
     assert kernels[0].startswith("kernels: dense1 (Gemm) + relu1 (Relu)")
-    assert stages == ["model", "kernels", "weights and memory", "machine code"]
+    assert stages == ["model", "estimates", "kernels", "weights and memory", "machine code"]
     assert all(0 <= done <= total for _, done, total in events)
 
 
