@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,24 @@ def test_an_answer_that_is_no_json_is_a_failure(programs: Path) -> None:
     assert not worker.is_alive
 
 
+def note_workers(
+    monkeypatch: pytest.MonkeyPatch, module: str, receive: Callable[[WorkerProcess, float, float], dict[str, Any]]
+) -> list[WorkerProcess]:
+    """The workers that pools start from now on: of a module, their answers read by a function."""
+    workers: list[WorkerProcess] = []
+
+    class Noted(WorkerProcess):
+        def __init__(self, memory_bytes: int | None) -> None:
+            super().__init__(memory_bytes, module=module)
+            workers.append(self)
+
+        def receive(self, end: float, seconds: float) -> dict[str, Any]:
+            return receive(self, end, seconds)
+
+    monkeypatch.setattr(worker_process, "WorkerProcess", Noted)
+    return workers
+
+
 def test_a_pool_frees_what_it_has_of_a_worker_that_ends_after_its_answer(
     programs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,21 +99,13 @@ def test_a_pool_frees_what_it_has_of_a_worker_that_ends_after_its_answer(
         f"{READY}print(json.dumps({{'ready': source_hash()}}), flush=True)\n"
         "print(sys.stdin.readline(), end='', flush=True)\n"
     )
-    workers: list[WorkerProcess] = []
 
-    class Leaving(WorkerProcess):
-        """A worker that has always ended when its answer has been read."""
+    def receive_and_wait(worker: WorkerProcess, end: float, seconds: float) -> dict[str, Any]:
+        answer = WorkerProcess.receive(worker, end, seconds)
+        worker._started.wait()
+        return answer
 
-        def __init__(self, memory_bytes: int | None) -> None:
-            super().__init__(memory_bytes, module="leaves")
-            workers.append(self)
-
-        def receive(self, end: float, seconds: float) -> dict[str, Any]:
-            answer = super().receive(end, seconds)
-            self._started.wait()
-            return answer
-
-    monkeypatch.setattr(worker_process, "WorkerProcess", Leaving)
+    workers = note_workers(monkeypatch, "leaves", receive_and_wait)
     with WorkerPool(1) as pool:
         assert pool.ask_all([{"value": 1}, {"value": 2}], 30.0) == [{"value": 1}, {"value": 2}]
     assert len(workers) == 2
@@ -108,19 +119,11 @@ def test_a_pool_whose_wait_for_an_answer_is_interrupted_ends_the_worker(
         f"{READY}print(json.dumps({{'ready': source_hash()}}), flush=True)\n"
         "for line in sys.stdin: print(line, end='', flush=True)\n"
     )
-    workers: list[WorkerProcess] = []
 
-    class Stopped(WorkerProcess):
-        """A worker whose answer nobody reads, because of a Ctrl-C."""
+    def interrupt(*_: object) -> dict[str, Any]:
+        raise KeyboardInterrupt
 
-        def __init__(self, memory_bytes: int | None) -> None:
-            super().__init__(memory_bytes, module="answers")
-            workers.append(self)
-
-        def receive(self, end: float, seconds: float) -> dict[str, Any]:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(worker_process, "WorkerProcess", Stopped)
+    workers = note_workers(monkeypatch, "answers", interrupt)
     with WorkerPool(1) as pool, pytest.raises(KeyboardInterrupt):
         pool.ask_all([{"value": 1}], 30.0)
     assert [has_ended(w._started) for w in workers] == [True]

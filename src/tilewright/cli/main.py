@@ -20,6 +20,7 @@ from typing import Any, NoReturn
 from tilewright.cli import bench, cache, compile, doctor, inspect, profile, records, run, tune, verify
 from tilewright.cli.common import Result, add_output_options
 from tilewright.cli.exit_codes import INTERNAL_ERROR, INTERRUPTED, USAGE_ERROR, USER_ERROR
+from tilewright.cli.terminal_line import CLEAR_LINE
 from tilewright.errors import InternalError, MachineWarning, ModelError, TilewrightError, TilewrightWarning
 from tilewright.version import __version__
 
@@ -206,7 +207,7 @@ def _warnings_as_lines(quiet: bool) -> Generator[None]:
         text = str(message)
         if text not in shown or issubclass(category, MachineWarning):
             shown.add(text)
-            over_progress = "\r\x1b[K" if sys.stderr.isatty() else ""
+            over_progress = CLEAR_LINE if sys.stderr.isatty() else ""
             print(f"{over_progress}warning: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():

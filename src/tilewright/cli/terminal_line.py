@@ -8,6 +8,10 @@ PROGRESS_INTERVAL = 5.0
 """Seconds between lines on a standard error that is no terminal."""
 
 
+CLEAR_LINE = "\r\x1b[K"
+"""What empties the line that a terminal's cursor is in."""
+
+
 class TerminalLine:
     """The line."""
 
@@ -25,7 +29,7 @@ class TerminalLine:
         """
         now = time.monotonic()
         if self._is_terminal:
-            sys.stderr.write(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}")
+            sys.stderr.write(f"{CLEAR_LINE}{text[: shutil.get_terminal_size().columns - 1]}")
             sys.stderr.flush()
             self._is_shown = True
         elif now - (self._start if is_new else self._last_report) > PROGRESS_INTERVAL:
@@ -35,6 +39,6 @@ class TerminalLine:
     def clear(self) -> None:
         """Clears what was shown."""
         if self._is_shown:
-            sys.stderr.write("\r\x1b[K")
+            sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()
             self._is_shown = False

@@ -93,7 +93,7 @@ def execute(options: argparse.Namespace) -> Result:
         what = "a tuning writes what it measures, and with --frozen nothing is written"
         raise OptionError(what, where="--frozen", hint="leave it out, and give it to `compile` afterwards")
     if options.report is not None:
-        check_writable(options.report, "--report", options.file, options.inputs)
+        check_writable(options.report, "--report", options.file, options.inputs, options.machine)
     tuning, resources = _tune_options(options), build_options(options)
     if options.dry_run:
         plan = with_progress(
