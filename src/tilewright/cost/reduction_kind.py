@@ -6,7 +6,8 @@ from tilewright.tile.problem import Problem
 
 def is_long_reduction(problem: Problem, cost: CostParameters) -> bool:
     """Whether a program waits for the operands of one result before it begins the next."""
-    return problem.reduction_length >= cost.min_long_reduction
+    least = cost.min_long_axis if len(problem.reduce) == 1 else cost.min_long_reduction
+    return problem.reduction_length >= least
 
 
 def is_streaming(problem: Problem, cost: CostParameters) -> bool:

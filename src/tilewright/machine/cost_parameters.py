@@ -213,6 +213,9 @@ class CostParameters:
     min_long_reduction: int = _cost_field(32, "terms", 1, 1 << 20, ranking("sums over columns"))
     """Terms of a reduction from which on a program waits for its operands: the next results are too far away for
     out-of-order execution to start them meanwhile."""
+    min_long_axis: int = _cost_field(32, "terms", 1, 1 << 20, ranking("products with short reductions"))
+    """The same where one axis alone is reduced, as in products and in sums of rows or columns: windows, which reduce
+    several, are unrolled. 16 on Zen 4."""
 
     # whole programs: overlap, packing, threads, calls (cost/time.py, cost/analytical.py, cost/parallel_time.py)
 
