@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import DefinitionError
+from tilewright.errors import DefinitionError, pluralize
 
 ENTRY_POINT_GROUP = "tilewright.operators"
 """The group of entry points by which an installed package registers operators."""
@@ -85,7 +85,7 @@ def _evaluator_class(domain: str, name: str, operator: PythonOperator) -> type:
         outputs = tuple(results) if isinstance(results, tuple | list) else (results,)
         count = len(node.output)
         if len(outputs) != count and not count < len(outputs) == _num_declared(operator, inputs, texts):
-            raise ValueError(f"the function of {domain}::{name} gave {len(outputs)} results, not {count}")
+            raise ValueError(f"the function of {domain}::{name} gave {pluralize(len(outputs), 'result')}, not {count}")
         return tuple(map(_writable, outputs[:count]))
 
     return type(name, (OpRun,), {"op_domain": domain, "_run": run})

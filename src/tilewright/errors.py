@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 
-def pluralize(count: int, noun: str) -> str:
-    """A count with its noun: "1 node", "2 nodes"."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+def pluralize(count: int, noun: str, plural: str = "") -> str:
+    """A count with its noun: "1 node", "2 nodes"; `plural` is one that has not only an "s" more."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 class TilewrightError(Exception):
@@ -182,7 +182,7 @@ class DataError(TilewrightError):
             super().__init__(only.what, where=f"{where}, {only.where}" if only.where else where, hint=only.hint)
             return
         lines = "\n  ".join(str(p) for p in self.problems)
-        super().__init__(f"{len(self.problems)} problems\n  {lines}", where=where)
+        super().__init__(f"{pluralize(len(self.problems), 'problem')}\n  {lines}", where=where)
 
 
 class TraceError(DataError):
@@ -239,6 +239,10 @@ class TilewrightWarning(UserWarning):
 class RecordWarning(TilewrightWarning):
     """Records were not used: the user's store can't be read, or programs do not fit their kernels; one warning lists
     all of them."""
+
+
+class CacheWarning(TilewrightWarning):
+    """What a compilation became can't be kept, as the cache folder can't be used; names the folder and the reason."""
 
 
 class SearchWarning(TilewrightWarning):

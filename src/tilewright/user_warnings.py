@@ -6,6 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from tilewright.errors import CacheWarning
+
 _SKIPPED = ("tilewright", "contextlib")
 """Packages whose lines are no user's; functions of this one are decorated by context managers."""
 
@@ -14,7 +16,8 @@ _noted: ContextVar[list[str] | None] = ContextVar("noted_warnings", default=None
 
 @contextmanager
 def noted_warnings() -> Generator[list[str]]:
-    """The messages of the warnings that this thread issues inside of it; they are issued as well."""
+    """The messages of the warnings that this thread issues inside of it, but for those of the cache, which do not
+    concern what is compiled; they are issued as well."""
     noted: list[str] = []
     token = _noted.set(noted)
     try:
@@ -31,7 +34,7 @@ def warn_user(message: str, category: type[Warning]) -> None:
         category: a warning of `tilewright.errors`.
     """
     noted = _noted.get()
-    if noted is not None:
+    if noted is not None and not issubclass(category, CacheWarning):
         noted.append(message)
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _SKIPPED:

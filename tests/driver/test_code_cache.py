@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tilewright.driver.compile import make_compilation
 from tilewright.driver.kernel_build import code_cache, kernel_builds
 from tilewright.driver.kernel_build.build_resources import BuildResources
 from tilewright.driver.kernel_build.code_cache import CodeCache
-from tilewright.errors import OptionError, TilewrightWarning
+from tilewright.errors import CacheWarning, OptionError, TilewrightWarning
 
 KEY, OTHER = "ab" * 32, "cd" * 32
 VALUE = {"code": "AAAA"}
@@ -156,7 +157,10 @@ def test_folders_that_others_may_write_are_not_used(cache, which):
     folder.chmod(0o770)
     assert cache.get(KEY) is None
     path_of(cache).unlink()
-    cache.put(KEY, VALUE)
+    message = f"{re.escape(str(folder))} can't be used .other users can write.*`chmod go-w"
+    with pytest.warns(CacheWarning, match=message):
+        cache.put(KEY, VALUE)
+    cache.put(OTHER, VALUE)  # is no second warning
     assert not path_of(cache).exists()
 
 
@@ -188,7 +192,10 @@ def test_where_nothing_can_be_written_nothing_is_kept(cache, monkeypatch, number
     """A full or read-only disk, and a network file system that fails."""
     cache.put(KEY, VALUE)
     monkeypatch.setattr(private_folder, "replace_file", _failing(number))
-    cache.put(OTHER, VALUE)
+    message = f"the cache folder {re.escape(str(cache.folder.parent))} can't be used .{os.strerror(number)}"
+    with pytest.warns(CacheWarning, match=message):
+        cache.put(OTHER, VALUE)
+    cache.put(OTHER, VALUE)  # is no second warning
     assert (cache.get(OTHER), cache.usage().entries) == (None, 1)
     monkeypatch.setattr(private_folder.os, "open", _failing(number))
     assert cache.get(KEY) is None
@@ -203,7 +210,10 @@ def _failing(number):
 
 def test_a_compilation_whose_kernels_cannot_be_kept(cache, monkeypatch, without):
     monkeypatch.setattr(private_folder, "replace_file", _failing(errno.ENOSPC))
-    assert compiled(cache)[1].code == without.code
+    message = "No space left on device.*tilewright cache clear.*TILEWRIGHT_CACHE_DIR"
+    with pytest.warns(CacheWarning, match=message) as issued:
+        assert compiled(cache)[1].code == without.code
+    assert len(issued) == 1
     assert cache.usage().entries == 0
     assert not cache.has_added
 
@@ -211,7 +221,8 @@ def test_a_compilation_whose_kernels_cannot_be_kept(cache, monkeypatch, without)
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
     cache = CodeCache(tmp_path / "file" / "code")
-    cache.put(KEY, VALUE)
+    with pytest.warns(CacheWarning, match=f"{re.escape(str(tmp_path / 'file'))} can't be used .Not a directory"):
+        cache.put(KEY, VALUE)
     assert cache.get(KEY) is None
     assert cache.usage().entries == 0
     assert cache.clear().entries == 0

@@ -122,7 +122,7 @@ def faulty(d: Definition) -> OpValue:
     [
         (faulty, r"node own \(Own\): the definition of operator 'com.example::Own' failed \(ZeroDivisionError"),
         (lambda _: 3, r"the definition of operator 'com.example::Own' returned int, expected what d.compute returns"),
-        (lambda _: (), r"the definition of operator 'com.example::Own' returned 0 results for 1 outputs"),
+        (lambda _: (), r"the definition of operator 'com.example::Own' returned 0 results for 1 output"),
     ],
 )
 def test_faults_of_definitions_name_the_operator(definition: module.OperatorFunction, message: str) -> None:

@@ -325,7 +325,7 @@ REFUSED: list[tuple[Callable[[], object], str]] = [
     (lambda: KERNEL(np.zeros((513, 48), np.float32), Y),
      "[shape] input 'A' axis 0: expected a size for 'n' within 1..5"),
     (lambda: KERNEL(B=Y[0], D=1), "[feed] call: 2 problems\n  [feed] input 'D': there is none"),
-    (lambda: KERNEL(X, Y, out=[OUT, OUT]), "[feed] out: expected 1 arrays, got 2"),
+    (lambda: KERNEL(X, Y, out=[OUT, OUT]), "[feed] out: expected 1 array, got 2"),
     (lambda: KERNEL(X, Y, out=OUT[:3]), "[feed] out, output 'C': expected float32 [5, 40], got float32 [3, 40]"),
     (lambda: KERNEL(X, Y, out=OUT.astype(np.float64)),
      "[feed] out, output 'C': expected float32 [5, 40], got float64 ["),

@@ -205,7 +205,7 @@ def test_loop_that_carries_another_type():
 
 def test_body_with_too_few_inputs():
     body = "y = Loop (n, , x) <body = b (int64 i, bool g) => (bool g, float[N, 4] w) { w = Relu(x) }>"
-    with pytest.raises(ModelError, match="has 3 inputs and 1 outputs, its body 2 and 2"):
+    with pytest.raises(ModelError, match="has 3 inputs and 1 output, its body 2 and 2"):
         program_of(model(body, inputs="int64 n, float[N, 4] x"))
 
 

@@ -126,7 +126,7 @@ def test_limits_hold_for_variables_and_defaults(monkeypatch):
     assert thread_count(None, {}) == 1
     assert thread_count(1) == 1
     with pytest.raises(
-        OptionError, match="OMP_NUM_THREADS=3: expected at most 1 threads, got 3: this process has room"
+        OptionError, match="OMP_NUM_THREADS=3: expected at most 1 thread, got 3: this process has room"
     ):
         thread_count(None, {"OMP_NUM_THREADS": "3"})
 

@@ -257,5 +257,5 @@ def test_nodes_of_a_version_and_of_sequences():
     with pytest.warns(tilewright.FallbackWarning):
         (y,) = tilewright.OnnxBackend.run_node(node, [[x, 2 * x]], outputs_info=[(np.dtype(np.float32), (4, 3))])
     np.testing.assert_array_equal(y, np.concatenate([x, 2 * x]))
-    with pytest.raises(FeedError, match="expected 1 inputs, got 2"):
+    with pytest.raises(FeedError, match="expected 1 input, got 2"):
         tilewright.OnnxBackend.run_node(node, [x, x])

@@ -28,7 +28,7 @@ REFUSED = [
     ("Gather", [floats(5), index(1, 5)], {}, ShapeError, "index 5 is out of range for dimension 0 of size 5"),
     ("Gather", [floats(5), index(-6)], {}, ShapeError, "index -6 is out of range for dimension 0 of size 5"),
     ("Gather", [floats(5), floats(2)], {}, ShapeError, "indices: expected an integer type, got float32"),
-    ("GatherElements", [floats(5), index(1)[None]], {}, ShapeError, "indices: expected 1 dimensions, got 2"),
+    ("GatherElements", [floats(5), index(1)[None]], {}, ShapeError, "indices: expected 1 dimension, got 2"),
     ("GatherElements", [floats(2, 5), np.zeros((3, 1), np.int64)], {"axis": 1}, ShapeError,
      "indices, dimension 0: expected a size of at most 2, got 3"),
     ("GatherND", [floats(2), np.array(1)], {}, ShapeError, "indices: expected 1 dimension or more, got 0"),
@@ -69,7 +69,7 @@ REFUSED = [
     ("EyeLike", [floats(3)], {}, ShapeError, "input 0: expected 2 dimensions, got 1"),
     ("Trilu", [floats(3)], {}, ShapeError, "input 0: expected 2 dimensions or more, got 1"),
     ("CumSum", [floats(3), index(0, 0)], {}, ShapeError, "input 1 (axis): expected one element, got 2"),
-    ("CumSum", [floats(3), index(1)], {}, ShapeError, "axis 1 is out of range for 1 dimensions"),
+    ("CumSum", [floats(3), index(1)], {}, ShapeError, "axis 1 is out of range for 1 dimension"),
     ("OneHot", [index(1), index(2, 3), floats(2)], {}, ShapeError,
      "input 1 (depth): expected one element, got 2"),
 ]  # fmt: skip

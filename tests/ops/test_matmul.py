@@ -240,7 +240,7 @@ def test_einsum(equation, shapes):
     ("equation", "shapes", "message"),
     [
         ("ij,jk->ik", [(3, 4), (5, 6)], "label 'j': expected 4, got 5"),
-        ("ij,jk->ik", [(3, 4)], "expected 1 operands, got 2"),
+        ("ij,jk->ik", [(3, 4)], "expected 1 operand, got 2"),
         ("ijk->i", [(3, 4)], "operand 0 'ijk': expected 3 dimensions, got 2"),
         ("ij->z", [(3, 4)], "the result has label 'z', which no operand has"),
         ("ij->ii", [(3, 4)], "the result names a label twice: 'ii'"),

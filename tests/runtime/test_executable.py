@@ -116,7 +116,7 @@ class OnlyArray:
 def test_descriptors(scale: Executable) -> None:
     assert [(s.name, s.dtype, s.dims) for s in scale.inputs] == [("x", "float32", ("n", 3))]
     assert [str(s) for s in scale.outputs] == ["float32 [n, 3]"]
-    assert repr(scale) == "<Executable (x: float32 [n, 3]) -> (y: float32 [n, 3]), 1 threads>"
+    assert repr(scale) == "<Executable (x: float32 [n, 3]) -> (y: float32 [n, 3]), 1 thread>"
 
 
 def test_concurrent_calls_give_equal_bits(scale: Executable) -> None:

@@ -280,7 +280,7 @@ func refused(X: int64[N], A: float32[N, 40], Y: float32[N]; N: 1..64):
 def test_the_parser_wants_elements() -> None:
     with pytest.raises(ParseError, match=r"expected an element to prefetch, got ':'"):
         parse(show(ROWS).replace("serial(N):", "serial(N) prefetching :"))
-    with pytest.raises(ParseError, match=r"buffer 'A' has 2 dimensions, got 1 indices"):
+    with pytest.raises(ParseError, match=r"buffer 'A' has 2 dimensions, got 1 index"):
         parse(show(ROWS).replace("serial(N):", "serial(N) prefetching A[i]:"))
 
 

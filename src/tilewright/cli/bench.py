@@ -141,7 +141,8 @@ def comparison_text(data: dict[str, Any]) -> str:
         lines.append("the machine was slower than at its best for most of the time; all engines were measured so")
     clock = f", governor {machine['governor']}" if machine["governor"] else ""
     lines += [
-        f"{pluralize(data['threads'], 'thread')}; {machine['processor']}, {machine['cpus']} logical CPUs{clock}",
+        f"{pluralize(data['threads'], 'thread')}; {machine['processor']},"
+        f" {pluralize(machine['cpus'], 'logical CPU')}{clock}",
         f"others took {machine['others']:.0%} of the CPUs; canary {canary['typical_s'] * 1e3:.3f} ms,"
         f" {canary['best_s'] * 1e3:.3f} to {canary['worst_s'] * 1e3:.3f}",
     ]

@@ -256,8 +256,9 @@ def _task_row(store: "RecordStore", digits: str) -> "TaskRow":
         OptionError: there is none, or several.
     """
     rows = [t for t in store.tasks() if t.hash.startswith(digits)]
-    if len({t.hash for t in rows}) != 1:
-        what = f"there are {len({t.hash for t in rows})} kernels whose hash begins with {digits!r}"
+    count = len({t.hash for t in rows})
+    if count != 1:
+        what = f"there are {pluralize(count, 'kernel')} whose hash begins with {digits!r}"
         raise OptionError(what, where="kernel", hint="`tilewright records list` shows them")
     return rows[0]
 

@@ -4,11 +4,13 @@
 
 Whoever can write an entry of a cache can run code in the processes that read it, so folders and files that others may
 write are not read, and new ones are private to the user. Writers replace files atomically, so any number of processes
-may use a folder at once, and killed ones leave no broken file. Where it cannot be written, nothing is kept. A user may
-have other files in the same place: what has no name of an entry is neither counted nor removed.
+may use a folder at once, and killed ones leave no broken file. Where it cannot be written, nothing is kept, and the
+user is warned once. A user may have other files in the same place: what has no name of an entry is neither counted nor
+removed.
 """
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -17,7 +19,10 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tilewright.errors import CacheWarning
+from tilewright.machine.calibration_store import VARIABLE as FOLDER_VARIABLE
 from tilewright.runtime.atomic_write import replace_file
+from tilewright.user_warnings import warn_user
 
 _FOLDER = re.compile("[0-9a-f]{2}")
 _ENTRY = re.compile(r"([0-9a-f]{64})|\.([0-9a-f]{64})\.[0-9a-f]{16}")
@@ -47,10 +52,12 @@ class PrivateFolder:
     Attributes:
         folder: of the entries.
         has_added: whether an entry has been written.
+        has_warned: whether the user knows that entries can't be written.
     """
 
     folder: Path
     has_added: bool = False
+    has_warned: bool = False
 
     @contextlib.contextmanager
     def opened(self, key: str) -> Generator[int | None]:
@@ -85,16 +92,34 @@ class PrivateFolder:
                 os.utime(path, follow_symlinks=False)
 
     def write(self, key: str, pieces: Iterable[bytes | memoryview]) -> None:
-        """Writes an entry where that is possible."""
+        """Writes an entry; where that is not possible, the first one that fails is a warning."""
         path = self._path(key)
-        with contextlib.suppress(OSError):
+        try:
             for folder in (self.folder, path.parent):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                if not is_private(os.stat(folder)):
+                if not is_private(status := os.stat(folder)):
+                    is_own = status.st_uid in (os.geteuid(), 0)
+                    problem = "other users can write to it" if is_own else "it belongs to another user"
+                    self._warn_once(folder, problem, f"run `chmod go-w {folder}`" if is_own else "remove it")
                     return
             _remove_untrusted(path)
             replace_file(path, pieces, mode=0o600, durable=False)
             self.has_added = True
+        except OSError as error:
+            folders = (self.folder.parent, self.folder, path.parent)
+            place = next((f for f in folders if not os.access(f, os.W_OK | os.X_OK)), self.folder.parent)
+            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            remedy = "make room (`tilewright cache clear`)" if is_full else "make it writable"
+            self._warn_once(place, error.strerror or str(error), remedy)
+
+    def _warn_once(self, place: Path, problem: str, remedy: str) -> None:
+        """Warns, once, that entries can't be kept as there is something wrong with a folder."""
+        if self.has_warned:
+            return
+        self.has_warned = True
+        what = f"the cache folder {place} can't be used ({problem}), so the next compilation takes as long as this one"
+        hint = f"{remedy}, set {FOLDER_VARIABLE} to another folder, or turn the cache off with TILEWRIGHT_CACHE=off"
+        warn_user(f"{what}; {hint}", CacheWarning)
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.custom_operators import PYTHON_OPERATORS, REGISTERED_DEFINITIONS, PythonOperator, ResultTypes
-from tilewright.errors import DefinitionError, OptionError, TilewrightError
+from tilewright.errors import DefinitionError, OptionError, TilewrightError, pluralize
 from tilewright.ops.definition import IGNORED_ATTRIBUTES, OPERATORS, Definition, OperatorFunction, OpValue, operator
 
 
@@ -96,7 +96,8 @@ def _checked(definition: OperatorFunction, where: str) -> OperatorFunction:
                 what = f"the definition of {where} returned {type(value).__name__}, expected what d.compute returns"
                 raise DefinitionError(what, where=f"node {d.label}")
         if len(results) < d.num_outputs:
-            what = f"the definition of {where} returned {len(results)} results for {d.num_outputs} outputs"
+            returned, expected = pluralize(len(results), "result"), pluralize(d.num_outputs, "output")
+            what = f"the definition of {where} returned {returned} for {expected}"
             raise DefinitionError(what, where=f"node {d.label}")
         return result
 

@@ -14,7 +14,7 @@ from builtins import max as larger
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from tilewright.errors import DefinitionError
+from tilewright.errors import DefinitionError, pluralize
 from tilewright.expr.algebra.simplify import substitute
 from tilewright.expr.computation import Axis, Computation, Reducer
 from tilewright.expr.dtype import DType, boolean, dtype_of
@@ -229,8 +229,10 @@ def _axis_names(body: Callable[..., object], rank: int, where: str) -> list[str]
     is_variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     needed = [p for p in parameters if p.default is p.empty and p.name in positional]
     if len(needed) > rank or (len(positional) < rank and not is_variadic):
-        accepted = f"{len(positional)}{' or more' if is_variadic else ''}"
-        raise DefinitionError(f"the shape has {rank} dimensions, the function takes {accepted} indices", where=where)
+        taken = len(positional)
+        accepted = f"{taken} or more indices" if is_variadic else pluralize(taken, "index", "indices")
+        what = f"the shape has {pluralize(rank, 'dimension')}, the function takes {accepted}"
+        raise DefinitionError(what, where=where)
     numbered = (f"i{k}" for k in count() if f"i{k}" not in positional)
     return positional[:rank] + [next(numbered) for _ in range(larger(0, rank - len(positional)))]
 

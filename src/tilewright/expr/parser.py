@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import cast as typed
 from typing import get_args
 
-from tilewright.errors import ParseError
+from tilewright.errors import ParseError, pluralize
 from tilewright.expr.dtype import DTYPES, DType, boolean, float32, int64
 from tilewright.expr.lexer import Token, parse_error, tokenize
 from tilewright.expr.nodes import Binary, BinaryOp, Buffer, Cast, Expr, Load, Select, Unary, UnaryOp, Var, const
@@ -122,7 +122,8 @@ class ExprParser:
         self.expect("[")
         indices = self.expression_list("]")
         if len(indices) != buffer.rank:
-            raise parse_error(f"buffer {name!r} has {buffer.rank} dimensions, got {len(indices)} indices", token)
+            dims, given = pluralize(buffer.rank, "dimension"), pluralize(len(indices), "index", "indices")
+            raise parse_error(f"buffer {name!r} has {dims}, got {given}", token)
         return Load(buffer, indices)
 
     def _primary(self) -> Expr:
@@ -170,7 +171,7 @@ class ExprParser:
         if not arity:
             raise parse_error(f"unknown operation {op!r}", token)
         if len(arguments) != arity:
-            raise parse_error(f"{op} takes {arity} operands, got {len(arguments)}", token)
+            raise parse_error(f"{op} takes {pluralize(arity, 'operand')}, got {len(arguments)}", token)
         if op == "select":
             cond, a, b = arguments
             if cond.dtype != boolean or a.dtype != b.dtype:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewright.errors import DefinitionError
+from tilewright.errors import DefinitionError, pluralize
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Buffer, Const, Expr, Load, Var, const
@@ -48,9 +48,8 @@ class Tensor(Buffer):
     def __getitem__(self, indices: "tuple[Expr | int, ...] | Expr | int") -> Expr:
         index_list = indices if isinstance(indices, tuple) else (indices,)
         if len(index_list) != self.rank:
-            actual = "1 index" if len(index_list) == 1 else f"{len(index_list)} indices"
-            dims = "1 dimension" if self.rank == 1 else f"{self.rank} dimensions"
-            raise DefinitionError(f"it has {dims}, got {actual}", where=f"tensor {self}")
+            actual = pluralize(len(index_list), "index", "indices")
+            raise DefinitionError(f"it has {pluralize(self.rank, 'dimension')}, got {actual}", where=f"tensor {self}")
         return Load(self, tuple(self._index(axis, i) for axis, i in enumerate(index_list)))
 
     def _index(self, axis: int, index: object) -> Expr:

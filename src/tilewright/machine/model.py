@@ -13,7 +13,7 @@ from math import log2
 from pathlib import Path
 from typing import Any, cast
 
-from tilewright.errors import Defect, MachineError
+from tilewright.errors import Defect, MachineError, pluralize
 from tilewright.machine.cost_parameters import DEFAULT_COST, CostParameters, ParameterField, parameter_fields
 from tilewright.machine.register_tile_cycles import (
     RegisterTileCycles,
@@ -221,8 +221,8 @@ def parse_machine(text: str, where: str) -> Machine:
     machine = reader.machine(cast(Mapping[str, Any], data))
     if reader.problems or machine is None:
         lines = "".join(f"\n  {p.where}: {p.what}" for p in reader.problems)
-        count = "1 problem" if len(reader.problems) == 1 else f"{len(reader.problems)} problems"
-        raise MachineError(f"{count}{lines}", where=where, hint="see docs/how-to/add-a-machine.md for every field")
+        what = f"{pluralize(len(reader.problems), 'problem')}{lines}"
+        raise MachineError(what, where=where, hint="see docs/how-to/add-a-machine.md for every field")
     return machine
 
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, pluralize
 from tilewright.machine.thread_limits import thread_limit
 
 MAX_THREADS = 1024
@@ -48,7 +48,7 @@ def _check_limit(count: int, where: str, environ: Mapping[str, str] | None) -> i
     """The number itself, if the system allows this process that number of threads."""
     grant = thread_limit(environ) if count > 1 else None
     if grant is not None and count > grant.threads:
-        what = f"expected at most {grant.threads} threads, got {count}: this process has {grant.reason}"
+        what = f"expected at most {pluralize(grant.threads, 'thread')}, got {count}: this process has {grant.reason}"
         raise OptionError(what, where=where, hint="ask for fewer threads, or raise the limit")
     return count
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.traversal import is_one
@@ -17,7 +17,7 @@ def expect_rank(d: Definition, x: OpValue, rank: int, what: str) -> None:
         ShapeError: it has another rank.
     """
     if x.rank != rank:
-        raise ShapeError(f"{what}: expected {rank} dimensions, got {x.rank}", where=f"node {d.label}")
+        raise ShapeError(f"{what}: expected {pluralize(rank, 'dimension')}, got {x.rank}", where=f"node {d.label}")
 
 
 def expect_dtype(d: Definition, x: OpValue, dtype: DType, what: str) -> None:
@@ -72,7 +72,8 @@ def expect_broadcastable(d: Definition, x: OpValue, shape: Sequence[Expr], what:
         UnsupportedError: a data-dependent size of `x` may be 1.
     """
     if x.rank > len(shape):
-        raise ShapeError(f"{what}: expected at most {len(shape)} dimensions, got {x.rank}", where=f"node {d.label}")
+        what = f"{what}: expected at most {pluralize(len(shape), 'dimension')}, got {x.rank}"
+        raise ShapeError(what, where=f"node {d.label}")
     for size, target in zip(reversed(x.shape), reversed(shape), strict=False):
         if not is_one(size):
             d.refuse_unit_size(size, target, what)

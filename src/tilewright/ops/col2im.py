@@ -1,6 +1,6 @@
 """Col2Im: blocks that slide over an image, added up to the image."""
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.nodes import TRUE, Expr, const
 from tilewright.expr.operations import cast, conjunction, maximum, select
 from tilewright.ops.axes import num_elements
@@ -25,7 +25,7 @@ def col2im(d: Definition) -> OpValue:
     rank = len(image)
     block = elements_or_symbols(d, 2, rank)
     if rank == 0 or len(block) != rank:
-        what = f"block_shape: expected a size for each of {rank} dimensions, got {len(block)}"
+        what = f"block_shape: expected a size for each of {pluralize(rank, 'dimension')}, got {len(block)}"
         raise ShapeError(what, where=f"node {d.label}")
     strides = spatial_ints(d, "strides", rank, 1, min_value=1)
     dilations = spatial_ints(d, "dilations", rank, 1, min_value=1)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import minimum, select
 from tilewright.ops.axes import replace_axis
@@ -36,7 +36,8 @@ def concatenate(d: Definition, parts: Sequence[OpValue], axis: int) -> OpValue:
     sizes = list(parts[0].shape)
     for position, part in enumerate(parts[1:], 1):
         if part.rank != rank:
-            raise ShapeError(f"input {position}: expected {rank} dimensions, got {part.rank}", where=f"node {d.label}")
+            what = f"input {position}: expected {pluralize(rank, 'dimension')}, got {part.rank}"
+            raise ShapeError(what, where=f"node {d.label}")
         for k in range(rank):
             if k != axis:
                 sizes[k] = d.require_equal(sizes[k], part.shape[k], f"input {position}, dimension {k}")
@@ -103,7 +104,8 @@ def _split_offsets(d: Definition, size: Expr) -> list[Expr]:
     count = d.attr_int("num_outputs", d.num_outputs)
     if sizes is not None:
         if len(sizes) < d.num_outputs:
-            raise ShapeError(f"split: expected {d.num_outputs} sizes, got {len(sizes)}", where=f"node {d.label}")
+            what = f"split: expected {pluralize(d.num_outputs, 'size')}, got {len(sizes)}"
+            raise ShapeError(what, where=f"node {d.label}")
         offsets = _offsets(sizes)
         d.require(offsets[-1].equals(size), f"split: expected sizes that add up to {size}, got {offsets[-1]}")
         return offsets

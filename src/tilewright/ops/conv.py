@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import DType, int32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import cast
@@ -84,7 +84,8 @@ def check_kernel(d: Definition, kernel: Sequence[Expr]) -> None:
     if not stated:
         return
     if len(stated) != len(kernel):
-        raise ShapeError(f"kernel_shape: expected {len(kernel)} values, got {len(stated)}", where=f"node {d.label}")
+        what = f"kernel_shape: expected {pluralize(len(kernel), 'value')}, got {len(stated)}"
+        raise ShapeError(what, where=f"node {d.label}")
     for k, (size, expected) in enumerate(zip(kernel, stated, strict=True)):
         expect_size(d, size, const(expected), f"dimension {k + 2} of W")
 

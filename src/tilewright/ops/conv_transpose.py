@@ -10,7 +10,7 @@ zeros between its elements, and convolved with the mirrored kernel, which multip
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import Const, Expr, const
 from tilewright.expr.operations import cast, ceildiv, conjunction, maximum, select
@@ -77,7 +77,8 @@ def _geometry(d: Definition, x: OpValue, w: OpValue, pads: Sequence[Expr]) -> _G
     extra = spatial_ints(d, "output_padding", rank, 0, min_value=0)
     output_shape = d.attr_ints("output_shape")
     if output_shape and len(output_shape) not in (rank, rank + 2):
-        raise ShapeError(f"output_shape: expected {rank} values, got {len(output_shape)}", where=f"node {d.label}")
+        what = f"output_shape: expected {pluralize(rank, 'value')}, got {len(output_shape)}"
+        raise ShapeError(what, where=f"node {d.label}")
     auto = auto_pad_of(d)
     before: list[Expr] = []
     output: list[Expr] = []

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tilewright.errors import ShapeError, UnsupportedError
+from tilewright.errors import ShapeError, UnsupportedError, pluralize
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.expression_order import order_key
 from tilewright.expr.algebra.prover import can_prove
@@ -172,7 +172,8 @@ class Definition:
             ShapeError: it is out of range.
         """
         if not -rank <= value < rank:
-            raise ShapeError(f"axis {value} is out of range for {rank} dimensions", where=f"node {self.label}")
+            what = f"axis {value} is out of range for {pluralize(rank, 'dimension')}"
+            raise ShapeError(what, where=f"node {self.label}")
         return value % rank if rank else 0
 
     # Results

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.nodes import Expr, as_expr, const
 from tilewright.expr.operations import cast
 from tilewright.expr.traversal import is_one
@@ -36,7 +36,7 @@ def parse_equation(text: str, ranks: Sequence[int]) -> Equation:
     left, arrow, right = text.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ranks):
-        raise ValueError(f"expected {len(ranks)} operands, got {len(terms)}")
+        raise ValueError(f"expected {pluralize(len(ranks), 'operand')}, got {len(terms)}")
     ellipsis_rank = max(
         (rank - len(t.replace("...", "")) for t, rank in zip(terms, ranks, strict=True) if "..." in t), default=0
     )
@@ -44,7 +44,7 @@ def parse_equation(text: str, ranks: Sequence[int]) -> Equation:
     for position, (term, rank) in enumerate(zip(terms, ranks, strict=True)):
         num_labels = len(term.replace("...", ""))
         if num_labels > rank or ("..." not in term and num_labels != rank):
-            raise ValueError(f"operand {position} {term!r}: expected {num_labels} dimensions, got {rank}")
+            raise ValueError(f"operand {position} {term!r}: expected {pluralize(num_labels, 'dimension')}, got {rank}")
         inputs.append(_labels(term, rank - num_labels))
     if arrow:
         output = _labels(right, ellipsis_rank)

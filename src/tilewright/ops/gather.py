@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
@@ -82,7 +82,8 @@ def gather_elements(d: Definition) -> OpValue:
     """
     x, indices = d.input(0), d.input(1)
     if x.rank != indices.rank:
-        raise ShapeError(f"indices: expected {x.rank} dimensions, got {indices.rank}", where=f"node {d.label}")
+        what = f"indices: expected {pluralize(x.rank, 'dimension')}, got {indices.rank}"
+        raise ShapeError(what, where=f"node {d.label}")
     axis = d.axis(d.attr_int("axis", 0), x.rank)
     for k, (n, m) in enumerate(zip(x.shape, indices.shape, strict=True)):
         if k != axis:

@@ -1,6 +1,6 @@
 """Broadcasting before opset 7: the second operand is aligned to an axis of the first."""
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.nodes import const
 from tilewright.expr.traversal import is_one
 from tilewright.ops.definition import Definition, OpValue
@@ -34,6 +34,6 @@ def align_slope(d: Definition, x: OpValue, slope: OpValue) -> OpValue:
 def _align_at(d: Definition, a: OpValue, b: OpValue, axis: int) -> OpValue:
     trailing = a.rank - axis - b.rank
     if trailing < 0:
-        what = f"axis {axis}: {b.rank} dimensions from there on exceed the rank {a.rank}"
+        what = f"axis {axis}: {pluralize(b.rank, 'dimension')} from there on exceed the rank {a.rank}"
         raise ShapeError(what, where=f"node {d.label}")
     return d.view(b, (*b.shape, *(const(1) for _ in range(trailing))))

@@ -5,6 +5,7 @@ Integer products are accumulated in int32 and requantized in one element-wise st
 
 from collections.abc import Callable, Sequence
 
+from tilewright.errors import pluralize
 from tilewright.expr.computation import Reducer
 from tilewright.expr.dtype import DTYPES, DType, float32, int32, uint8
 from tilewright.expr.nodes import Expr, const
@@ -44,7 +45,7 @@ def _parameter_reader(d: Definition, x: OpValue, p: OpValue, what: str) -> Calla
     expect_rank(d, p, x.rank, what)
     block = d.attr_int("block_size", 0)
     if block < 1:
-        raise d.unsupported(f"{what} of {p.rank} dimensions without block_size")
+        raise d.unsupported(f"{what} of {pluralize(p.rank, 'dimension')} without block_size")
     for k, (have, want) in enumerate(zip(p.shape, x.shape, strict=True)):
         expect_size(d, have, (want + (block - 1)) // block if k == axis else want, f"dimension {k} of {what}")
     return lambda i: p[tuple(n // block if k == axis else n for k, n in enumerate(i))]

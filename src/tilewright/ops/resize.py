@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import DType
 from tilewright.expr.nodes import FALSE, Expr, const
 from tilewright.expr.operations import binary, cast, select
@@ -51,7 +51,7 @@ def upsample(d: Definition) -> OpValue:
         return _resample_legacy(d, x)
     factors = [short_fraction(float(v)) for v in d.attributes.get("scales", ())]
     if len(factors) != x.rank:
-        raise ShapeError(f"scales: expected {x.rank} values, got {len(factors)}", where=f"node {d.label}")
+        raise ShapeError(f"scales: expected {pluralize(x.rank, 'value')}, got {len(factors)}", where=f"node {d.label}")
     scales = [
         Scale(n, (n * f.numerator) // f.denominator, const(f.numerator), const(f.denominator))
         for n, f in zip(x.shape, factors, strict=True)

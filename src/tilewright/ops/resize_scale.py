@@ -11,7 +11,7 @@ from math import gcd
 
 import numpy as np
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.algebra.bounds import Bounds
 from tilewright.expr.algebra.polynomial import expression, polynomial
 from tilewright.expr.algebra.prover import can_prove
@@ -115,7 +115,7 @@ def is_present(d: Definition, position: int) -> bool:
 def _expect_elements(d: Definition, position: int, count: int, what: str) -> KnownElements:
     values = d.known_elements(position)
     if len(values) != count:
-        raise ShapeError(f"{what}: expected {count} values, got {len(values)}", where=f"node {d.label}")
+        raise ShapeError(f"{what}: expected {pluralize(count, 'value')}, got {len(values)}", where=f"node {d.label}")
     return values
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, Expr, const
@@ -155,7 +155,7 @@ def max_unpool(d: Definition) -> OpValue:
     kernel = d.attr_ints("kernel_shape", ())
     count = x.rank - 2
     if kernel is None or len(kernel) != count or count < 1:
-        raise ShapeError(f"kernel_shape: expected {count} sizes, got {kernel}", where=f"node {d.label}")
+        raise ShapeError(f"kernel_shape: expected {pluralize(count, 'size')}, got {kernel}", where=f"node {d.label}")
     strides, pads = d.attr_ints("strides", (1,) * count), d.attr_ints("pads", (0,) * (2 * count))
     if strides is None or pads is None or len(strides) != count or len(pads) != 2 * count:
         raise ShapeError(f"expected {count} strides and {2 * count} pads", where=f"node {d.label}")
@@ -166,7 +166,8 @@ def max_unpool(d: Definition) -> OpValue:
         return scattered
     shape = tuple(cast(int64, n) for n in elements_or_symbols(d, 2))
     if len(shape) != x.rank:
-        raise ShapeError(f"output_shape: expected {x.rank} sizes, got {show_shape(shape)}", where=f"node {d.label}")
+        what = f"output_shape: expected {pluralize(x.rank, 'size')}, got {show_shape(shape)}"
+        raise ShapeError(what, where=f"node {d.label}")
     for n, m in zip(shape, inferred, strict=True):
         d.require(m <= n, f"output_shape: expected at least {show_shape(inferred)}, got {show_shape(shape)}")
 

@@ -7,7 +7,7 @@ the new tensors, kind by kind.
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import float32
 from tilewright.expr.nodes import Expr, const
 from tilewright.expr.operations import binary, cast, select, unary
@@ -88,7 +88,7 @@ def _stepped(d: Definition, kinds: int, step: _Step) -> tuple[OpValue, ...]:
     rate, steps = expect_one_element(d, d.input(0), "R"), expect_one_element(d, d.input(1), "T")
     count, rest = divmod(len(d.operands) - 2, kinds)
     if rest or count < 1:
-        what = f"expected {kinds} inputs for each tensor, got {len(d.operands) - 2}"
+        what = f"expected {pluralize(kinds, 'input')} for each tensor, got {len(d.operands) - 2}"
         raise ShapeError(what, where=f"node {d.label}")
     results: list[list[OpValue]] = [[] for _ in range(kinds - 1)]
     for k in range(count):

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.nodes import Expr
 from tilewright.expr.traversal import is_one
 from tilewright.ops.definition import Definition, OpValue, operator
@@ -32,7 +32,8 @@ def transpose(d: Definition) -> OpValue:
     order = d.attr_ints("perm", tuple(reversed(range(x.rank)))) or ()
     if sorted(order) != list(range(x.rank)):
         raise ShapeError(
-            f"perm: expected a permutation of {x.rank} dimensions, got {list(order)}", where=f"node {d.label}"
+            f"perm: expected a permutation of {pluralize(x.rank, 'dimension')}, got {list(order)}",
+            where=f"node {d.label}",
         )
     return permute(d, x, order)
 

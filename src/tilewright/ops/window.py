@@ -6,7 +6,7 @@ Padding is a separate stage (`pad_input`), so the consumer loads `x[..., y*strid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.nodes import TRUE, Expr, const
 from tilewright.expr.operations import ceildiv, conjunction, maximum, minimum, select
@@ -60,7 +60,7 @@ def spatial_ints(d: Definition, name: str, rank: int, default: int, *, min_value
     if not values:
         return (default,) * rank
     if len(values) != rank:
-        raise ShapeError(f"{name}: expected {rank} values, got {len(values)}", where=f"node {d.label}")
+        raise ShapeError(f"{name}: expected {pluralize(rank, 'value')}, got {len(values)}", where=f"node {d.label}")
     for v in values:
         if min_value is not None and v < min_value:
             raise ShapeError(f"{name}: expected values of at least {min_value}, got {v}", where=f"node {d.label}")

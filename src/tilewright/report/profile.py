@@ -65,8 +65,8 @@ def summary(profile: Profile) -> list[str]:
     share = p.outside_us / p.call_us if p.call_us > 0 else 0.0
     lines = [
         f"{printable(p.model) or 'model'}: {p.call_us:.1f} us a call, {pluralize(p.threads, 'thread')}{sizes}",
-        f"mean over the fastest quarter of {p.calls} calls, whose median is {p.median_us:.1f} us",
-        f"{pluralize(kernels, 'kernel')}, {len(p.entries) - kernels} other steps: {p.sum_us:.1f} us;"
+        f"mean over the fastest quarter of {pluralize(p.calls, 'call')}, whose median is {p.median_us:.1f} us",
+        f"{pluralize(kernels, 'kernel')}, {pluralize(len(p.entries) - kernels, 'other step')}: {p.sum_us:.1f} us;"
         f" outside of them {p.outside_us:.1f} us ({share:.1%})",
         f"limits: {limits:.1f} us in all, by {m.gflops(p.threads):.4g} GFLOP/s in float32 and"
         f" {', '.join(f'{x.name} {x.gbs(p.threads):.4g} GB/s' for x in m.levels[1:])} (machine {m.name}, {p.origin})",

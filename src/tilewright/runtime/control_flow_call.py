@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import LoopError, OptionError, ShapeError, TilewrightError
+from tilewright.errors import LoopError, OptionError, ShapeError, TilewrightError, pluralize
 from tilewright.runtime.block_calls import BlockCalls, CallMaker, Resources, Sizes
 from tilewright.runtime.manifest import (
     ControlFlowStep,
@@ -48,7 +48,7 @@ def max_iterations() -> int:
 
 def endless_loop(nodes: str, limit: int) -> LoopError:
     """The error for a loop without a trip count that exceeds the limit."""
-    what = f"has no trip count, and did not end after {limit} iterations"
+    what = f"has no trip count, and did not end after {pluralize(limit, 'iteration')}"
     return LoopError(what, where=nodes, hint=f"set {_VARIABLE} if it needs more")
 
 

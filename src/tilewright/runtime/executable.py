@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from tilewright.errors import Defect, FeedError, InternalError
+from tilewright.errors import Defect, FeedError, InternalError, pluralize
 from tilewright.machine import team_size, thread_count
 from tilewright.machine.target import check_host
 from tilewright.runtime.artifact import Artifact, describe_source, load_artifact, save_artifact
@@ -336,7 +336,7 @@ class Executable:
 
     def _merge_feeds(self, arrays: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         if len(arrays) > len(self._names):
-            raise FeedError(f"expected {len(self._names)} inputs, got {len(arrays)}", where="call")
+            raise FeedError(f"expected {pluralize(len(self._names), 'input')}, got {len(arrays)}", where="call")
         feeds = dict(zip(self._names, arrays))  # noqa: B905 - fewer arrays than names are completed by name
         for name in named:
             if name in feeds:
@@ -346,7 +346,7 @@ class Executable:
     def __repr__(self) -> str:
         inputs = ", ".join(f"{spec.name}: {spec}" for spec in self.inputs)
         outputs = ", ".join(f"{spec.name}: {spec}" for spec in self.outputs)
-        return f"<Executable ({inputs}) -> ({outputs}), {self.threads} threads>"
+        return f"<Executable ({inputs}) -> ({outputs}), {pluralize(self.threads, 'thread')}>"
 
 
 def _copy(value: Any) -> Any:

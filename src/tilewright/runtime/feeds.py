@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import Defect, FeedError, ShapeError, TilewrightError
+from tilewright.errors import Defect, FeedError, ShapeError, TilewrightError, pluralize
 from tilewright.runtime.manifest import SymbolSpec, TensorSpec, format_dims
 from tilewright.runtime.symbol_range import violated_limit
 from tilewright.runtime.weights import numpy_dtype
@@ -28,7 +28,7 @@ def raise_problems(problems: Sequence[Defect]) -> None:
     if len(problems) == 1:
         raise kind(problems[0].what, where=problems[0].where, hint=problems[0].hint)
     lines = "\n  ".join(str(problem) for problem in problems)
-    raise kind(f"{len(problems)} problems\n  {lines}", where="call")
+    raise kind(f"{pluralize(len(problems), 'problem')}\n  {lines}", where="call")
 
 
 def collect_feeds(specs: Sequence[TensorSpec], feeds: Mapping[str, object], problems: list[Defect]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ loop has blocks of steps. Usually there is exactly one native step.
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
-from tilewright.errors import ArtifactError
+from tilewright.errors import ArtifactError, pluralize
 from tilewright.runtime.manifest_meta import BuildSpec, ModelMeta, TargetSpec, VariantsSpec
 
 Dim = int | str | None
@@ -305,7 +305,7 @@ def _find_block_problems(block: StepBlock, outside: _Scope, noun: str) -> Iterab
     constants = [c.value for c in block.constants]
     yield from _find_spec_problems((*block.inputs, *constants), declared, DTYPES | FALLBACK_DTYPES, noun)
     if len(block.captures) > len(block.inputs):
-        yield f"a block of {len(block.inputs)} inputs captures {len(block.captures)} values"
+        yield f"a block of {pluralize(len(block.inputs), 'input')} captures {len(block.captures)}"
     captured = block.inputs[max(0, len(block.inputs) - len(block.captures)) :]
     for name, spec in zip(block.captures, captured, strict=False):
         yield from _find_use_problems(TensorSpec(name, spec.dtype, spec.dims), outside.values, f"captured '{name}'")
@@ -360,10 +360,10 @@ def _find_operand_problems(step: ControlFlowStep) -> Iterable[str]:
     else:
         expected, parameters = len(step.outputs) + (not step.is_counted), 2 + len(step.initial)
         if len(step.initial) > len(step.outputs):
-            yield f"a loop carries {len(step.initial)} values, but has {len(step.outputs)} outputs"
+            yield f"a loop carries {len(step.initial)} values, but has {pluralize(len(step.outputs), 'output')}"
     for block in step.blocks:
         if len(block.outputs) != expected or len(block.inputs) - len(block.captures) != parameters:
-            yield f"a block with {len(block.inputs)} inputs and {len(block.outputs)} outputs does not fit its step"
+            yield f"a block does not fit its step: it has inputs: {len(block.inputs)}, outputs: {len(block.outputs)}"
 
 
 def _find_use_problems(spec: TensorSpec, values: Mapping[str, TensorSpec], what: str) -> Iterable[str]:

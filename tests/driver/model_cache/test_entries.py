@@ -19,7 +19,7 @@ from tilewright.driver.kernel_build.record_source import RecordSource
 from tilewright.driver.model_cache import model_cache, model_entry
 from tilewright.driver.model_cache.model_cache import ModelCache, look_up
 from tilewright.driver.options import CompileOptions
-from tilewright.errors import FallbackWarning
+from tilewright.errors import CacheWarning, FallbackWarning
 
 SEED = np.random.SeedSequence().entropy
 
@@ -168,8 +168,19 @@ def test_what_others_may_write_is_not_read(resources, counted):
     compile_with_options(data, OPTIONS, resources=resources)
     assert len(counted) == 2
     cache_of(resources).folder.chmod(0o777)
-    compile_with_options(data, OPTIONS, resources=resources)
+    with pytest.warns(CacheWarning, match="models can't be used .other users can write to it"):
+        compile_with_options(data, OPTIONS, resources=resources)
     assert len(counted) == 3
+
+
+def test_models_are_kept_where_code_cannot_be(resources, counted):
+    resources.cache.folder.parent.mkdir(parents=True, exist_ok=True)
+    resources.cache.folder.write_text("no folder")
+    data = models.mlp(3).SerializeToString()
+    with pytest.warns(CacheWarning, match="can't be used .File exists"):
+        compile_with_options(data, OPTIONS, resources=resources)
+    compile_with_options(data, OPTIONS, resources=resources)
+    assert len(counted) == 1
 
 
 def test_what_is_not_kept(resources, monkeypatch):

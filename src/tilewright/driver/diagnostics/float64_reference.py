@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.errors import FeedError, InternalError
+from tilewright.errors import FeedError, InternalError, pluralize
 from tilewright.expr.computation import Axis, Computation, Reducer, Stage, View
 from tilewright.expr.dtype import DType, float64, opaque
 from tilewright.expr.evaluate import Environment, evaluate, evaluate_expr
@@ -46,7 +46,7 @@ def evaluate_program(program: Program, feeds: Mapping[str, Array], keep: Collect
             values[b.name] = feeds[name]
             continue
         if name not in feeds or np.ndim(feeds[name]) != b.rank:
-            raise FeedError(f"expected an array of {b.rank} dimensions", where=f"input '{name}'")
+            raise FeedError(f"expected an array of {pluralize(b.rank, 'dimension')}", where=f"input '{name}'")
         array = np.asarray(feeds[name])
         values[b.name] = _widen_array(array) if b.dtype.is_native else array.astype(b.dtype.numpy)
         symbols |= {n: size for n, size in zip(b.shape, values[b.name].shape, strict=True) if isinstance(n, Var)}
@@ -270,7 +270,8 @@ def _run_fallback(step: Fallback, values: Mapping[str, Array], symbols: dict[Var
             continue
         array = np.asarray(result).astype(b.dtype.numpy)
         if array.ndim != b.rank:
-            raise InternalError(f"expected {b.rank} dimensions, got {array.ndim}", where=f"reference of {step.label}")
+            what = f"expected {pluralize(b.rank, 'dimension')}, got {array.ndim}"
+            raise InternalError(what, where=f"reference of {step.label}")
         symbols |= {n: size for n, size in zip(b.shape, array.shape, strict=True) if isinstance(n, Var)}
         outputs[b.name] = _widen_array(array) if b.dtype.is_native else array
     return outputs

@@ -221,7 +221,7 @@ def summary(compilation: Compilation) -> str:
     kernels = [u for u in compilation.all_units if isinstance(u, BoundKernel)]
     weights = sum(int(w.nbytes) for w in compilation.weights.values())
     lines = [
-        f"model     {program.name}, {len(compilation.graph.nodes)} nodes",
+        f"model     {program.name}, {pluralize(len(compilation.graph.nodes), 'node')}",
         f"target    {compilation.target}",
         _build_text(compilation),
     ]
@@ -230,7 +230,7 @@ def summary(compilation: Compilation) -> str:
     lines += [f"symbol    {show_symbol(v)}{_dimension_text(v, program)}" for v in program.symbols]
     lines += [f"requires  {show_expr(c.condition)}  # {c.message}" for c in program.constraints]
     lines.append(f"kernels   {len(kernels)}, of which {len(compilation.kernels)} are distinct")
-    lines.append(f"weights   {weights} bytes in {len(compilation.weights)} arrays")
+    lines.append(f"weights   {weights} bytes in {pluralize(len(compilation.weights), 'array')}")
     lines += [f"workspace {_bytes_text(p.memory.total)}" for p in compilation.all_segments]
     return "\n".join([*lines, *_unit_lines(compilation, compilation.units, "")])
 

@@ -12,7 +12,7 @@ from onnx import helper
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from tilewright.driver.compile_model import compile_model
-from tilewright.errors import FeedError, OptionError
+from tilewright.errors import FeedError, OptionError, pluralize
 from tilewright.runtime import Executable
 
 
@@ -39,7 +39,7 @@ class OnnxBackendRep(BackendRep):
             single = isinstance(inputs, np.ndarray) or not isinstance(inputs, Sequence)
             values: list[Any] = [inputs] if single else list(inputs)
             if len(values) != len(names):
-                raise FeedError(f"expected {len(names)} inputs, got {len(values)}", where="call")
+                raise FeedError(f"expected {pluralize(len(names), 'input')}, got {len(values)}", where="call")
             results = self.executable.run(dict(zip(names, values, strict=True)))
         return tuple(results[spec.name] for spec in self.executable.outputs)
 
@@ -90,7 +90,8 @@ class OnnxBackend(Backend):
         names = list(dict.fromkeys(name for name in node.input if name))
         feeds = dict(inputs) if isinstance(inputs, Mapping) else dict(zip(names, inputs, strict=False))
         if len(feeds) != len(names) or (not isinstance(inputs, Mapping) and len(inputs) != len(names)):
-            raise FeedError(f"expected {len(names)} inputs, got {len(inputs)}", where=f"node {node.op_type}")
+            what = f"expected {pluralize(len(names), 'input')}, got {len(inputs)}"
+            raise FeedError(what, where=f"node {node.op_type}")
         results = [onnx.ValueInfoProto(name=name) for name in node.output if name]
         for value, (dtype, shape) in zip(results, outputs_info or (), strict=False):
             value.type.CopyFrom(helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), shape))

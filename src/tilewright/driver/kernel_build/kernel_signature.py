@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.driver.artifact_names import NO_NAMES, tensor_spec
-from tilewright.errors import Defect, FeedError
+from tilewright.errors import Defect, FeedError, pluralize
 from tilewright.expr.nodes import Buffer
 from tilewright.expr.printer import show as show_expr
 from tilewright.loops.ir import Func
@@ -51,7 +51,7 @@ class KernelSignature:
         names = [b.name for b in self.inputs]
         if len(positional) > len(names):
             hint = f"its inputs are {', '.join(names) or 'none'}; outputs go to `out=`"
-            what = f"expected {len(names)} inputs, got {len(positional)}"
+            what = f"expected {pluralize(len(names), 'input')}, got {len(positional)}"
             raise FeedError(what, where=f"kernel '{self.func.name}'", hint=hint)
         problems: list[Defect] = []
         feeds = dict(zip(names, positional))  # noqa: B905 - the rest comes by name

@@ -8,7 +8,7 @@ import numpy as np
 from tilewright.codegen import compile_object
 from tilewright.driver.kernel_build.kernel_entry import ENTRY_PREFIX, kernel_llvm, kernel_text
 from tilewright.driver.kernel_build.kernel_signature import KernelSignature, parameter_spec
-from tilewright.errors import FeedError
+from tilewright.errors import FeedError, pluralize
 from tilewright.loops.ir import Func
 from tilewright.machine import Target, team_size, thread_count
 from tilewright.runtime.call_frame import CallPlan
@@ -80,7 +80,7 @@ class NativeKernel:
         targets: list[Any] = list(out) if isinstance(out, (tuple, list)) else [out]
         outputs = self.signature.outputs
         if len(targets) != len(outputs):
-            raise FeedError(f"expected {len(outputs)} arrays, got {len(targets)}", where="out")
+            raise FeedError(f"expected {pluralize(len(outputs), 'array')}, got {len(targets)}", where="out")
         for k, (b, array, (shape, dtype)) in enumerate(zip(outputs, targets, plan.outputs, strict=True)):
             where = f"out, output '{b.name}'"
             expected = f"{b.dtype} {format_dims(shape)}"
@@ -100,4 +100,5 @@ class NativeKernel:
 
     def __repr__(self) -> str:
         ins, outs = (", ".join(map(str, bs)) for bs in (self.signature.inputs, self.signature.outputs))
-        return f"<NativeKernel {self.func.name} ({ins}) -> ({outs}), {self.target}, {self.threads} threads>"
+        threads = pluralize(self.threads, "thread")
+        return f"<NativeKernel {self.func.name} ({ins}) -> ({outs}), {self.target}, {threads}>"

@@ -12,7 +12,7 @@ import stat
 import numpy as np
 import onnx
 
-from tilewright.errors import Defect
+from tilewright.errors import Defect, pluralize
 from tilewright.graph.ir import Array
 from tilewright.machine.alignment import aligned_empty
 
@@ -41,7 +41,7 @@ def read_external(tensor: onnx.TensorProto, folders: tuple[str, ...], expected: 
     if not folders:
         raise ExternalDataError(f"its data lies in file '{location}', but a model in memory has no folder")
     if length != expected:
-        raise ExternalDataError(f"expected {expected} bytes of data, got length {length}")
+        raise ExternalDataError(f"expected {pluralize(expected, 'byte')} of data, got length {length}")
     _check_location(location)
     descriptor = _open_inside(location, folders)
     try:

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tilewright.errors import Defect
+from tilewright.errors import Defect, pluralize
 from tilewright.frontend.onnx.element_types import NATIVE_TYPES
 from tilewright.frontend.onnx.external_data import ExternalDataError, external_data_problem, read_external
 from tilewright.graph.ir import Array
@@ -98,7 +98,7 @@ def check_data(tensor: TensorProto, where: str) -> tuple[int, ...]:
         if len(tensor.raw_data) != count * bits // 8:
             raise _size_defect(where, tensor, f"{count * bits // 8} bytes", f"{len(tensor.raw_data)} bytes")
     elif len(_typed_data(tensor)) != count:
-        raise _size_defect(where, tensor, f"{count} elements", str(len(_typed_data(tensor))))
+        raise _size_defect(where, tensor, f"{pluralize(count, 'element')}", str(len(_typed_data(tensor))))
     else:
         _check_range(tensor, where)
     _check_span(shape, bits, where)

@@ -7,7 +7,7 @@ branch is a constraint on the model's sizes.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tilewright.errors import Defect
+from tilewright.errors import Defect, pluralize
 from tilewright.expr.algebra.bounds import interval
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.dtype import boolean, float32, int32, int64
@@ -118,7 +118,8 @@ def lower_conditional(
     branches = [node.subgraphs["then_branch"], node.subgraphs["else_branch"]]
     if any(len(b.outputs) != len(node.outputs) for b in branches):
         counts = " and ".join(str(len(b.outputs)) for b in branches)
-        return Defect("arity", f"node {node.label}", f"has {len(node.outputs)} outputs, its branches have {counts}")
+        count = pluralize(len(node.outputs), "output")
+        return Defect("arity", f"node {node.label}", f"has {count}, its branches have {counts}")
     kept = [k for k, o in enumerate(node.outputs) if o in context.used]
     branches = [replace(b, outputs=tuple(b.outputs[k] for k in kept)) for b in branches]
     bodies = _lower_branches(node, branches, condition, context)

@@ -7,7 +7,7 @@ the programs around it and its own. Sizes of carried values that an iteration ma
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from tilewright.errors import Defect
+from tilewright.errors import Defect, pluralize
 from tilewright.expr.algebra.prover import can_prove
 from tilewright.expr.computation import View
 from tilewright.expr.dtype import DType, boolean, int64
@@ -58,8 +58,8 @@ def _lower_loop(node: Node, context: ControlFlowContext) -> tuple[ControlFlow, F
         len(node.outputs) > len(subgraph.outputs) - 1
     ):  # fmt: skip
         what = (
-            f"has {len(arguments)} inputs and {len(node.outputs)} outputs, its body {len(subgraph.inputs)} and "
-            f"{len(subgraph.outputs)}"
+            f"has {pluralize(len(arguments), 'input')} and {pluralize(len(node.outputs), 'output')},"
+            f" its body {len(subgraph.inputs)} and {len(subgraph.outputs)}"
         )
         return Defect("arity", f"node {node.label}", what)
     if len(carried) < len(arguments) - 2 or any(not b.dtype.is_native for b in carried):

@@ -9,7 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, cast
 
-from tilewright.errors import Defect, LayoutError
+from tilewright.errors import Defect, LayoutError, pluralize
 from tilewright.expr.nodes import Var
 from tilewright.expr.traversal import free_vars
 from tilewright.graph.layouts.plan import Choice, Plan, Variant, unassigned_operators
@@ -92,7 +92,7 @@ def from_data(data: object, where: str = "layouts") -> Plan:
     reader = _PlanReader()
     plan = reader.plan(data)
     if reader.problems:
-        title = "1 problem" if len(reader.problems) == 1 else f"{len(reader.problems)} problems"
+        title = pluralize(len(reader.problems), "problem")
         listed = "".join(f"\n  {p.where}: {p.what}" for p in reader.problems)
         raise LayoutError(f"{title}{listed}", where=where, hint="see docs/layouts.md for the form")
     return plan

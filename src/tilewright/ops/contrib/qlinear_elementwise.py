@@ -1,6 +1,6 @@
 """Element-wise operators on quantized tensors: dequantized, computed in float32, and quantized again."""
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import boolean
 from tilewright.expr.nodes import Expr
 from tilewright.expr.operations import select, unary
@@ -75,7 +75,7 @@ def qlinear_concat(d: Definition) -> OpValue:
     """Quantized tensors one after the other along `axis`: inputs scale and zero point of the result, then every tensor
     with its scale and zero point. A tensor quantized like the result is copied."""
     if len(d.operands) < 5 or len(d.operands) % 3 != 2:
-        what = f"expected a scale, a zero point, and three inputs per tensor, got {len(d.operands)} inputs"
+        what = f"expected a scale, a zero point, and three inputs per tensor, got {pluralize(len(d.operands), 'input')}"
         raise ShapeError(what, where=f"node {d.label}")
     dtype = d.input(1).dtype
     result = quantization_of(d, 0, 1, dtype, "Y")

@@ -1,6 +1,6 @@
 """Operators of `com.microsoft` that later became standard ones: defined by these."""
 
-from tilewright.errors import ShapeError
+from tilewright.errors import ShapeError, pluralize
 from tilewright.expr.dtype import int64
 from tilewright.expr.nodes import Const, const
 from tilewright.expr.operations import cast
@@ -59,6 +59,7 @@ def expand_dims(d: Definition) -> OpValue:
         raise ShapeError(f"axis: expected one number, got {len(axes)}", where=f"node {d.label}")
     axis = int(axes[0].value)
     if not -x.rank - 1 <= axis <= x.rank:
-        raise ShapeError(f"axis {axis} is out of range for {x.rank + 1} dimensions", where=f"node {d.label}")
+        what = f"axis {axis} is out of range for {pluralize(x.rank + 1, 'dimension')}"
+        raise ShapeError(what, where=f"node {d.label}")
     position = axis % (x.rank + 1)
     return d.view(x, (*x.shape[:position], const(1), *x.shape[position:]))
