@@ -1,7 +1,14 @@
-"""Generators of unique names: `i`, `i_1`, `i_2`, ..."""
+"""Generators of unique names: `i`, `i_1`, `i_2`, ...; and the name that a misspelt one may mean."""
 
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+
+
+def suggestion(name: str, candidates: Iterable[str]) -> str:
+    """`did you mean 'split'?`, or an empty text where no name is similar."""
+    matches = get_close_matches(name, list(candidates), 1)
+    return f"did you mean {matches[0]!r}?" if matches else ""
 
 
 def unique_name(base: str, taken: Container[str], *, separator: str = "_", first: int = 1) -> str:

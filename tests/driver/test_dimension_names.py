@@ -25,6 +25,11 @@ def test_the_name_of_a_dimension_is_preferred_to_the_identifier_of_another_one()
     assert resolve_dimensions(["x_0", "x[0]"], ("x[0]", "x_0"), "--size") == {"x_0": "x_0", "x[0]": "x[0]"}
 
 
+def test_a_misspelt_name_is_suggested() -> None:
+    with pytest.raises(OptionError, match=r"no dynamic dimension 'bacth'; did you mean 'batch'\? it has batch, x"):
+        resolve_dimensions(["bacth"], DIMENSIONS, "--size")
+
+
 def test_unknown_names_and_two_names_of_one_dimension_are_refused() -> None:
     with pytest.raises(OptionError, match=r"--sizes: the model has no dynamic dimension 'x'; it has batch, x\[0\]"):
         resolve_dimensions(["x"], DIMENSIONS, "--sizes")

@@ -218,3 +218,9 @@ def test_programs_that_import_the_package_in_place_of_onnx_runtime():
     options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
     assert ort.get_device() == "CPU"
     assert len(ort.get_available_providers()) == 1
+
+
+@pytest.mark.parametrize("options", ["a", ["CPUExecutionProvider"], 4])
+def test_what_are_no_options_of_a_session_is_refused(file: str, options: object) -> None:
+    with pytest.raises(OptionError, match=r"argument 'sess_options': expected SessionOptions, got .* of type \w+;"):
+        InferenceSession(file, options)

@@ -131,8 +131,8 @@ def fails(proto, shapes, message):
 def test_unknown_name():
     fails(
         two_inputs(["batch", None], ["batch"]), {"bach": 3},
-        "[option] argument 'shapes': the model has no dimension or input 'bach'; its dynamic dimensions are: "
-        "batch, x[1]; its inputs are: x, w",
+        "[option] argument 'shapes': the model has no dimension or input 'bach'; did you mean 'batch'? "
+        "its dynamic dimensions are: batch, x[1]; its inputs are: x, w",
     )  # fmt: skip
 
 
@@ -161,7 +161,8 @@ def test_many_sizes_for_one_dimension():
 def test_fixed_dimension(option, text):
     fails(
         two_inputs(["n", 3], [1]), {"x": option},
-        f"[option] argument 'shapes': dimension 1 of input 'x' is fixed to 3 in the model, got {text}",
+        f"[option] argument 'shapes': dimension 1 of input 'x' is fixed to 3 in the model, got {text}; leave it out, or"
+        " export the model with a name (dim_param) in place of this size",
     )  # fmt: skip
 
 

@@ -55,6 +55,18 @@ def test_the_artifact_says_which_program_runs(compilation: Compilation) -> None:
         assert shape_choice.data(choice)["predicted_us"] == list(choice.microseconds)
 
 
+def test_nodes_with_one_program_are_named(compilation: Compilation) -> None:
+    manifest = compilation.manifest
+    assert shape_choice.nodes_with_one_program(manifest) == ()
+    fixed = replace(manifest, variants=())
+    assert shape_choice.nodes_with_one_program(fixed) == ("product (MatMul)",)
+    choices = shape_choice.shape_choices(manifest.variants, {"number of rows": 5})
+    assert "one program" not in shape_choice.text(choices)
+    assert shape_choice.text(choices, ["a", "b"]).endswith("\none program for all shapes: a, b")
+    assert shape_choice.text(choices, list("abcdefghij")).endswith("shapes: a, b, c, d, e, f, g, h and 2 others")
+    assert shape_choice.text((), ["a"]) == "no kernel has several programs: one program for all shapes"
+
+
 def test_it_survives_the_artifact(compilation: Compilation) -> None:
     manifest = compilation.manifest
     written = json.loads(json.dumps(manifest_to_json(manifest)))
@@ -90,5 +102,6 @@ def test_the_command_explains_the_sizes_of_its_inputs(tmp_path: Path, capsys: py
     code, out, _ = run(capsys, "run", compiled, "--inputs", tmp_path / "x.npz", "--explain-shape")
     assert code == 0
     assert f"> {choice['program']} " in out
+    assert "one program for all shapes" not in out
     code, out, _ = run(capsys, "run", source, "--size", "number of rows=5", "--random")
     assert "program" not in out

@@ -60,7 +60,11 @@ def add_compile_options(parser: argparse.ArgumentParser) -> None:
         "--target", default=None, metavar="NAME", help="host (default), x86-64, x86-64-v2, -v3, -v4, aarch64"
     )
     group.add_argument(
-        "--optimizer", default=None, metavar="NAME", help="how loops are chosen: gensor (default), vortex, roller, rule"
+        "--optimizer",
+        default=None,
+        metavar="NAME",
+        help="how loops are chosen: gensor (default), vortex, roller or rule; for comparisons dietcode, vortex-static1"
+        " or vortex-static2",
     )
     group.add_argument(
         "--machine",

@@ -57,8 +57,9 @@ def execute(options: argparse.Namespace) -> Result:
         from tilewright.report import shape_choice  # here because it imports the compiler's expressions
 
         choices = shape_choice.shape_choices(executable.manifest.variants, executable.sizes_of(feeds))
-        data["shape_choices"] = [shape_choice.data(c) for c in choices]
-        lines.append(shape_choice.text(choices))
+        others = shape_choice.nodes_with_one_program(executable.manifest)
+        data |= {"shape_choices": [shape_choice.data(c) for c in choices], "one_program": list(others)}
+        lines.append(shape_choice.text(choices, others))
     return Result(data, "\n".join(lines))
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Mapping
 
 from tilewright.errors import OptionError
 from tilewright.graph.names import axis_name, identifier
+from tilewright.names import suggestion
 
+_ALL_FIXED = "all of its sizes are fixed; leave the option out"
 _UNNAMED_AXIS = re.compile(r"(.+)\[(\d+)\]", re.DOTALL)
 
 
@@ -27,7 +29,8 @@ def resolve_dimensions(names: Iterable[str], dimensions: Iterable[str], option: 
     resolved: dict[str, str] = {}
     for name in names:
         if name not in identifiers:
-            hint = f"it has {', '.join(shown)}" if shown else "all of its sizes are fixed; leave the option out"
+            meant = suggestion(name, shown)
+            hint = f"{meant} it has {', '.join(shown)}".lstrip() if shown else _ALL_FIXED
             raise OptionError(f"the model has no dynamic dimension {name!r}", where=option, hint=hint)
         dimension = identifiers[name]
         if dimension in resolved.values():

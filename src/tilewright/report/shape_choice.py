@@ -4,10 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.errors import pluralize
 from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Expr, Symbol, Var
 from tilewright.expr.parser import parse_expr
 from tilewright.lower.kernel_variants import selected_program
+from tilewright.runtime.manifest import Manifest, NativeStep, all_steps
 from tilewright.runtime.manifest_meta import VariantsSpec
 from tilewright.tile.shape_samples import value_of
 
@@ -58,6 +60,16 @@ def _choice(kernel: VariantsSpec, sizes: Mapping[str, int]) -> ShapeChoice:
     return ShapeChoice(kernel, named, program, times)
 
 
+def nodes_with_one_program(manifest: Manifest) -> tuple[str, ...]:
+    """The nodes of a model that native code computes with the same program at all sizes, in order of execution."""
+    several = {node for kernel in manifest.variants for node in kernel.nodes}
+    native = (step.nodes for step in all_steps(manifest.steps) if isinstance(step, NativeStep))
+    return tuple(dict.fromkeys(node for nodes in native for node in nodes if node not in several))
+
+
+MAX_NODES = 8
+"""Nodes that a line names."""
+
 PROGRAM_LEGEND = "per axis NAME EXTENT: tile sizes for L2 > L1 > registers (| vector lanes, + summed over); loop order"
 """What the lines of programs mean."""
 
@@ -66,11 +78,20 @@ LEGEND = f"""kernels of dynamic sizes: their programs with predicted times at th
 """What the lines of `text` mean."""
 
 
-def text(choices: Sequence[ShapeChoice]) -> str:
-    """The choices for people."""
+def text(choices: Sequence[ShapeChoice], others: Sequence[str] = ()) -> str:
+    """The choices for people.
+
+    Args:
+        choices: those of kernels with several programs.
+        others: nodes that have one program.
+    """
     if not choices:
-        return "no kernel has several programs"
-    return "\n".join([LEGEND, *(_text(c) for c in choices)])
+        return "no kernel has several programs: one program for all shapes"
+    lines = [LEGEND, *(_text(c) for c in choices)]
+    if others:
+        more = f" and {pluralize(len(others) - MAX_NODES, 'other')}" if len(others) > MAX_NODES else ""
+        lines.append(f"one program for all shapes: {', '.join(others[:MAX_NODES])}{more}")
+    return "\n".join(lines)
 
 
 def _text(choice: ShapeChoice) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.algebra.bounds import Bounds
@@ -13,7 +12,7 @@ from tilewright.expr.operations import conjunction
 from tilewright.expr.traversal import conjuncts
 from tilewright.loops.ir import Block, For, Func, If, IterKind, Seq, Stmt, Store, blocks, map_children, seq, walk
 from tilewright.loops.redirect_accesses import Reindex, redirect_accesses_in
-from tilewright.names import unique_name
+from tilewright.names import suggestion, unique_name
 from tilewright.verify.prefetch_safety import drop_stale_prefetches
 
 
@@ -57,12 +56,6 @@ def find_alloc(func: Func, name: str) -> Buffer:
     names = [b.name for b in func.allocs]
     what = f"there is no internal buffer {name!r}; there are: {', '.join(names) or 'none'}"
     raise ScheduleError(what, where=func.name, hint=suggestion(name, names))
-
-
-def suggestion(name: str, candidates: Iterable[str]) -> str:
-    """`did you mean 'split'?`, or an empty text where no name is similar."""
-    matches = get_close_matches(name, list(candidates), 1)
-    return f"did you mean {matches[0]!r}?" if matches else ""
 
 
 def loop_names(func: Func) -> list[str]:

@@ -15,6 +15,7 @@ from tilewright.expr.nodes import Buffer, Expr, Var
 from tilewright.expr.traversal import free_vars
 from tilewright.layout.layout import Layout
 from tilewright.loops.ir import Block, For, Func, If, walk
+from tilewright.names import suggestion
 from tilewright.schedule import (
     annotate,
     cache,
@@ -36,7 +37,6 @@ from tilewright.schedule import (
     transform_layout,
 )
 from tilewright.schedule.arguments import bind_arguments, parameters
-from tilewright.schedule.rewrite_tree import suggestion
 
 Argument = Any
 """A name, an integer, a size, a member of an enumeration, a layout, a tuple of these, or None."""

@@ -16,8 +16,8 @@ from typing import Any
 
 from tilewright.errors import Defect, TraceError
 from tilewright.layout.json_document import DocumentReader, abbreviate, load_document
+from tilewright.names import suggestion
 from tilewright.schedule.arguments import bind_arguments, parameters
-from tilewright.schedule.rewrite_tree import suggestion
 from tilewright.schedule.step import PRIMITIVES, Step, Trace, unknown_primitive
 
 FORMAT = "tilewright-trace"

@@ -96,10 +96,11 @@ class InferenceSession:
                 model that is compiled already never calls; those of ONNX Runtime have no effect.
 
         Raises:
-            TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, and for
-                one of a compilation where the model is compiled already.
+            TilewrightError: see `tilewright.compile` and `tilewright.load`; OptionError for an unknown keyword, for
+                one of a compilation where the model is compiled already, and for options that are none.
         """
         _check_keywords(kwargs)
+        _check_options(sess_options)
         self._options = SessionOptions() if sess_options is None else sess_options
         _warn_other_providers(providers or ())
         self._is_compiled = _is_artifact_source(path_or_bytes)
@@ -309,6 +310,14 @@ def get_available_providers() -> list[str]:
 def get_device() -> str:
     """The kind of device that models run on."""
     return "CPU"
+
+
+def _check_options(options: object) -> None:
+    """Raises for what is neither our options nor ONNX Runtime's, which have the same names."""
+    if options is not None and not hasattr(options, "intra_op_num_threads"):
+        what = f"expected SessionOptions, got {options!r} of type {type(options).__name__}"
+        hint = "pass tilewright.SessionOptions(); providers and options of a compilation have names: optimizer='roller'"
+        raise OptionError(what, where="argument 'sess_options'", hint=hint)
 
 
 def _check_keywords(kwargs: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from tilewright.expr.nodes import Expr, Symbol, Var, const
 from tilewright.graph.ir import TensorType, Value
 from tilewright.graph.names import axis_name, identifier
 from tilewright.graph.solve_symbols import MAX_SIZE
-from tilewright.names import underscored_name
+from tilewright.names import suggestion, underscored_name
 
 ShapeOption = str | int | Sequence["str | int | tuple[int | None, int | None] | None"]
 """Values of the `shapes` argument for one dimension, or for all dimensions of one input."""
@@ -23,7 +23,9 @@ _MAX_SIZE = 2**31 - 1
 _PLACEHOLDER = re.compile(r"[\W_]*|-?\d+|none|null|nan|unk|unknown|dynamic|any", re.IGNORECASE)
 _SIZE = re.compile("[0-9]{1,100}")
 _RANGE = re.compile(r"([0-9]{0,100})\s*\.\.\s*([0-9]{0,100})")
+_AXIS = re.compile(r"(.+)\[(-?[0-9]{1,9})\]", re.DOTALL)
 _OPTION_LOCATION = "argument 'shapes'"
+_FIXED_HINT = "leave it out, or export the model with a name (dim_param) in place of this size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +155,7 @@ class _Dimensions:
                     hint="e.g. '1x3x32..960x*'",
                 )
             else:
-                raise self._unknown_name_error(name)
+                raise self._axis_error(name, option) or self._unknown_name_error(name)
         return self
 
     def _check_sized(self, option: ShapeOption, shown: str) -> ShapeOption:
@@ -179,13 +181,30 @@ class _Dimensions:
         return key
 
     def _unknown_name_error(self, name: str) -> OptionError:
-        dims = ", ".join(self.display_names.values()) or "none"
-        inputs = ", ".join(s.name for s in self.specs) or "none"
-        return OptionError(
-            f"the model has no dimension or input '{name}'",
-            where=_OPTION_LOCATION,
-            hint=f"its dynamic dimensions are: {dims}; its inputs are: {inputs}",
-        )
+        dims, inputs = tuple(self.display_names.values()), tuple(s.name for s in self.specs)
+        meant, shown = suggestion(name, (*dims, *inputs)), (", ".join(names) or "none" for names in (dims, inputs))
+        hint = "{} its dynamic dimensions are: {}; its inputs are: {}".format(meant, *shown).lstrip()
+        return OptionError(f"the model has no dimension or input '{name}'", where=_OPTION_LOCATION, hint=hint)
+
+    def _axis_error(self, name: str, option: ShapeOption) -> OptionError | None:
+        """What is wrong with a name `x[2]` of an input x that is not the name of a dimension; None for other names."""
+        match = _AXIS.fullmatch(name)
+        spec = None if match is None else next((s for s in self.specs if s.name == match[1]), None)
+        if match is None or spec is None:
+            return None
+        axis, rank = int(match[2]), len(spec.dims or ())
+        if spec.dims is None:
+            what = f"the model does not say how many dimensions input '{spec.name}' has"
+            return OptionError(what, where=_OPTION_LOCATION, hint=f"give all of them, as in {spec.name}:1x3x32..960x*")
+        if not 0 <= axis < rank:
+            hint = f"count from 0: its last one is {spec.name}[{rank - 1}]" if rank else "leave the option out"
+            what = f"input '{spec.name}' has {_dim_count(spec)}, no '{name}'"
+            return OptionError(what, where=_OPTION_LOCATION, hint=hint)
+        if (spec.name, axis) in self.keys:
+            shown = self.display_names[self.keys[spec.name, axis]]
+            what = f"'{name}' is the dimension '{shown}'"
+            return OptionError(what, where=_OPTION_LOCATION, hint=f"name it '{shown}'")
+        return _fixed_size_error(spec, axis, str(option))
 
     def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], applied: dict[str, _DimOption]) -> None:
         if spec.dims is None:
@@ -203,11 +222,7 @@ class _Dimensions:
             if (spec.name, axis) in self.keys:
                 self._apply(self._root(self.keys[spec.name, axis]), parsed, applied)
             elif parsed.name is not None or (parsed.lo, parsed.hi) not in ((None, None), (dim, dim)):
-                text = parsed.name or str(parsed)
-                raise OptionError(
-                    f"dimension {axis} of input '{spec.name}' is fixed to {dim} in the model, got {text}",
-                    where=_OPTION_LOCATION,
-                )
+                raise _fixed_size_error(spec, axis, parsed.name or str(parsed))
 
     def _apply(self, key: str, option: _DimOption, applied: dict[str, _DimOption]) -> None:
         if option.name is not None:
@@ -262,6 +277,12 @@ class _Dimensions:
         name = underscored_name(identifier(key), names)
         names[name] = self.display_names[key]
         return Symbol(name, option.lo, option.hi)
+
+
+def _fixed_size_error(spec: InputSpec, axis: int, given: str) -> OptionError:
+    size = (spec.dims or ())[axis]
+    what = f"dimension {axis} of input '{spec.name}' is fixed to {size} in the model, got {given}"
+    return OptionError(what, where=_OPTION_LOCATION, hint=_FIXED_HINT)
 
 
 def _dim_count(spec: InputSpec) -> str:
