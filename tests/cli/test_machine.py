@@ -13,6 +13,7 @@ from tests.cli.command import error_of, run
 from tests.driver import models
 
 import tilewright
+from tilewright.cli import doctor
 from tilewright.machine import Target
 from tilewright.machine.calibration_store import save_calibration
 from tilewright.machine.choice import choose_machine
@@ -213,3 +214,14 @@ def test_a_description_that_cannot_be_written_is_refused_before_the_calibration(
     monkeypatch.setattr("tilewright.cli.machine._calibrate", None)
     text = error_of(capsys, "doctor", "--calibrate", option, tmp_path / "missing" / "file")
     assert f"{option} {tmp_path}/missing/file: there is no folder {tmp_path}/missing" in text
+
+
+def test_doctor_says_that_a_description_of_the_package_has_the_cores_of_this_machine(capsys, monkeypatch):
+    facts = doctor.facts()
+    facts["machine"]["cpus"] = 1
+    facts["description"] = {"name": "zen5", "origin": "shipped", "cores": 1, "sha256": "0123456789abcdef" * 4}
+    monkeypatch.setattr(doctor, "facts", lambda threads: facts)
+    out = run(capsys, "doctor")[1]
+    assert ", 1 CPU, " in out
+    described = "zen5 (shipped with this machine's caches and 1 core, sha256 0123456789abcdef)"
+    assert f"description {described}\n" in out

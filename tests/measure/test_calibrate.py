@@ -11,7 +11,7 @@ from tilewright.errors import MachineError, OptionError
 from tilewright.loops.interpreter import interpret
 from tilewright.machine import Target
 from tilewright.machine.shipped import machine_named, shipped_machines
-from tilewright.measure import calibration_kernels
+from tilewright.measure import calibrate, calibration_kernels
 from tilewright.measure.aligned_array import aligned_array
 from tilewright.measure.calibrate import (
     check_quiet,
@@ -127,6 +127,16 @@ def test_a_quiet_machine_is_accepted() -> None:
 def test_a_busy_machine_is_rejected() -> None:
     with pytest.raises(MachineError, match=r"other programs used 38% of the processors; stop other programs"):
         check_quiet(*quiet(all=7.0))
+
+
+def test_a_busy_machine_is_rejected_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, after, _ = quiet(all=7.0)
+    readings = iter([before, after])
+    monkeypatch.setattr(calibrate, "cpu_times", lambda: next(readings))
+    monkeypatch.setattr(calibrate, "PROBE_SECONDS", 0.0)
+    monkeypatch.setattr(calibrate, "_Benchmark", None)
+    with pytest.raises(MachineError, match=r"other programs used 38% of the processors; stop other programs"):
+        calibrate.calibrate(1)
 
 
 def test_an_unsteady_clock_is_rejected() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.cli.common import Result, Verbs, add_threads_option, size_text
 from tilewright.cli.machine import describe_machine
-from tilewright.errors import MachineError, OptionError
+from tilewright.errors import MachineError, OptionError, pluralize
 from tilewright.machine import Target, host, thread_count
 from tilewright.machine.choice import choose_machine
 from tilewright.machine.origin import Origin
@@ -89,7 +89,8 @@ def _description(target: Target) -> dict[str, Any]:
         choice = choose_machine(None, target)
     except MachineError as error:
         return {"name": None, "problem": str(error)}
-    return {"name": choice.machine.name, "origin": str(choice.origin), "sha256": choice.sha256}
+    machine = choice.machine
+    return {"name": machine.name, "origin": str(choice.origin), "cores": machine.cores, "sha256": choice.sha256}
 
 
 def _threads(asked: int | None) -> dict[str, Any]:
@@ -126,6 +127,9 @@ def _description_text(description: dict[str, Any]) -> str:
     if "problem" in description:
         return description["problem"]
     origin = "by features" if description["origin"] == Origin.FEATURES else description["origin"]
+    if description["origin"] != Origin.STORED:
+        # which its hash, and so the keys of records and caches, have in them
+        origin += f" with this machine's caches and {pluralize(description['cores'], 'core')}"
     return f"{description['name']} ({origin}, sha256 {description['sha256'][:16]})"
 
 
@@ -139,7 +143,7 @@ def _text(data: dict[str, Any]) -> str:
         f"tilewright  {data['tilewright']}",
         f"python      {data['python']}",
         f"system      {data['system']}",
-        f"machine     {machine['model'] or machine['arch']}, {machine['cpus']} CPUs, {quota}",
+        f"machine     {machine['model'] or machine['arch']}, {pluralize(machine['cpus'], 'CPU')}, {quota}",
         f"memory      {size_text(machine['memory'])}",
         f"caches      {caches or 'unknown'}",
         f"target      {target['name']}, {target['vector_registers']} vectors of {target['vector_bits']} bits",

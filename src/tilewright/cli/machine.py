@@ -67,7 +67,7 @@ def _origin_text(origin: Origin, place: str, target: Target) -> str:
         case Origin.GENERIC:
             return "typical of its instruction set"
         case _:
-            return "a description that came with the package"
+            return "a description that came with the package, with this machine's caches and number of cores"
 
 
 def _text(machine: Machine, cores: int, source: str) -> str:

@@ -3,7 +3,8 @@ the parameters of the cost model that small kernels determine (`fit_parameters.p
 (`register_tiles.py`).
 
 It takes some seconds and runs kernels of the project's own code generator. The result is the shipped description of
-the processor with all measurable figures replaced. On a busy machine the figures would be wrong and are rejected.
+the processor with all measurable figures replaced. On a busy machine the figures would be wrong: it is noticed before
+the first measurement, and figures are rejected where other programs ran meanwhile.
 """
 
 import os
@@ -29,6 +30,9 @@ from tilewright.measure.timing import REPEATS, time_median, time_once
 MAX_OTHER_LOAD = 0.08
 """Largest share of the processors' time that other processes may take meanwhile."""
 
+PROBE_SECONDS = 1.0
+"""How long other processes are watched before anything is measured."""
+
 MAX_PEAK_SPREAD = 0.25
 """Largest distance between the quartiles of repeated peak measurements, relative to their median."""
 
@@ -51,10 +55,14 @@ def calibrate(threads: int, report: Report = lambda line: None) -> Machine:
     Raises:
         MachineError: other processes were running, or the clock was unsteady.
     """
+    report("load of the machine by others")
     start = cpu_times()
+    time.sleep(PROBE_SECONDS)
+    check_others(start, cpu_times())
     bench = _Benchmark(Target.host(), threads)
     report("peak of fused multiply-adds")
     peaks = [bench.gflops() for _ in range(3 * REPEATS)]
+    check_quiet(start, cpu_times(), peaks)
     shipped = host_machine().with_cores(threads)
     levels: list[Level] = []
     for level, size in working_sets(shipped):
@@ -131,22 +139,34 @@ def cpu_times(path: Path = Path("/proc/stat")) -> Mapping[str, float]:
     return {"all": busy, "own": time.process_time(), "wall": time.monotonic(), "cpus": float(os.cpu_count() or 1)}
 
 
+_QUIET_HINT = "stop other programs and calibrate again; nothing was stored"
+
+
+def check_others(start: Mapping[str, float], end: Mapping[str, float]) -> None:
+    """Checks that no other process used the processors between two readings.
+
+    Raises:
+        MachineError: one did.
+    """
+    wall = max(end["wall"] - start["wall"], 1e-9)
+    others = (end["all"] - start["all"] - (end["own"] - start["own"])) / (wall * end["cpus"])
+    if others > MAX_OTHER_LOAD:
+        what = f"other programs used {others:.0%} of the processors"
+        raise MachineError(what, where="calibration", hint=_QUIET_HINT)
+
+
 def check_quiet(start: Mapping[str, float], end: Mapping[str, float], peaks: list[float]) -> None:
     """Checks that no other process used the processors between two readings, and that repeated measurements agree.
 
     Raises:
         MachineError: either does not hold.
     """
-    hint = "stop other programs and calibrate again; nothing was stored"
-    wall = max(end["wall"] - start["wall"], 1e-9)
-    others = (end["all"] - start["all"] - (end["own"] - start["own"])) / (wall * end["cpus"])
-    if others > MAX_OTHER_LOAD:
-        raise MachineError(f"other programs used {others:.0%} of the processors", where="calibration", hint=hint)
+    check_others(start, end)
     ordered = sorted(peaks)
     low, high = ordered[len(ordered) // 4], ordered[-1 - len(ordered) // 4]
     if high - low > MAX_PEAK_SPREAD * median(ordered):
         what = f"the same work ran between {low:.0f} and {high:.0f} GFLOP/s"
-        raise MachineError(what, where="calibration", hint=hint)
+        raise MachineError(what, where="calibration", hint=_QUIET_HINT)
 
 
 class _Benchmark:

@@ -65,7 +65,8 @@ def test_a_damaged_store_says_what_to_do(path: Path) -> None:
     path.write_bytes(content)
     text = error_of(path)
     assert "damaged" in text
-    assert "tilewright records" in text
+    assert "the file was left where it is; `tilewright records verify" in text
+    assert f"`mv {path} {path}.damaged` and `tilewright records import --records {path} saved.jsonl`" in text
 
 
 def test_a_store_of_a_newer_format(path: Path) -> None:

@@ -87,7 +87,7 @@ def test_nothing_but_whole_records_comes_back_wherever_the_damage_is(path: Path,
 def test_without_its_tables_nothing_can_be_read(path: Path) -> None:
     _filled(path, 0)
     _overwrite(path, 0.0005, 0.02, 0)
-    with pytest.raises(StoreError, match="nothing of it can be read; move the file away"):
+    with pytest.raises(StoreError, match=r"nothing of it can be read; it was left where it is.*`mv \S+ \S+\.damaged`"):
         salvage(path)
 
 

@@ -18,7 +18,7 @@ from tilewright.errors import DamagedStoreError, StoreError
 from tilewright.measure.records.columns import decode_text
 from tilewright.measure.records.file_system import is_network, is_read_only
 from tilewright.measure.records.record_json import MAX_BYTES
-from tilewright.measure.records.schema import APPLICATION_ID, DAMAGED_HINT, FORMAT, SCHEMA, check_schema
+from tilewright.measure.records.schema import APPLICATION_ID, FORMAT, SCHEMA, check_schema, damaged_hint, move_aside
 
 LOCK_SECONDS = 60.0
 """How long a writer waits for others."""
@@ -177,10 +177,12 @@ def typed_errors(path: Path) -> Generator[None]:
         elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
             what, hint = f"other processes have kept it locked for {LOCK_SECONDS:.0f} s", "try again when they are done"
         elif name.startswith("SQLITE_NOTADB"):
-            what, hint = "is no store of records", "check the path; a store that became damaged is moved away"
+            what = "is no store of records"
+            aside = f"it was left where it is: `{move_aside(path)}`, and a new one is made"
+            hint = f"check the path; if it was a store, its beginning is damaged, and {aside}"
         elif name.startswith(("SQLITE_CORRUPT", "SQLITE_ERROR")):
             what = f"it is damaged or no store of records: {error}"
-            raise DamagedStoreError(what, where=where, hint=DAMAGED_HINT) from error
+            raise DamagedStoreError(what, where=where, hint=damaged_hint(path)) from error
         elif name.startswith("SQLITE_IOERR"):
             what, hint = f"it can't be read or written: {error}", "check the disk and its free space"
         else:

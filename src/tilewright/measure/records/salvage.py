@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.errors import DamagedStoreError, RecordError, StoreError, TaskError
 from tilewright.measure.records.columns import TASK_COLUMNS, RecordRow, TaskRow, row_of_columns, task_of_columns
 from tilewright.measure.records.connection import open_for_salvage, typed_errors
-from tilewright.measure.records.schema import check_schema
+from tilewright.measure.records.schema import check_schema, move_aside
 from tilewright.measure.records.store import BATCH, RecordStore, Skip, open_store
 
 LEAST_ROW_BYTES = 64
@@ -47,7 +47,8 @@ def salvage(path: Path | str, skip: Skip = lambda reason: None) -> RecordStore:
             with typed_errors(path):
                 check_schema(db, path)
         except DamagedStoreError as error:
-            raise StoreError("nothing of it can be read", where=error.where, hint="move the file away") from error
+            hint = f"it was left where it is: move the file away (`{move_aside(path)}`), and a new one is made"
+            raise StoreError("nothing of it can be read", where=error.where, hint=hint) from error
         store = open_store(None, "write", skip)
         pending: list[tuple[TaskRow, RecordRow]] = []
         for row in _readable_rows(db, path.stat().st_size // LEAST_ROW_BYTES, skip):

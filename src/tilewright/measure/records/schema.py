@@ -2,6 +2,7 @@
 
 import sqlite3
 from pathlib import Path
+from shlex import quote
 
 from tilewright.errors import StoreError
 
@@ -31,10 +32,20 @@ _NAMES = {
 }  # fmt: skip
 """Names in the schema with their types."""
 
-DAMAGED_HINT = (
-    "`tilewright records verify` says what is left; `tilewright records export` saves it, then move the file away and"
-    " import"
-)
+
+def move_aside(path: Path) -> str:
+    """The command that keeps a file that is no usable store beside the place of a new one."""
+    return f"mv {quote(str(path))} {quote(f'{path}.damaged')}"
+
+
+def damaged_hint(path: Path) -> str:
+    """What to do about a damaged store, which nothing here changes or moves."""
+    store = f"--records {quote(str(path))}"
+    return (
+        f"the file was left where it is; `tilewright records verify {store}` says what can be read of it;"
+        f" `tilewright records export {store} -o saved.jsonl` saves that, then `{move_aside(path)}` and"
+        f" `tilewright records import {store} saved.jsonl`"
+    )
 
 
 def check_schema(db: sqlite3.Connection, path: Path) -> None:
@@ -59,4 +70,4 @@ def check_schema(db: sqlite3.Connection, path: Path) -> None:
     rows = db.execute("SELECT name, type FROM sqlite_master").fetchall()
     # those that SQLite makes itself are tables and indexes
     if {(n, t) for n, t in rows if not (n.startswith("sqlite_") and t in ("table", "index"))} != _NAMES:
-        raise StoreError("its tables are not those of a store", where=where, hint=DAMAGED_HINT)
+        raise StoreError("its tables are not those of a store", where=where, hint=damaged_hint(path))
