@@ -1,6 +1,7 @@
 """The verb `tune`: plan, result as text and JSON, report, interruption, wrong usage."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -136,7 +137,17 @@ def test_an_interrupt_prints_the_gain(capsys, place, times, monkeypatch):
     code, out, _ = tune(capsys, place, "--trials", "100")
     assert code == INTERRUPTED
     assert "(interrupted)" in out
-    assert "the same command goes on" in out
+    assert re.search(rf"kept in the store {place}/records.db: \d+ measured programs; the same command goes on", out)
+
+
+def test_an_interrupt_before_the_first_round_says_that_nothing_is_measured(capsys, place, times, monkeypatch):
+    def compilation(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "make_compilation", compilation)
+    code, out, err = tune(capsys, place, "--trials", "100")
+    assert (code, out) == (INTERRUPTED, "")
+    assert "interrupted before a new program was measured; the same command starts again\n" in err
 
 
 @pytest.mark.parametrize(
@@ -175,6 +186,12 @@ def test_a_kernel_that_gains_has_a_line_of_its_own(capsys):
         "2 s: conv1: 1.200 times faster",
         "4 s: conv1: 1.300 times faster",
     ]
+
+
+def test_reuse_needs_networkx_even_where_there_is_one_kernel(capsys, place, monkeypatch):
+    monkeypatch.setitem(sys.modules, "networkx", None)
+    message = error_of(capsys, "tune", place / "m.onnx", "--trials", "1", "--plan", "eto")
+    assert "--plan: planning reuse needs networkx, which is not installed; pip install networkx" in message
 
 
 def test_a_cluster_needs_ray_and_an_address_needs_a_cluster(capsys, place, monkeypatch):

@@ -54,7 +54,7 @@ def tuned_result(tuned_ms: float = 0.9, **changes: Any) -> TuningResult:
     )
     comparison = (ModelComparison({"batch": 4}, block_times(1e-3), block_times(tuned_ms * 1e-3), 0.0),)
     result = TuningResult(
-        NAME, plan, Budget(60.0), "search", 3, "/tmp/<r>.db", session, comparison, False, "", 2.5, 60.0
+        NAME, plan, Budget(60.0), "search", 3, "/tmp/<r>.db", session, comparison, False, "", 2.5, 9.0, 60.0
     )
     return replace(result, **changes)
 
@@ -67,6 +67,22 @@ def test_the_table_has_the_largest_gain_first() -> None:
     assert rows[2][0] == "k0_kernel"
     assert [k.kernel.nodes for k in report.measured(report.by_gain(tuned_result()))] == [(NAME,), ("b",)]
     assert "not reached, with predicted times: 1 kernel; a larger budget goes on" in report.summary(tuned_result())
+
+
+def test_a_tuning_says_what_it_took_beyond_its_budget() -> None:
+    end = "the end (last measurements, compilation with the tuned programs, comparison) 9.0 s"
+    expected = f"13.0 s beyond the budget of 60 s: the untuned compilation took 2.5 s, the rounds 61.5 s, {end}"
+    assert expected in report.summary(tuned_result(seconds=73.0))
+    assert not any("beyond" in line for line in report.summary(tuned_result(seconds=65.0)))
+
+
+def test_an_interrupted_tuning_says_what_is_kept_and_how_to_go_on() -> None:
+    session = replace(tuned_result().session, end=EndReason.INTERRUPTED)
+    kept = "kept in the store /tmp/<r>.db: 48 measured programs; the same command goes on"
+    assert kept in report.summary(tuned_result(session=session))
+    nothing = replace(session, kernels=session.kernels[2:])
+    message = "interrupted before a new program was measured; the same command starts again"
+    assert message in report.summary(tuned_result(session=nothing))
 
 
 @pytest.mark.parametrize(("tuned_ms", "verdict"), [(0.9, "faster"), (0.995, "no difference"), (1.1, "slower")])

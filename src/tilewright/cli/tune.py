@@ -27,7 +27,7 @@ from tilewright.cli.common import (
 from tilewright.cli.exit_codes import INTERRUPTED, USER_ERROR
 from tilewright.cli.output_files import check_writable, write_text
 from tilewright.cli.terminal_line import TerminalLine
-from tilewright.errors import OptionError
+from tilewright.errors import OptionError, pluralize
 
 if TYPE_CHECKING:
     from tilewright.driver.tune.pipeline import TuneOptions
@@ -47,7 +47,11 @@ def add(verbs: Verbs) -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("file", metavar="MODEL", help="an ONNX file")
-    parser.add_argument("--budget", metavar="TIME", help="wall-clock time of everything: 90s, 5m, 1h30m (default: 5m)")
+    parser.add_argument(
+        "--budget", metavar="TIME",
+        help="wall-clock time of everything: 90s, 5m, 1h30m (default: 5m); a round, a compilation or the shortest"
+        " comparison that has begun is completed",
+    )  # fmt: skip
     parser.add_argument("--trials", type=int, metavar="N", help="programs to measure at most")
     parser.add_argument("--target-speedup", type=float, metavar="X", help="end when the model is X times faster")
     parser.add_argument(
@@ -114,7 +118,13 @@ def execute(options: argparse.Namespace) -> Result:
 
         return tune_with_options(options.file, compile_options(options), tuning, progress, resources, tell)
 
-    result = with_progress(options, work)
+    try:
+        result = with_progress(options, work)
+    except KeyboardInterrupt:  # not during the rounds, which end with a result
+        line.end()
+        store = "" if resources.records is None else str(resources.records.path)
+        print(f"tilewright tune: {report.kept_text(line.trials, store)}", file=sys.stderr)
+        raise
     line.end()
     kernels = report.rows(report.measured(report.by_gain(result)))
     lines = [*report.summary(result), *(("", table(report.HEADER, kernels)) if kernels else ())]
@@ -148,14 +158,20 @@ def _tune_options(options: argparse.Namespace) -> "TuneOptions":
 
 
 class StatusLine:
-    """How far a tuning is, in a `TerminalLine`. A kernel that became faster has a line of its own."""
+    """How far a tuning is, in a `TerminalLine`. A kernel that became faster has a line of its own.
+
+    Attributes:
+        trials: programs that were measured so far.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._line = quiet, TerminalLine()
         self._speedups: dict[str, float] = {}
+        self.trials = 0
 
     def show(self, status: "SessionStatus") -> None:
         """Shows a status."""
+        self.trials = status.trials
         if self._quiet:
             return
         if status.label and status.label_speedup > self._speedups.get(status.label, 1.0) + MIN_GAIN:
@@ -175,6 +191,6 @@ def status_text(status: "SessionStatus") -> str:
     left = "" if status.seconds_left is None else f", {status.seconds_left:.0f} s left"
     kernel = f"; {status.label}: {status.label_speedup:.3f}" if status.label else ""
     return (
-        f"{status.seconds:.0f} s{left}, {status.trials} trials; sum of the kernels {status.untuned / 1e6:.3f} ->"
-        f" {status.tuned / 1e6:.3f} ms ({status.speedup:.3f} times faster){kernel}"
+        f"{status.seconds:.0f} s{left}, {pluralize(status.trials, 'trial')}; sum of the kernels"
+        f" {status.untuned / 1e6:.3f} -> {status.tuned / 1e6:.3f} ms ({status.speedup:.3f} times faster){kernel}"
     )

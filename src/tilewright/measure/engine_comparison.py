@@ -82,7 +82,7 @@ def compare_engines(
         executable.save(artifact)
         files = {OWN: str(artifact)} | dict.fromkeys(peers, os.fspath(model or ""))
         jobs = {n: {"engine": n, "model": file, "threads": threads, **feeds_file} for n, file in files.items()}
-        return _compare(jobs, plan, tell)
+        return _compare(jobs, plan, tell, lambda blocks: False)
 
 
 def compare_executables(
@@ -90,6 +90,7 @@ def compare_executables(
     feeds: Mapping[str, Any],
     plan: RunPlan,
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    is_decided: Callable[[Sequence[TimedBlock]], bool] = lambda blocks: False,
 ) -> ComparisonResult:
     """Times several compilations of one model, each in a process of its own.
 
@@ -98,6 +99,7 @@ def compare_executables(
         feeds: the inputs, arrays by name.
         plan: number and length of blocks.
         tell: progress callback (what, done, total).
+        is_decided: whether the blocks of all rounds so far are enough.
 
     Raises:
         OptionError: one rejects these inputs, or terminates unexpectedly.
@@ -109,7 +111,7 @@ def compare_executables(
             file = Path(folder) / f"{k}.tw"
             executable.save(file)
             jobs[name] = {"engine": OWN, "model": str(file), "threads": executable.threads, **feeds_file}
-        return _compare(jobs, plan, tell)
+        return _compare(jobs, plan, tell, is_decided)
 
 
 def _write_feeds(folder: Path, executable: Executable, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,7 +122,10 @@ def _write_feeds(folder: Path, executable: Executable, feeds: Mapping[str, Any])
 
 
 def _compare(
-    jobs: Mapping[str, Mapping[str, Any]], plan: RunPlan, tell: Callable[[str, int, int], None]
+    jobs: Mapping[str, Mapping[str, Any]],
+    plan: RunPlan,
+    tell: Callable[[str, int, int], None],
+    is_decided: Callable[[Sequence[TimedBlock]], bool],
 ) -> ComparisonResult:
     """Runs jobs, at least one, in turns with the canary."""
     names, first = tuple(jobs), next(iter(jobs.values()))
@@ -130,7 +135,7 @@ def _compare(
             tell(f"starting {name}", k, len(names) + 1)
             processes[name] = started.enter_context(start_engine(job))
         start = SystemLoad.now(sum(p.cpu for p in processes.values()))
-        blocks = run_in_turns(names, lambda name, seconds: processes[name].block(seconds), plan, tell)
+        blocks = run_in_turns(names, lambda name, seconds: processes[name].block(seconds), plan, tell, is_decided)
         others = start.others_since(sum(p.cpu for p in processes.values()))
     return comparison_result(names, blocks, others)
 

@@ -112,12 +112,19 @@ def summary(result: TuningResult) -> list[str]:
     lines += [comparison_text(c) for c in r.comparison]
     if r.is_reverted:
         lines.append("the tuned model is slower as a whole: all kernels stay as they were")
-    lines += [text for text in (r.note, r.advice) if text]
+    lines += [text for text in (r.note, r.advice or r.overrun) if text]
     if session.end is EndReason.INTERRUPTED:
-        lines.append("everything measured is kept; the same command goes on")
+        lines.append(kept_text(session.trials, r.records))
     how = f"--search {r.variant} --seed {r.seed}, machine {r.plan.machine.name}"
     lines.append(f"records: {printable(r.records)}; {how}")
     return lines
+
+
+def kept_text(trials: int, records: str) -> str:
+    """What an interrupted tuning leaves in its store, and how to go on."""
+    if not trials:
+        return "interrupted before a new program was measured; the same command starts again"
+    return f"kept in the store {printable(records)}: {pluralize(trials, 'measured program')}; the same command goes on"
 
 
 def comparison_text(c: ModelComparison) -> str:
@@ -145,6 +152,7 @@ def data(result: TuningResult) -> dict[str, Any]:
         "won": r.session.confirmed,
         "seconds": round(r.seconds, 3),
         "compile_seconds": round(r.compile_seconds, 3),
+        "end_seconds": round(r.end_seconds, 3),
         "budget": {"seconds": r.budget.seconds, "trials": r.budget.trials, "speedup": r.budget.speedup},
         "search": r.variant,
         "seed": r.seed,

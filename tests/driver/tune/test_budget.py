@@ -40,3 +40,9 @@ def test_a_part_of_the_time_is_kept_for_the_end(seconds: float) -> None:
 def test_only_an_aim_is_limited_by_the_default_time() -> None:
     assert Budget(speedup=2.0).with_default_time.seconds == DEFAULT_SECONDS
     assert Budget(trials=5).with_default_time.seconds is None
+
+
+def test_the_compilation_with_the_tuned_programs_has_its_part() -> None:
+    assert Budget(100.0).without_compilation(7.0).seconds == 93.0
+    assert Budget(100.0).without_compilation(90.0).seconds == 75.0
+    assert Budget(trials=3).without_compilation(90.0) == Budget(trials=3)

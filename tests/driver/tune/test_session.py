@@ -21,7 +21,7 @@ from tests.driver.tune.fakes import (
 
 from tilewright.driver.tune.budget import Budget
 from tilewright.driver.tune.plan import PlannedKernel, TuningPlan
-from tilewright.driver.tune.session import ROUND_TRIALS, EndReason, SessionStatus, TuningSession
+from tilewright.driver.tune.session import COMPARED_FRACTION, ROUND_TRIALS, EndReason, SessionStatus, TuningSession
 from tilewright.errors import MeasureError, SourcesChangedError, TilewrightWarning
 from tilewright.optimize.measurer import Candidate, Measurement, Timing
 from tilewright.optimize.task import Task
@@ -256,6 +256,18 @@ def test_the_end_gives_up_programs_that_do_not_win_any_more() -> None:
     (choice,) = bench.store.choices.values()
     assert choice.programs == planned().programs
     assert bench.statuses[-1].speedup == 1.0
+
+
+def test_the_end_leaves_points_as_they_are_when_the_time_of_the_comparison_comes() -> None:
+    bench = SessionBench(times=lambda number, sizes: 100.0 if number == CONSTRUCTED else 50.0)
+    budget = Budget(seconds=400.0)
+    session = bench.session(budget, planned("matmul_of_symbolic_rows", sizes=range(1, 31)))
+    session.run()
+    assert session.kernels[0].speedup == pytest.approx(2.0)
+    bench.clock.now = 400.0 - budget.end_seconds
+    session.finish(EndReason.TIME)
+    assert bench.clock() <= 400.0 - COMPARED_FRACTION * budget.end_seconds + 1.0
+    assert session.kernels[0].speedup == pytest.approx(2.0)
 
 
 def test_a_model_that_changes_between_sessions_just_has_other_kernels() -> None:

@@ -1,7 +1,7 @@
 """Budgets of a tuning: wall-clock seconds, trials, or a speedup to reach."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 
 from tilewright.errors import OptionError
@@ -12,6 +12,9 @@ DEFAULT_SECONDS = 300.0
 END_FRACTION, MIN_END_SECONDS, MAX_END_SECONDS = 0.15, 1.0, 20.0
 """The part of a budget of time, within limits in seconds, that is kept for the end: the last measurements of the best
 programs, the compilation with them, and the comparison of the whole model."""
+
+MAX_COMPILE_FRACTION = 0.25
+"""The largest part of a budget of time that is kept for the compilation with the tuned programs."""
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -51,6 +54,13 @@ class Budget:
         if self.seconds is None:
             return 0.0
         return min(MAX_END_SECONDS, max(MIN_END_SECONDS, END_FRACTION * self.seconds))
+
+    def without_compilation(self, seconds: float) -> "Budget":
+        """The budget of what is between two compilations, where the first one took so many seconds and the second one
+        is expected to take no more."""
+        if self.seconds is None:
+            return self
+        return replace(self, seconds=self.seconds - min(seconds, MAX_COMPILE_FRACTION * self.seconds))
 
 
 def parse_seconds(text: str) -> float:

@@ -1,7 +1,9 @@
 """The end of a tuning: the whole model with the tuned kernels, in turns with the untuned one."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright.driver.compile import Progress
@@ -9,7 +11,7 @@ from tilewright.driver.diagnostics.random_feeds import random_feeds
 from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.errors import TilewrightError
 from tilewright.measure.engine_comparison import compare_executables
-from tilewright.measure.interleaved_blocks import BlockTimes, RunPlan
+from tilewright.measure.interleaved_blocks import BlockTimes, RunPlan, TimedBlock
 from tilewright.runtime import Executable
 
 UNTUNED, TUNED = "untuned", "tuned"
@@ -17,8 +19,8 @@ UNTUNED, TUNED = "untuned", "tuned"
 MIN_DIFFERENCE = 0.005
 """The least relative difference of two models that counts; blocks that differ more raise it."""
 
-ROUNDS = 5
-"""Blocks of each model."""
+ROUNDS, MIN_ROUNDS = 5, 3
+"""Blocks of each model; at least, whatever the time."""
 
 MAX_COMPARED_SHAPES = 3
 """Shapes at which a model of dynamic sizes is compared."""
@@ -67,16 +69,16 @@ def compare_models(
     tuned: Executable,
     feeds: Mapping[str, Any] | None,
     sizes: ModelSizes,
-    seconds: float,
+    deadline: float,
     progress: Progress | None = None,
 ) -> tuple[ModelComparison, ...]:
-    """Times two compilations of a model.
+    """Times two compilations of a model until a deadline, but `MIN_ROUNDS` at one shape in any case.
 
     Args:
         untuned, tuned: the compilations.
         feeds: the inputs; None for random ones at some of the drawn sizes.
         sizes: drawn sizes of the model's symbols.
-        seconds: about how long it may take.
+        deadline: when it should be over, by `time.monotonic`.
         progress: is told how far it is.
 
     Raises:
@@ -86,14 +88,27 @@ def compare_models(
     for _, arrays in cases:
         untuned.run(arrays)  # what does not fit is an error of this process
         tuned.run(arrays)
-    each = seconds / (len(cases) * 2 * ROUNDS) - 3 * PAUSE
+    # half of the time is for starting processes, and for blocks that are disturbed
+    each = (deadline - time.monotonic()) / 2 / (len(cases) * 2 * ROUNDS) - 3 * PAUSE
     plan = RunPlan(ROUNDS, min(MAX_BLOCK_SECONDS, max(MIN_BLOCK_SECONDS, each)), PAUSE)
     results: list[ModelComparison] = []
+    took = 0.0
     for case_sizes, arrays in cases:
-        compared = compare_executables({UNTUNED: untuned, TUNED: tuned}, arrays, plan, progress or _ignore)
+        begin = time.monotonic()
+        if results and begin + took > deadline:
+            break
+        compared = compare_executables(
+            {UNTUNED: untuned, TUNED: tuned}, arrays, plan, progress or _ignore, partial(_is_over, deadline)
+        )
+        took = time.monotonic() - begin
         times = compared.engines
         results.append(ModelComparison(case_sizes, times[UNTUNED], times[TUNED], compared.others))
     return tuple(results)
+
+
+def _is_over(deadline: float, blocks: Sequence[TimedBlock]) -> bool:
+    """Whether there are blocks enough for a result, and no time for more."""
+    return len(blocks) >= 2 * MIN_ROUNDS and time.monotonic() >= deadline
 
 
 def _random_cases(executable: Executable, sizes: ModelSizes) -> list[tuple[dict[str, int], dict[str, Any]]]:

@@ -144,13 +144,19 @@ class KernelTuning:
         self.best.append(self._mean_time())
         return len(candidates)
 
-    def finish(self) -> Measuring[None]:
-        """Times the best programs against the constructed ones once more; those that do not win are given up."""
+    def finish(self, is_late: Callable[[], bool]) -> Measuring[None]:
+        """Times the best programs against the constructed ones once more; those that do not win are given up.
+
+        Args:
+            is_late: whether the time is up. It is asked between points; those that are left stay as they are.
+        """
         if not self.is_improved:
             return
         for k, (point, own) in enumerate(zip(self.kernel.points, self._base_programs, strict=True)):
             if self._current[k] is own:
                 continue
+            if is_late():
+                break
             result = yield from self._measure_repeatedly(Effort.JUDGE, point, self._current[k], own)
             if isinstance(result, Timing) and (wins(result) or (result.is_disturbed and not loses(result))):
                 # on a machine that is too busy the earlier measurement counts

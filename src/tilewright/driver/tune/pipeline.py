@@ -21,7 +21,14 @@ from tilewright.driver.tune.recorded_sources import recorded_sources
 from tilewright.driver.tune.result import TuningResult
 from tilewright.driver.tune.reuse_order import ReuseOrder
 from tilewright.driver.tune.reuse_schedule import ReuseSchedule
-from tilewright.driver.tune.session import TRIAL_SECONDS, EndReason, Instruments, SessionStatus, TuningSession
+from tilewright.driver.tune.session import (
+    TRIAL_SECONDS,
+    EndReason,
+    Instruments,
+    SessionResult,
+    SessionStatus,
+    TuningSession,
+)
 from tilewright.errors import MachineWarning, OptionError, TargetError, TilewrightError
 from tilewright.lower.abstract_sizes import implied_ranges
 from tilewright.machine.model import Machine
@@ -33,6 +40,7 @@ from tilewright.measure.workers.interface import EFFORT_PLANS, MeasureWorkers
 from tilewright.measure.workers.local import LocalWorkers
 from tilewright.measure.workers.ray_transport import RayTransport, load_ray
 from tilewright.optimize.measurer import Measurement
+from tilewright.optimize.reuse.arborescence import load_networkx
 from tilewright.optimize.search.interface import Search, SearchVariant
 from tilewright.optimize.search.start_search import start_search
 from tilewright.runtime import Executable
@@ -51,7 +59,7 @@ WORKERS = ("local", "ray")
 """Where candidates are measured: on this machine, or on the machines of a Ray cluster."""
 
 DEFAULT_END_SECONDS = 20.0
-"""Time of the end of a tuning without a budget of time."""
+"""Time of the end of a tuning without a budget of time, the compilation with the tuned programs included."""
 
 PLANS = ("gradient", "eto")
 """In which order kernels are tuned: by the task scheduler alone, or by reuse of each other's programs first."""
@@ -87,6 +95,8 @@ class TuneOptions:
             raise OptionError(f"there is no search {self.variant!r}", where="search", hint=hint)
         if self.plan not in PLANS:
             raise OptionError(f"there is no plan {self.plan!r}", where="plan", hint=f"use one of {', '.join(PLANS)}")
+        if self.plan == "eto":
+            load_networkx()  # a model of one kernel needs no tree, but the next one does
         if self.workers not in WORKERS:
             hint = f"use one of {', '.join(WORKERS)}"
             raise OptionError(f"there are no workers {self.workers!r}", where="workers", hint=hint)
@@ -239,19 +249,16 @@ def tune_with_options(
         records = TuningRecords(store, plan.machine, tuning.variant)
         order = _order_of(plan, tuning, store)
         instruments = Instruments(workers, records)
-        session = _make_session(plan, order, instruments, tuning, started, report)
+        # what the compilation with the tuned programs takes is kept for it; `result` says what has been asked for
+        within = replace(tuning, budget=tuning.budget.with_default_time.without_compilation(compile_seconds))
+        session = _make_session(plan, order, instruments, within, started, report)
         outcome = session.run()
-        if outcome.end is not EndReason.INTERRUPTED:
-            outcome = session.finish(outcome.end)
-        comparison, note, is_reverted = (), "", False
-        if outcome.end is EndReason.INTERRUPTED:
-            note = "interrupted before the whole model was compared"
-        elif outcome.improved:
-            comparison, note = _compare(model, options, tuning, plan, untuned, progress, used)
-            is_reverted = any(c.is_slower for c in comparison)
-        if is_reverted:
-            for kernel in session.kernels:
-                kernel.revert()
+        end = time.monotonic()
+        seconds = tuning.budget.with_default_time.seconds
+        deadline = end + DEFAULT_END_SECONDS if seconds is None else started + seconds
+        outcome, comparison, note, is_reverted = _end_session(
+            session, outcome, lambda: _compare(model, options, tuning, plan, untuned, deadline, progress, used)
+        )
     return TuningResult(
         model=str(model) if isinstance(model, str | os.PathLike) else plan.compilation.manifest.meta.graph_name,
         plan=plan,
@@ -266,6 +273,7 @@ def tune_with_options(
         is_reverted=is_reverted,
         note=note,
         compile_seconds=compile_seconds,
+        end_seconds=time.monotonic() - end,
         seconds=time.monotonic() - started,
     )
 
@@ -342,12 +350,30 @@ def _searches(machine: Machine, tuning: TuneOptions) -> Callable[[PlannedKernel,
     return start
 
 
+def _end_session(
+    session: TuningSession, outcome: SessionResult, compare: Callable[[], tuple[tuple[ModelComparison, ...], str]]
+) -> tuple[SessionResult, tuple[ModelComparison, ...], str, bool]:
+    """The end of a session: the last measurements, the comparison of the whole model or why there is none, and whether
+    all kernels went back to what they were, as the tuned model is slower."""
+    if outcome.end is not EndReason.INTERRUPTED:
+        outcome = session.finish(outcome.end)
+    if outcome.end is EndReason.INTERRUPTED:
+        return outcome, (), "interrupted before the whole model was compared", False
+    comparison, note = compare() if outcome.improved else ((), "")
+    is_reverted = any(c.is_slower for c in comparison)
+    if is_reverted:
+        for kernel in session.kernels:
+            kernel.revert()
+    return outcome, comparison, note, is_reverted
+
+
 def _compare(
     model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
     options: CompileOptions,
     tuning: TuneOptions,
     plan: TuningPlan,
     untuned: Executable,
+    deadline: float,
     progress: Progress | None,
     resources: BuildResources,
 ) -> tuple[tuple[ModelComparison, ...], str]:
@@ -355,8 +381,7 @@ def _compare(
     try:
         compilation = make_compilation(model, options, progress, resources=resources)
         tuned = Executable(compilation.artifact()).prepare()
-        seconds = tuning.budget.end_seconds or DEFAULT_END_SECONDS
-        return compare_models(untuned, tuned, tuning.feeds, plan.sizes, seconds / 2, progress), ""
+        return compare_models(untuned, tuned, tuning.feeds, plan.sizes, deadline, progress), ""
     except KeyboardInterrupt:
         return (), "interrupted before the whole model was compared"
     except TilewrightError as error:

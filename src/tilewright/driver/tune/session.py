@@ -235,14 +235,13 @@ class TuningSession:
         """
         improved = [k for k, tuning in enumerate(self._kernels) if tuning.is_improved]
         waiting = sorted(improved, key=lambda k: self._gain_of(self._kernels[k]), reverse=True)
-        deadline = None if self._budget.seconds is None else self._started + self._budget.seconds
         flight = RoundsInFlight(self._measure_workers, self._clock)
         try:
             while waiting or not flight.is_empty:
                 while waiting and flight.has_room:
                     k = waiting.pop(0)
-                    if deadline is None or self._clock() < deadline - self._budget.end_seconds * COMPARED_FRACTION:
-                        flight.start(k, 0, self._kernels[k].finish())
+                    if not self._must_compare():
+                        flight.start(k, 0, self._kernels[k].finish(self._must_compare))
                 if not flight.is_empty and (error := flight.take().error) is not None:
                     raise error
         except (KeyboardInterrupt, SourcesChangedError) as error:
@@ -348,6 +347,11 @@ class TuningSession:
         if self._budget.seconds is None:
             return None
         return self._budget.seconds - self._budget.end_seconds - (self._clock() - self._started)
+
+    def _must_compare(self) -> bool:
+        """Whether what is left of the time is needed for the comparison of the whole model."""
+        left = self._seconds_left()
+        return left is not None and left <= -self._budget.end_seconds * (1 - COMPARED_FRACTION)
 
     def _is_late(self) -> bool:
         """Whether the time of rounds is up."""

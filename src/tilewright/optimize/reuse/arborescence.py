@@ -27,7 +27,7 @@ def minimum_arborescence(costs: Mapping[Arc, float], root: int) -> Tree:
     Raises:
         OptionError: a node can't be reached, or networkx is not installed.
     """
-    networkx = _networkx()
+    networkx = load_networkx()
     graph = networkx.DiGraph()
     graph.add_node(root)
     graph.add_weighted_edges_from((t, h, c) for (t, h), c in sorted(costs.items()) if h != root)
@@ -113,9 +113,14 @@ def _reachable(costs: Mapping[Arc, float], root: int) -> set[int]:
     return visited
 
 
-def _networkx() -> Any:
+def load_networkx() -> Any:
+    """The package that computes arborescences.
+
+    Raises:
+        OptionError: it is not installed.
+    """
     try:
         return import_module("networkx")
     except ImportError as error:
         what = "planning reuse needs networkx, which is not installed"
-        raise OptionError(what, where="plan", hint="pip install networkx") from error
+        raise OptionError(what, where="plan", hint="pip install networkx, which the extra `tune` has") from error
