@@ -3,10 +3,7 @@
 import subprocess
 import sys
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from tests.driver import models
 
 import tilewright.driver.compile_model as driver
@@ -49,11 +46,6 @@ def test_their_number(started, jobs, tensors, count):
     assert not any(p.process.poll() is None for p in started)
 
 
-def test_large_models_have_none(started):
-    with early_workers(BuildResources(3), MANY, module.MAX_MODEL_BYTES + 1) as used:
-        assert used.started == started == []
-
-
 def test_they_end_with_an_error(started):
     with pytest.raises(KeyboardInterrupt), early_workers(BuildResources(3), MANY):
         raise KeyboardInterrupt
@@ -77,32 +69,6 @@ def test_without_a_place_for_temporary_files_there_are_none(monkeypatch):
     monkeypatch.setattr(started_program.tempfile, "TemporaryFile", refused)
     with early_workers(BuildResources(3), MANY) as used:
         assert used.started == []
-
-
-@pytest.mark.parametrize("has_length", [True, False])
-def test_external_data_counts_as_a_part_of_the_model(started, monkeypatch, tmp_path, has_length):
-    monkeypatch.setattr(module, "TENSORS_PER_WORKER", 1)
-    monkeypatch.setattr(module, "MAX_MODEL_BYTES", 8 << 10)
-    weights = np.random.default_rng().standard_normal((64, 64)).astype(np.float32)
-    model = helper.make_model(
-        helper.make_graph(
-            [helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 64])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [4, 64])], [numpy_helper.from_array(weights, "w")],
-        ), opset_imports=[helper.make_opsetid("", 18)], ir_version=10,
-    )  # fmt: skip
-    path = tmp_path / "m.onnx"
-    onnx.save(model, path, save_as_external_data=True, location="m.bin", size_threshold=0)
-    if not has_length:
-        model = onnx.load(path, load_external_data=False)
-        (data,) = [t.external_data for t in model.graph.initializer]
-        kept = [e for e in data if e.key != "length"]
-        del data[:]
-        data.extend(kept)
-        path.write_bytes(model.SerializeToString())
-    resources = build_resources(2, True, {"XDG_CACHE_HOME": str(tmp_path)}, False)
-    driver.compile_with_options(path, CompileOptions(), resources=resources)
-    assert started == []
 
 
 def test_a_worker_of_other_sources_is_refused(monkeypatch):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tilewright.driver.kernel_build.build_resources import BuildResources, build_resources
 from tilewright.driver.model_cache.model_cache import NewModel, look_up
 from tilewright.driver.options import CompileOptions
+from tilewright.gc_policy import raised_gc_threshold
 from tilewright.machine import Target
 from tilewright.runtime.artifact import Artifact
 from tilewright.runtime.executable import Executable
@@ -115,6 +116,7 @@ def compile_with_options(
     return executable.prepare() if is_native and Target.of(options.target).runs_here else executable
 
 
+@raised_gc_threshold()
 def _new_artifact(
     model: "str | os.PathLike[str] | bytes | onnx.ModelProto",
     options: CompileOptions,
@@ -123,15 +125,11 @@ def _new_artifact(
     new_model: NewModel | None,
     check_signature: Callable[[Manifest], object] | None,
 ) -> Artifact:
-    """Compiles a model, and keeps what it became where that is possible."""
+    """Compiles a model, and keeps what it became where that is possible; imports the compiler."""
     from tilewright.driver.kernel_build.early_workers import early_workers  # here because known models need none
 
-    tensors = () if new_model is None else new_model.positions
-    size = 0
-    if new_model is not None and new_model.content is not None:
-        locations = {t.location for t in tensors if t.location}
-        size = new_model.content.nbytes + sum(map(new_model.files.size, locations))
-    with early_workers(resources, len(tensors), size) as used:
+    tensors = 0 if new_model is None else len(new_model.positions)
+    with early_workers(resources, tensors) as used:
         compilation, warned = _made_compilation(model, options, progress, used, new_model, check_signature)
     if progress is not None:
         progress("machine code", 0, 1)

@@ -18,23 +18,16 @@ TENSORS_PER_WORKER = 16
 """Tensors of a model per worker that is started before its kernels are known: kernels read one or two weights each,
 and half of them or fewer are equal to others, so that a worker gets several."""
 
-MAX_MODEL_BYTES = 128 << 20
-"""Size of a model, with its external data, from which on no workers are started early: memory is at its peak while such
-a model is loaded, and a worker takes 50 to 90 MB."""
-
 
 @contextmanager
-def early_workers(resources: BuildResources, tensors: int, size: int = 0) -> Generator[BuildResources]:
+def early_workers(resources: BuildResources, tensors: int) -> Generator[BuildResources]:
     """What a compilation may use, with workers that start meanwhile; those that it does not take end with the context.
 
     Args:
         resources: what it may use.
         tensors: number of the model's tensors; few give no workers.
-        size: bytes of the model's files; many give no workers.
     """
-    count = min(resources.jobs - 1, tensors // TENSORS_PER_WORKER)
-    if size > MAX_MODEL_BYTES or source_hash() is None:
-        count = 0
+    count = 0 if source_hash() is None else min(resources.jobs - 1, tensors // TENSORS_PER_WORKER)
     started: list[StartedProgram] = []
     try:
         with suppress(MeasureError):  # the compilation does without, or tries again

@@ -118,14 +118,6 @@ class ModelFiles:
                 return None
             return HashedBytes(content, tree_hash(blocks, content.size))
 
-    def size(self, location: str) -> int:
-        """Bytes of a file by its location; 0 where there is none."""
-        path = self._path(location)
-        try:
-            return 0 if path is None else os.stat(path).st_size
-        except OSError:
-            return 0
-
     @contextmanager
     def _opened(self, location: str) -> Generator[int | None]:
         path = self._path(location)
