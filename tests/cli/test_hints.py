@@ -8,13 +8,14 @@ from tests.cli.command import error_of
 from tilewright.cli import main
 
 
-def test_the_help_names_the_optimizers_that_the_error_names(folder, capsys):
+def test_the_help_names_the_optimizers_that_the_error_names(folder, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
     message = error_of(capsys, "compile", folder / "mlp.onnx", "--optimizer", "foo")
     names = message.partition("use one of ")[2].split(", ")
     assert "gensor" in names
     with pytest.raises(SystemExit):
         main(["compile", "--help"])
-    shown = " ".join(capsys.readouterr().out.replace("-\n", "-").split())
+    shown = " ".join(capsys.readouterr().out.split())
     described = re.search(r"--optimizer NAME how loops are chosen: (.*?) --", shown)[1]
     assert set(re.findall(r"[a-z][a-z0-9-]+", described)) - {"default", "or", "for", "comparisons"} == set(names)
 

@@ -81,7 +81,7 @@ def test_an_interrupted_tuning_says_what_is_kept_and_how_to_go_on() -> None:
     kept = "kept in the store /tmp/<r>.db: 48 measured programs; the same command goes on"
     assert kept in report.summary(tuned_result(session=session))
     nothing = replace(session, kernels=session.kernels[2:])
-    message = "interrupted before a new program was measured; the same command starts again"
+    message = "nothing new was measured; the same command goes on"
     assert message in report.summary(tuned_result(session=nothing))
 
 
@@ -157,3 +157,9 @@ def test_the_plan_as_table_and_data() -> None:
     assert [row[1:4] for row in rows] == [("1", "0.1", "20.0%"), ("3", "0.1", "60.0%"), ("1", "0.1", "20.0%")]
     assert all(len(row) == len(report.PLAN_HEADER) for row in rows)
     assert json.loads(json.dumps(report.plan_data(plan)))["kernels"][1]["calls"] == 3
+
+
+def test_the_default_budget_tells_its_overrun_too() -> None:
+    late = tuned_result(budget=Budget(), seconds=400.0)
+    assert "100.0 s beyond the budget of 300 s" in late.overrun
+    assert not tuned_result(budget=Budget(trials=9), seconds=400.0).overrun

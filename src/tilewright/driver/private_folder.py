@@ -18,6 +18,7 @@ import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from tilewright.errors import CacheWarning
 from tilewright.machine.calibration_store import VARIABLE as FOLDER_VARIABLE
@@ -27,6 +28,13 @@ from tilewright.user_warnings import warn_user
 _FOLDER = re.compile("[0-9a-f]{2}")
 _ENTRY = re.compile(r"([0-9a-f]{64})|\.([0-9a-f]{64})\.[0-9a-f]{16}")
 """Names of entries, and of those that `replace_file` has not finished."""
+
+_REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "make room (`tilewright cache clear`), "),
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable, "),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR), "remove what is in its place, "),
+}
+"""What can be done about an error of the system, besides another folder or none."""
 
 _USE_SECONDS = 3600.0
 """Uses are recorded this exactly: a hit touches its file, unless that has been touched just before."""
@@ -100,7 +108,7 @@ class PrivateFolder:
                 if not is_private(status := os.stat(folder)):
                     is_own = status.st_uid in (os.geteuid(), 0)
                     problem = "other users can write to it" if is_own else "it belongs to another user"
-                    self._warn_once(folder, problem, f"run `chmod go-w {folder}`" if is_own else "remove it")
+                    self._warn_once(folder, problem, f"run `chmod go-w {quote(str(folder))}`, " if is_own else "")
                     return
             _remove_untrusted(path)
             replace_file(path, pieces, mode=0o600, durable=False)
@@ -108,17 +116,15 @@ class PrivateFolder:
         except OSError as error:
             folders = (self.folder.parent, self.folder, path.parent)
             place = next((f for f in folders if not os.access(f, os.W_OK | os.X_OK)), self.folder.parent)
-            is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            remedy = "make room (`tilewright cache clear`)" if is_full else "make it writable"
-            self._warn_once(place, error.strerror or str(error), remedy)
+            self._warn_once(place, error.strerror or str(error), _REMEDIES.get(error.errno or 0, ""))
 
     def _warn_once(self, place: Path, problem: str, remedy: str) -> None:
         """Warns, once, that entries can't be kept as there is something wrong with a folder."""
         if self.has_warned:
             return
         self.has_warned = True
-        what = f"the cache folder {place} can't be used ({problem}), so the next compilation takes as long as this one"
-        hint = f"{remedy}, set {FOLDER_VARIABLE} to another folder, or turn the cache off with TILEWRIGHT_CACHE=off"
+        what = f"the cache folder {place} can't be used ({problem}), so nothing is kept there"
+        hint = f"{remedy}set {FOLDER_VARIABLE} to another folder, or turn the cache off with TILEWRIGHT_CACHE=off"
         warn_user(f"{what}; {hint}", CacheWarning)
 
     def _path(self, key: str) -> Path:

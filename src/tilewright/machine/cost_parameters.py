@@ -210,12 +210,12 @@ class CostParameters:
     """Lines at the start of a segment that are prefetched before it is read."""
     min_stream_distance_bytes: int = _cost_field(1024, "bytes", 1, 1 << 20, ranking("sums over columns"))
     """Distance from which on two rows are separate streams."""
-    min_long_reduction: int = _cost_field(32, "terms", 1, 1 << 20, ranking("sums over columns"))
-    """Terms of a reduction from which on a program waits for its operands: the next results are too far away for
-    out-of-order execution to start them meanwhile."""
+    min_long_reduction: int = _cost_field(32, "terms", 1, 1 << 20, ranking("windows"))
+    """Terms of a reduction over several axes from which on a program waits for its operands: the next results are too
+    far away for out-of-order execution to start them meanwhile."""
     min_long_axis: int = _cost_field(32, "terms", 1, 1 << 20, ranking("products with short reductions"))
-    """The same where one axis alone is reduced, as in products and in sums of rows or columns: windows, which reduce
-    several, are unrolled. 16 on Zen 4."""
+    """The same where one axis alone is reduced, as in products and in sums of rows or columns; windows in a plane
+    reduce several and are unrolled. 16 on Zen 4."""
 
     # whole programs: overlap, packing, threads, calls (cost/time.py, cost/analytical.py, cost/parallel_time.py)
 

@@ -9,6 +9,7 @@ from tilewright.expr.define import MAX_SIZE
 from tilewright.expr.nodes import Expr, Symbol, Var
 from tilewright.expr.parser import parse_expr
 from tilewright.lower.kernel_variants import selected_program
+from tilewright.report.profile import printable
 from tilewright.runtime.manifest import Manifest, NativeStep, all_steps
 from tilewright.runtime.manifest_meta import VariantsSpec
 from tilewright.tile.shape_samples import value_of
@@ -67,7 +68,7 @@ def nodes_with_one_program(manifest: Manifest) -> tuple[str, ...]:
     return tuple(dict.fromkeys(node for nodes in native for node in nodes if node not in several))
 
 
-MAX_NODES = 8
+MAX_SHOWN_NODES = 8
 """Nodes that a line names."""
 
 PROGRAM_LEGEND = "per axis NAME EXTENT: tile sizes for L2 > L1 > registers (| vector lanes, + summed over); loop order"
@@ -89,8 +90,8 @@ def text(choices: Sequence[ShapeChoice], others: Sequence[str] = ()) -> str:
         return "no kernel has several programs: one program for all shapes"
     lines = [LEGEND, *(_text(c) for c in choices)]
     if others:
-        more = f" and {pluralize(len(others) - MAX_NODES, 'other')}" if len(others) > MAX_NODES else ""
-        lines.append(f"one program for all shapes: {', '.join(others[:MAX_NODES])}{more}")
+        more = f" and {pluralize(len(others) - MAX_SHOWN_NODES, 'other')}" if len(others) > MAX_SHOWN_NODES else ""
+        lines.append(f"one program for all shapes: {', '.join(map(printable, others[:MAX_SHOWN_NODES]))}{more}")
     return "\n".join(lines)
 
 

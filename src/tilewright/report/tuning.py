@@ -123,7 +123,7 @@ def summary(result: TuningResult) -> list[str]:
 def kept_text(trials: int, records: str) -> str:
     """What an interrupted tuning leaves in its store, and how to go on."""
     if not trials:
-        return "interrupted before a new program was measured; the same command starts again"
+        return "nothing new was measured; the same command goes on"
     return f"kept in the store {printable(records)}: {pluralize(trials, 'measured program')}; the same command goes on"
 
 

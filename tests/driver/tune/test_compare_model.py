@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from tilewright.driver.tune import compare_model
-from tilewright.driver.tune.compare_model import MIN_ROUNDS, ROUNDS, TUNED, UNTUNED, compare_models
+from tilewright.driver.tune.compare_model import MIN_ROUNDS, ROUNDS, TUNED, UNTUNED, ModelComparison, compare_models
 from tilewright.driver.tune.draw_sizes import ModelSizes
 from tilewright.measure.engine_comparison import ComparisonResult, comparison_result
-from tilewright.measure.interleaved_blocks import CANARY, RunPlan, run_in_turns
+from tilewright.measure.interleaved_blocks import CANARY, BlockTimes, RunPlan, run_in_turns
 from tilewright.runtime import Executable
 
 NUM_SHAPES = 3
@@ -42,7 +43,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> list[RunPlan]:
     return plans
 
 
-def compared(seconds: float) -> tuple[compare_model.ModelComparison, ...]:
+def compared(seconds: float) -> tuple[ModelComparison, ...]:
     model = cast(Executable, Ready())
     return compare_models(model, model, None, ModelSizes((), ()), time.monotonic() + seconds)
 
@@ -57,3 +58,10 @@ def test_without_time_one_shape_is_compared_in_the_fewest_rounds(plans: list[Run
     (result,) = compared(-1.0)
     assert (result.speedup, result.untuned.blocks, result.tuned.blocks) == (2.0, MIN_ROUNDS, MIN_ROUNDS)
     assert {p.seconds for p in plans} == {compare_model.MIN_BLOCK_SECONDS}
+
+
+@pytest.mark.parametrize("undisturbed", [MIN_ROUNDS - 1, MIN_ROUNDS])
+def test_blocks_of_a_busy_machine_alone_make_no_model_slower(undisturbed: int) -> None:
+    untuned = BlockTimes(1.0, 0.01, 1.0, 50, ROUNDS, ROUNDS)
+    tuned = replace(untuned, median=2.0, undisturbed=undisturbed)
+    assert ModelComparison({}, untuned, tuned, 0.0).is_slower == (undisturbed >= MIN_ROUNDS)

@@ -109,6 +109,21 @@ def test_a_model_that_is_slower_as_a_whole_stays_as_it_was(
     assert traces[0] == traces[1]
 
 
+def test_an_interrupted_comparison_keeps_what_won(
+    measured_by_fake: DecreasingTimes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object) -> tuple[ModelComparison, ...]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pipeline, "compare_models", interrupted)
+    store = tmp_path / "records.db"
+    result = tilewright.tune(two_products(8), trials=8, search="evolution", records=store, **UNFUSED)
+    assert result.session.end is EndReason.INTERRUPTED
+    assert result.session.improved
+    assert not result.is_reverted
+    assert result.note == "interrupted before the whole model was compared"
+
+
 def test_a_small_model_is_tuned_on_this_machine(tmp_path: Path) -> None:
     """Real measurements; what they say depends on the machine, that everything is kept does not."""
     proto, store = two_products(16), tmp_path / "records.db"

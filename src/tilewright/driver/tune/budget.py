@@ -10,8 +10,8 @@ DEFAULT_SECONDS = 300.0
 """Budget where neither a time nor a number of trials is given."""
 
 END_FRACTION, MIN_END_SECONDS, MAX_END_SECONDS = 0.15, 1.0, 20.0
-"""The part of a budget of time, within limits in seconds, that is kept for the end: the last measurements of the best
-programs, the compilation with them, and the comparison of the whole model."""
+"""The part of a budget of time, within limits in seconds, that is kept for the last measurements of the best
+programs and the comparison of the whole model."""
 
 MAX_COMPILE_FRACTION = 0.25
 """The largest part of a budget of time that is kept for the compilation with the tuned programs."""

@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 WORKERS = ("local", "ray")
 """Where candidates are measured: on this machine, or on the machines of a Ray cluster."""
 
-DEFAULT_END_SECONDS = 20.0
-"""Time of the end of a tuning without a budget of time, the compilation with the tuned programs included."""
+DEFAULT_COMPARE_SECONDS = 10.0
+"""Time of the comparison of the whole model in a tuning without a budget of time."""
 
 PLANS = ("gradient", "eto")
 """In which order kernels are tuned: by the task scheduler alone, or by reuse of each other's programs first."""
@@ -242,9 +242,10 @@ def tune_with_options(
     used = replace(used, records=source)
     with ExitStack() as stack:
         workers = _make_workers(stack, tuning)
+        compiling = time.monotonic()
         plan = plan_tuning(model, options, tuning.sizes, progress, used, tuning.feeds)
         untuned = Executable(plan.compilation.artifact()).prepare()
-        compile_seconds = time.monotonic() - started
+        compile_seconds = time.monotonic() - compiling
         store = stack.enter_context(open_writable(source.path))
         records = TuningRecords(store, plan.machine, tuning.variant)
         order = _order_of(plan, tuning, store)
@@ -255,7 +256,7 @@ def tune_with_options(
         outcome = session.run()
         end = time.monotonic()
         seconds = tuning.budget.with_default_time.seconds
-        deadline = end + DEFAULT_END_SECONDS if seconds is None else started + seconds
+        deadline = None if seconds is None else started + seconds
         outcome, comparison, note, is_reverted = _end_session(
             session, outcome, lambda: _compare(model, options, tuning, plan, untuned, deadline, progress, used)
         )
@@ -355,11 +356,16 @@ def _end_session(
 ) -> tuple[SessionResult, tuple[ModelComparison, ...], str, bool]:
     """The end of a session: the last measurements, the comparison of the whole model or why there is none, and whether
     all kernels went back to what they were, as the tuned model is slower."""
-    if outcome.end is not EndReason.INTERRUPTED:
-        outcome = session.finish(outcome.end)
+    comparison, note = (), ""
+    try:
+        if outcome.end is not EndReason.INTERRUPTED:
+            outcome = session.finish(outcome.end)
+        if outcome.end is not EndReason.INTERRUPTED and outcome.improved:
+            comparison, note = compare()
+    except KeyboardInterrupt:
+        outcome = replace(outcome, end=EndReason.INTERRUPTED)
     if outcome.end is EndReason.INTERRUPTED:
         return outcome, (), "interrupted before the whole model was compared", False
-    comparison, note = compare() if outcome.improved else ((), "")
     is_reverted = any(c.is_slower for c in comparison)
     if is_reverted:
         for kernel in session.kernels:
@@ -373,16 +379,17 @@ def _compare(
     tuning: TuneOptions,
     plan: TuningPlan,
     untuned: Executable,
-    deadline: float,
+    deadline: float | None,
     progress: Progress | None,
     resources: BuildResources,
 ) -> tuple[tuple[ModelComparison, ...], str]:
-    """The tuned model beside the untuned one; nothing and the reason where that is not possible."""
+    """The tuned model beside the untuned one, until a deadline if there is one; nothing and the reason where that is
+    not possible."""
     try:
         compilation = make_compilation(model, options, progress, resources=resources)
         tuned = Executable(compilation.artifact()).prepare()
+        if deadline is None:
+            deadline = time.monotonic() + DEFAULT_COMPARE_SECONDS
         return compare_models(untuned, tuned, tuning.feeds, plan.sizes, deadline, progress), ""
-    except KeyboardInterrupt:
-        return (), "interrupted before the whole model was compared"
     except TilewrightError as error:
         return (), f"the whole model was not compared: {error}"

@@ -59,7 +59,7 @@ class TuningResult:
     @property
     def overrun(self) -> str:
         """What the tuning took beyond its budget of time, and what for; empty where that is less than a tenth."""
-        budget = self.budget.seconds
+        budget = self.budget.with_default_time.seconds
         if budget is None or self.seconds < MIN_OVERRUN * budget:
             return ""
         beyond = f"{self.seconds - budget:.1f} s beyond the budget of {budget:g} s"
@@ -74,10 +74,11 @@ class TuningResult:
     def advice(self) -> str:
         """What a budget that was too small could do, and what it takes; empty where there were trials, or where it
         ended for another reason than the time."""
-        if self.session.trials or self.budget.seconds is None or self.session.end is not EndReason.TIME:
+        budget = self.budget.with_default_time
+        if self.session.trials or budget.seconds is None or self.session.end is not EndReason.TIME:
             return ""
-        between = self.seconds + self.session.trial_estimate + self.budget.end_seconds
+        between = self.seconds + self.session.trial_estimate + budget.end_seconds
         # of which `Budget.without_compilation` leaves `between`
         least = between + min(self.compile_seconds, between * MAX_COMPILE_FRACTION / (1 - MAX_COMPILE_FRACTION))
-        spent = f"the untuned compilation took {self.compile_seconds:.1f} s of {self.budget.seconds:g} s"
+        spent = f"the untuned compilation took {self.compile_seconds:.1f} s of {budget.seconds:g} s"
         return f"the budget was too small for a trial: {spent}; a first trial needs about {least:.0f} s in all"

@@ -25,7 +25,7 @@ _SIZE = re.compile("[0-9]{1,100}")
 _RANGE = re.compile(r"([0-9]{0,100})\s*\.\.\s*([0-9]{0,100})")
 _AXIS = re.compile(r"(.+)\[(-?[0-9]{1,9})\]", re.DOTALL)
 _OPTION_LOCATION = "argument 'shapes'"
-_FIXED_HINT = "leave it out, or export the model with a name (dim_param) in place of this size"
+_FIXED_HINT = "{}, or export the model with a name (dim_param) in place of this size"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,8 @@ class _Dimensions:
         axis, rank = int(match[2]), len(spec.dims or ())
         if spec.dims is None:
             what = f"the model does not say how many dimensions input '{spec.name}' has"
-            return OptionError(what, where=_OPTION_LOCATION, hint=f"give all of them, as in {spec.name}:1x3x32..960x*")
+            hint = f"give all of them for '{spec.name}', such as '1x3x32..960x*'"
+            return OptionError(what, where=_OPTION_LOCATION, hint=hint)
         if not 0 <= axis < rank:
             hint = f"count from 0: its last one is {spec.name}[{rank - 1}]" if rank else "leave the option out"
             what = f"input '{spec.name}' has {_dim_count(spec)}, no '{name}'"
@@ -204,7 +205,7 @@ class _Dimensions:
             shown = self.display_names[self.keys[spec.name, axis]]
             what = f"'{name}' is the dimension '{shown}'"
             return OptionError(what, where=_OPTION_LOCATION, hint=f"name it '{shown}'")
-        return _fixed_size_error(spec, axis, str(option))
+        return _fixed_size_error(spec, axis, str(option), "leave it out")
 
     def _apply_to_input(self, spec: InputSpec, entries: Sequence[object], applied: dict[str, _DimOption]) -> None:
         if spec.dims is None:
@@ -222,7 +223,7 @@ class _Dimensions:
             if (spec.name, axis) in self.keys:
                 self._apply(self._root(self.keys[spec.name, axis]), parsed, applied)
             elif parsed.name is not None or (parsed.lo, parsed.hi) not in ((None, None), (dim, dim)):
-                raise _fixed_size_error(spec, axis, parsed.name or str(parsed))
+                raise _fixed_size_error(spec, axis, parsed.name or str(parsed), f"give {dim}")
 
     def _apply(self, key: str, option: _DimOption, applied: dict[str, _DimOption]) -> None:
         if option.name is not None:
@@ -279,10 +280,10 @@ class _Dimensions:
         return Symbol(name, option.lo, option.hi)
 
 
-def _fixed_size_error(spec: InputSpec, axis: int, given: str) -> OptionError:
+def _fixed_size_error(spec: InputSpec, axis: int, given: str, remedy: str) -> OptionError:
     size = (spec.dims or ())[axis]
     what = f"dimension {axis} of input '{spec.name}' is fixed to {size} in the model, got {given}"
-    return OptionError(what, where=_OPTION_LOCATION, hint=_FIXED_HINT)
+    return OptionError(what, where=_OPTION_LOCATION, hint=_FIXED_HINT.format(remedy))
 
 
 def _dim_count(spec: InputSpec) -> str:

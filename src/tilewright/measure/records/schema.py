@@ -70,4 +70,5 @@ def check_schema(db: sqlite3.Connection, path: Path) -> None:
     rows = db.execute("SELECT name, type FROM sqlite_master").fetchall()
     # those that SQLite makes itself are tables and indexes
     if {(n, t) for n, t in rows if not (n.startswith("sqlite_") and t in ("table", "index"))} != _NAMES:
-        raise StoreError("its tables are not those of a store", where=where, hint=damaged_hint(path))
+        hint = f"`{move_aside(path)}`, or name another"
+        raise StoreError("its tables are not those of a store", where=where, hint=hint)
