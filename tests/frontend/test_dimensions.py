@@ -161,7 +161,7 @@ def test_many_sizes_for_one_dimension():
 def test_fixed_dimension(option, text):
     fails(
         two_inputs(["n", 3], [1]), {"x": option},
-        f"[option] argument 'shapes': dimension 1 of input 'x' is fixed to 3 in the model, got {text}; leave it out, or"
+        f"[option] argument 'shapes': dimension 1 of input 'x' is fixed to 3 in the model, got {text}; give 3, or"
         " export the model with a name (dim_param) in place of this size",
     )  # fmt: skip
 
