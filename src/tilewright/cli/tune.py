@@ -120,10 +120,9 @@ def execute(options: argparse.Namespace) -> Result:
 
     try:
         result = with_progress(options, work)
-    except KeyboardInterrupt:  # not during the rounds, which end with a result
+    except KeyboardInterrupt:  # before the rounds, which end with a result
         line.end()
-        store = "" if resources.records is None else str(resources.records.path)
-        print(f"tilewright tune: {report.kept_text(line.trials, store)}", file=sys.stderr)
+        print(f"tilewright tune: {report.kept_text(0, '')}", file=sys.stderr)
         raise
     line.end()
     kernels = report.rows(report.measured(report.by_gain(result)))
@@ -158,20 +157,14 @@ def _tune_options(options: argparse.Namespace) -> "TuneOptions":
 
 
 class StatusLine:
-    """How far a tuning is, in a `TerminalLine`. A kernel that became faster has a line of its own.
-
-    Attributes:
-        trials: programs that were measured so far.
-    """
+    """How far a tuning is, in a `TerminalLine`. A kernel that became faster has a line of its own."""
 
     def __init__(self, quiet: bool) -> None:
         self._quiet, self._line = quiet, TerminalLine()
         self._speedups: dict[str, float] = {}
-        self.trials = 0
 
     def show(self, status: "SessionStatus") -> None:
         """Shows a status."""
-        self.trials = status.trials
         if self._quiet:
             return
         if status.label and status.label_speedup > self._speedups.get(status.label, 1.0) + MIN_GAIN:
