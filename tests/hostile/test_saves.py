@@ -107,6 +107,21 @@ def test_interrupted(executable, tmp_path, monkeypatch, when, unnamed):
     assert (path.read_bytes() == b"old") == (when != "after")
 
 
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system has no files without a name")
+def test_new_files_have_one_name(executable, tmp_path, monkeypatch):
+    """A process that is killed while it saves a new file leaves the whole file or nothing, at any moment."""
+    names: list[str] = []
+    link = os.link
+
+    def recorded(source: str, name: Path, **named: object) -> None:
+        link(source, name, **named)  # type: ignore[arg-type]
+        names.extend(os.listdir(tmp_path))
+
+    monkeypatch.setattr(atomic_write.os, "link", recorded)
+    executable.save(tmp_path / "m.tw")
+    assert names in ([], ["m.tw"])  # nothing was linked where the file system has no files without a name
+
+
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_no_space(executable, tmp_path, monkeypatch, unnamed):
     if not unnamed:

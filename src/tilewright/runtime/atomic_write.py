@@ -1,9 +1,9 @@
 """Atomic file replacement: a file is replaced completely or not at all.
 
 The new content goes to another file in the same folder, because a rename is atomic only within one file system. Where
-the system has files without a name (Linux, most file systems), it has a name only between the last byte and the rename,
-so that a process that is killed while it writes leaves nothing behind; elsewhere the next save of the same file removes
-leftovers.
+the system has files without a name (Linux, most file systems), a new file gets its name after the last byte, and one
+that replaces another has a second name only between the last byte and the rename, so that a process that is killed
+while it writes leaves nothing behind; elsewhere the next save of the same file removes leftovers.
 """
 
 import contextlib
@@ -60,10 +60,7 @@ def replace_file(target: Path, pieces: Iterable[bytes | memoryview], mode: int =
             os.fchmod(handle, stat.S_IMODE(existing.st_mode))
         if durable:
             os.fsync(handle)
-        if not os.fstat(handle).st_nlink:
-            # only with src_dir_fd does Python pass AT_SYMLINK_FOLLOW
-            os.link(f"/proc/self/fd/{handle}", temporary, src_dir_fd=handle, follow_symlinks=True)
-        os.replace(temporary, target)
+        _name(handle, temporary, target)
     except BaseException:
         # it has no name before the link and none after the rename; the interruption is the error to report
         with contextlib.suppress(OSError):
@@ -83,6 +80,21 @@ def _create(name: Path, mode: int) -> int:
         with contextlib.suppress(OSError):  # many file systems do not support it
             return os.open(name.parent, flags | unnamed, mode)
     return os.open(name, flags | os.O_CREAT | os.O_EXCL, mode)
+
+
+def _name(handle: int, temporary: Path, target: Path) -> None:
+    """Gives a finished file its name: a new one at once, one that replaces another by way of a temporary name."""
+    if not os.fstat(handle).st_nlink:
+        with contextlib.suppress(FileExistsError):
+            return _link(handle, target)
+        _link(handle, temporary)
+    os.replace(temporary, target)
+
+
+def _link(handle: int, name: Path) -> None:
+    """Gives an unnamed file a name that no other has."""
+    # only with src_dir_fd does Python pass AT_SYMLINK_FOLLOW
+    os.link(f"/proc/self/fd/{handle}", name, src_dir_fd=handle, follow_symlinks=True)
 
 
 def _write(handle: int, pieces: Iterable[bytes | memoryview]) -> int:
