@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.optimize.computations import product, products_of_pictures
-from tests.optimize.programs import Program
+from tests.optimize.computations import product, products_of_pictures, row_sums
+from tests.optimize.programs import Program, axes, buffer
 from tests.optimize.tasks import task_of
 from tests.tile.results import check_same_results
 
+from tilewright.expr.computation import Computation, Reducer
 from tilewright.loops.ir import For, walk
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.reduction_sketches import reduction_sketches
@@ -98,6 +99,53 @@ def test_sketches_name_operands_with_distant_rows_that_exceed_private_caches(
     in_place = [x for x in along_columns if 1 not in dict(x.packed)]
     assert [x.prefetched_operands == (1,) for x in in_place] == [named] * len(in_place)
     assert bool(in_place) != bool(constant)
+
+
+def dot_products(rows: int, terms: int) -> Computation:
+    """The dot products of the rows of two matrices."""
+    i, r = axes("ir", (rows, terms))
+    x, y = buffer("x", (rows, terms)), buffer("y", (rows, terms))
+    return Computation(buffer("t", (rows,)), (i,), (r,), x[i.var, r.var] * y[i.var, r.var], Reducer.SUM)
+
+
+@pytest.mark.parametrize(
+    ("computation", "constant", "named"),
+    [
+        (product(1903, 8, 1589), "w", (0,)),
+        (product(4000, 1, 1000), "", (0,)),
+        (product(60, 8, 1589), "w", ()),
+        (row_sums(1903, 1589), "", ()),
+        (dot_products(1903, 1589), "", ()),
+    ],
+    ids=["narrow", "one_column", "in_the_private_caches", "nothing_else_is_read", "no_columns"],
+)
+def test_rows_of_a_large_operand_beside_columns_are_streams(
+    computation: Computation, constant: str, named: tuple[int, ...]
+):
+    task = task_of(Program([computation], {}, frozenset(constant.split())))
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    sketches = reduction_sketches(problem, task.target, machine_named("zen5"))
+    along_rows = [x for x in sketches if problem.axes[x.lane].is_reduction]
+    assert along_rows
+    assert {x.prefetched_operands for x in along_rows} == {named}
+
+
+@pytest.mark.parametrize("columns", [2, 8])
+def test_streams_are_prefetched_further_along_their_rows(columns: int):
+    """3072 bytes ahead, of which two rows have half each; packed columns are not prefetched."""
+    computations = Program([product(6, columns, 600)], {}, frozenset({"w"}))
+    task = task_of(computations)
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    sketch = Sketch(2, 16, (0, 1), None, ((1, 2),), prefetched_operands=(0,))
+    program = TileProgram(problem, sketch, ((2, columns, 16), (2, columns, 608), (2, columns, 608)))
+    assert prefetches(program) == (Prefetch(problem.operands[0].buffer, 24),)
+    lowered = lower_program(program, task.func)
+    verify(lowered.func)
+    check_same_results(task.func, lowered.func, computations, np.random.default_rng())
+    hints = [p for s, _ in walk(lowered.func.body) if isinstance(s, For) for p in s.prefetches]
+    assert {p.buffer.name for p in hints} == {problem.operands[0].buffer}
 
 
 @pytest.mark.parametrize("pixels", [2, 20])

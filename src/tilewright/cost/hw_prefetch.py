@@ -22,7 +22,7 @@ from tilewright.cost.footprint import (
 from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
-from tilewright.tile.prefetches import MIN_PREFETCH_ROWS
+from tilewright.tile.prefetches import min_prefetch_rows
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Sketch, min_panel_width
 
@@ -143,7 +143,7 @@ def _reuse_ramps(
         short, long = page_ramp(o, both_boxes, line, cost)
         ramp = far * (long - 1.0 + untracked * np.maximum(short - long, 0.0))
         if k in sketch.prefetched_operands:
-            is_ahead = _uses_per_element(o, sketch, batch) >= MIN_PREFETCH_ROWS
+            is_ahead = _uses_per_element(o, sketch, batch) >= min_prefetch_rows(batch.family.problem, sketch.lane)
             ramp = ramp * np.where(is_ahead, cost.prefetched_ramp_fraction, 1.0)
         tracked = 1.0 + ramp
         factors.append(RampFactors(one, tracked, tracked))

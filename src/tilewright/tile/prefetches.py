@@ -46,6 +46,25 @@ def has_distant_rows(problem: Problem, operand: int, lane: int) -> bool:
     return problem.axes[problem.reduce[0]].is_static and o.strides[lane] == 1 and pitch >= CACHE_LINE_BYTES
 
 
+def is_stream(problem: Problem, operand: int, lane: int) -> bool:
+    """Whether an operand, by its position, is read where it is along a reduction axis that has the lanes, beside one
+    that is read again for every register tile, as columns are. Loads of columns leave too few others at a time to hide
+    the latency of memory: tiles of 2 x 8 results stream 7 GB/s on Zen 4, with hints 12. Where nothing else is read,
+    hints cost 1.2 of the time."""
+    o = problem.operands[operand]
+    if o.written or o.private or o.conditional or o.constant:
+        return False
+    others = (x for k, x in enumerate(problem.operands) if k != operand and x.strides[lane] != 0)
+    has_columns = any(not all(x.uses(a) for a in problem.spatial) for x in others)
+    return problem.axes[lane].is_reduction and o.strides[lane] == 1 and has_columns
+
+
+def min_prefetch_rows(problem: Problem, lane: int) -> int:
+    """Rows of a register tile that use what it reads, from which on operands that are read where they are get hints:
+    any number where they are streams, whose hints are few beside the loads of columns."""
+    return 1 if problem.axes[lane].is_reduction else MIN_PREFETCH_ROWS
+
+
 def distant_operands(problem: Problem, sketch: Sketch) -> list[int]:
     """Positions of the operands with distant rows that a sketch does not pack."""
     copied = dict(sketch.packed)
@@ -54,13 +73,13 @@ def distant_operands(problem: Problem, sketch: Sketch) -> list[int]:
 
 def _rows_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
     """Prefetches of operands that the sketch names and that are read where they are, as many bytes ahead as of packed
-    copies: of the next terms' rows, most of which are in other pages."""
+    copies: of the next terms' rows, most of which are in other pages, or further along the same rows."""
     problem, register, hints = program.problem, program.sizes[REGISTER], list[Prefetch]()
     copied = dict(program.sketch.packed)
     for k in program.sketch.prefetched_operands:
         operand = problem.operands[k]
         rows = prod(register[a] for a in problem.spatial if not operand.uses(a))
-        if k not in copied and rows >= MIN_PREFETCH_ROWS:
+        if k not in copied and rows >= min_prefetch_rows(problem, program.sketch.lane):
             step = prod(register[a] for a in range(len(register)) if operand.uses(a)) * operand.element_bytes
             hints.append(Prefetch(operand.buffer, prefetch_distance(step)))
     return tuple(hints)
@@ -75,6 +94,8 @@ def _panels_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
     early as the hints, which only take their place.
     """
     register, hints = program.sizes[REGISTER], list[Prefetch]()
+    if program.problem.axes[program.sketch.lane].is_reduction:
+        return ()  # L2 holds the few columns
     for k, axis in program.sketch.packed:
         operand = program.problem.operands[k]
         others = [a for a in program.problem.spatial if not operand.uses(a)]

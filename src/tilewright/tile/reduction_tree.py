@@ -327,13 +327,17 @@ class _PartTree:
         lane, register = self.reduction.lane, self.sizes[REGISTER]
         windows = [r for r in self.reduction.reduce if r != lane and self._is_unrolled(r)]
         steps = [r for r in self.reduction.reduce if r not in windows]
+        serial = [
+            replace(self._axis_loop(r, register[r], tail=Tail.REMAINDER), prefetches=self.part.prefetches)
+            if r == lane else self._axis_loop(r, 1)
+            for r in steps
+        ]  # fmt: skip
         loops = [
-            *(self._axis_loop(r, register[r] if r == lane else 1, tail=Tail.REMAINDER if r == lane else Tail.GUARD)
-              for r in steps),
+            *serial,
             *(self._axis_loop(r, 1, LoopKind.UNROLLED) for r in windows),
             *(self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points),
             self._axis_loop(lane, 1, LoopKind.VECTORIZED),
-        ]  # fmt: skip
+        ]
         partial = nest(loops, Compute(self.reduction.summed, MemoryScope.REGISTER))
         results = [self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points]
         combine = [*results, self._axis_loop(lane, 1, LoopKind.VECTORIZED)]

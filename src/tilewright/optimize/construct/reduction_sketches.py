@@ -3,12 +3,13 @@
 Lanes lie along results, or along the reduction where operands are contiguous there.
 """
 
+from collections.abc import Iterable
 from math import prod
 
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
-from tilewright.tile.prefetches import has_distant_rows
+from tilewright.tile.prefetches import has_distant_rows, is_stream
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
 
@@ -26,21 +27,21 @@ def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> li
     """The sketches worth scoring; none where no axis suits lanes."""
     lanes = target.lanes(problem.bits)
     sketches: list[Sketch] = []
+    operands = range(len(problem.operands))
     for lane in problem.spatial:
         for packed in _packing_choices(problem, lane):
             for order in _loop_orders(problem, lane):
                 transposed = problem.results[-1].strides[lane] != 1
                 copied = [k for k, _ in packed]
-                prefetched = tuple(
-                    k
-                    for k, o in enumerate(problem.operands)
-                    if (k in copied or has_distant_rows(problem, k, lane)) and _exceeds_private_caches(o, machine)
-                )
+                rows = [k for k in operands if has_distant_rows(problem, k, lane)]
+                prefetched = _far_operands(problem, sorted({*copied, *rows}), machine)
                 sketches.append(Sketch(lane, lanes, order, k_block_axis(problem), packed, transposed, prefetched))
     for lane in problem.reduce:
         packed = _reduction_lane_packing(problem, lane, lanes)
         if packed is not None:
-            sketches += [Sketch(lane, lanes, order, None, packed) for order in _loop_orders(problem, None)]
+            streams = _far_operands(problem, [k for k in operands if is_stream(problem, k, lane)], machine)
+            orders = _loop_orders(problem, None)
+            sketches += [Sketch(lane, lanes, order, None, packed, prefetched_operands=streams) for order in orders]
     return sketches
 
 
@@ -113,10 +114,11 @@ def _row_packings(problem: Problem, lane: int) -> list[tuple[int, int]]:
     return packings
 
 
-def _exceeds_private_caches(o: Operand, machine: Machine) -> bool:
-    """Whether an operand exceeds the private caches of a core, so that most of it comes from farther away."""
-    private_bytes = [x.bytes for x in machine.private_caches]
-    return o.bytes > max(private_bytes, default=0) * machine.cost.usable_cache_fraction
+def _far_operands(problem: Problem, operands: Iterable[int], machine: Machine) -> tuple[int, ...]:
+    """Those operands, by position, that exceed the private caches of a core, so that most of each comes from farther
+    away."""
+    private_bytes = max((x.bytes for x in machine.private_caches), default=0) * machine.cost.usable_cache_fraction
+    return tuple(k for k in operands if problem.operands[k].bytes > private_bytes)
 
 
 def _is_reused(problem: Problem, o: Operand) -> bool:
