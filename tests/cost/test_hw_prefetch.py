@@ -57,6 +57,18 @@ def test_rows_that_are_prefetched_leave_a_share_of_the_ramp(rows: int, is_ahead:
     assert ahead == pytest.approx(plain * (COST.prefetched_ramp_fraction if is_ahead else 1.0))
 
 
+@pytest.mark.parametrize("columns", [1, 2, 8])
+def test_rows_that_lane_reductions_prefetch_leave_a_share_of_the_ramp(columns: int) -> None:
+    """With any number of columns."""
+    p, sizes = matrix_product(4096, columns, 512), np.array([[[2, columns, 16], [2, columns, 512], [2, columns, 512]]])
+    plain, ahead = (
+        ramp_factors(p, s, CandidateBatch.of(ShapeFamily.of(p), s, sizes), CACHES)[0].cache[0] - 1.0
+        for s in (Sketch(2, 16, (0, 1), None, ((1, 2),), prefetched_operands=x) for x in ((), (0,)))
+    )
+    assert plain > 0.01
+    assert ahead == pytest.approx(plain * COST.prefetched_ramp_fraction)
+
+
 @pytest.mark.parametrize("chunk", [32, 128])
 def test_packed_panels_have_no_ramp(chunk: int) -> None:
     assert growth(4096, chunk, Sketch(0, 16, (0, 1), 2, ((0, 0), (1, 1)))) == 1.0

@@ -119,6 +119,20 @@ def test_trees_know_of_rows_that_are_prefetched() -> None:
     assert times[1] < 0.9 * times[0]
 
 
+def test_trees_know_of_rows_that_lane_reductions_prefetch() -> None:
+    task = task_of(Program([product(16000, 1, 1000)], {}))
+    problem = problem_for(task)
+    assert problem is not None
+    times: list[float] = []
+    for ahead in ((), (0,)):
+        sketch = Sketch(1, 16, (0,), None, prefetched_operands=ahead)
+        p = TileProgram(problem, sketch, ((4, 16), (4, 1008), (4, 1008)))
+        times.append(program_time(p, ONE_CORE))
+        tree = tile_program_tree(p, task.func, True, 1)
+        assert tree_time(tree, task.func, ONE_CORE) == pytest.approx(times[-1], rel=1e-6)
+    assert times[1] < 0.99 * times[0]
+
+
 def rowwise_trees(program: Program, count: int) -> list[tuple[RowwiseProgram, TileTree, Task]]:
     """Random row-wise programs of a kernel, with their trees."""
     task, problem = rowwise_task(program)

@@ -107,19 +107,26 @@ def test_interrupted(executable, tmp_path, monkeypatch, when, unnamed):
     assert (path.read_bytes() == b"old") == (when != "after")
 
 
-@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="the system has no files without a name")
 def test_new_files_have_one_name(executable, tmp_path, monkeypatch):
-    """A process that is killed while it saves a new file leaves the whole file or nothing, at any moment."""
-    names: list[str] = []
-    link = os.link
+    """Where the file system has files without a name, a new one has no other name than its own, at any moment."""
+    try:
+        os.close(os.open(tmp_path, os.O_WRONLY | os.O_TMPFILE))
+    except (AttributeError, OSError):
+        pytest.skip("the file system has no files without a name")
+    names: list[list[str]] = []
+    for call in ("write", "fsync", "link"):
+        original = getattr(os, call)
 
-    def recorded(source: str, name: Path, **named: object) -> None:
-        link(source, name, **named)  # type: ignore[arg-type]
-        names.extend(os.listdir(tmp_path))
+        def recorded(*args: object, original=original, **named: object) -> object:
+            result = original(*args, **named)
+            names.append(os.listdir(tmp_path))
+            return result
 
-    monkeypatch.setattr(atomic_write.os, "link", recorded)
+        monkeypatch.setattr(atomic_write.os, call, recorded)
     executable.save(tmp_path / "m.tw")
-    assert names in ([], ["m.tw"])  # nothing was linked where the file system has no files without a name
+    assert names[-1] == ["m.tw"]
+    assert not any(names[:-1])
+    assert len(names) > 2
 
 
 @pytest.mark.parametrize("unnamed", [True, False])

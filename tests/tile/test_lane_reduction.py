@@ -20,10 +20,11 @@ from tilewright.loops.printer import show
 from tilewright.machine.shipped import machine_named
 from tilewright.optimize.construct.gensor import Annealing, run_walks
 from tilewright.optimize.construct.optimizer import Gensor, search_spaces
-from tilewright.optimize.construct.reduction_sketches import MAX_PACKED_RESULTS, MIN_PACK_REUSE
+from tilewright.optimize.construct.reduction_sketches import MIN_PACK_REUSE
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
+from tilewright.tile.prefetches import MAX_LANE_REDUCTION_COLUMNS
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import TileProgram
 from tilewright.verify.verifier import verify
@@ -89,7 +90,7 @@ def test_lane_reductions_of_any_state_compute_the_same(
     tile_programs = along_lanes(program, seed, target)
     if not turned:
         assert tile_programs
-    elif not isinstance(n, int) or n > MAX_PACKED_RESULTS:
+    elif not isinstance(n, int) or n > MAX_LANE_REDUCTION_COLUMNS:
         # packed along the reduction, columns must all be in one register tile
         assert not tile_programs
     elif constants or isinstance(m, int):

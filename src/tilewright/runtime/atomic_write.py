@@ -2,8 +2,8 @@
 
 The new content goes to another file in the same folder, because a rename is atomic only within one file system. Where
 the system has files without a name (Linux, most file systems), a new file gets its name after the last byte, and one
-that replaces another has a second name only between the last byte and the rename, so that a process that is killed
-while it writes leaves nothing behind; elsewhere the next save of the same file removes leftovers.
+that replaces another has a temporary name only between the last byte and the rename, so that a process that is killed
+while it writes leaves nothing behind; other leftovers are removed by the next durable save of the same file.
 """
 
 import contextlib
@@ -60,9 +60,9 @@ def replace_file(target: Path, pieces: Iterable[bytes | memoryview], mode: int =
             os.fchmod(handle, stat.S_IMODE(existing.st_mode))
         if durable:
             os.fsync(handle)
-        _name(handle, temporary, target)
+        _link_or_replace(handle, temporary, target)
     except BaseException:
-        # it has no name before the link and none after the rename; the interruption is the error to report
+        # it has no temporary name before the link and none after the rename; the interruption is the error to report
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise
@@ -82,12 +82,15 @@ def _create(name: Path, mode: int) -> int:
     return os.open(name, flags | os.O_CREAT | os.O_EXCL, mode)
 
 
-def _name(handle: int, temporary: Path, target: Path) -> None:
+def _link_or_replace(handle: int, temporary: Path, target: Path) -> None:
     """Gives a finished file its name: a new one at once, one that replaces another by way of a temporary name."""
     if not os.fstat(handle).st_nlink:
-        with contextlib.suppress(FileExistsError):
-            return _link(handle, target)
-        _link(handle, temporary)
+        try:
+            _link(handle, target)
+        except FileExistsError:
+            _link(handle, temporary)
+        else:
+            return
     os.replace(temporary, target)
 
 

@@ -25,8 +25,15 @@ MAX_PREFETCH_PASSES = 32
 it beyond L2, and all pay for the hints."""
 
 
+MAX_LANE_REDUCTION_COLUMNS = 16
+"""Results along the axes of an operand that one register tile of a lane reduction holds at most."""
+
+
 def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
-    """The prefetches of a program, those of packed copies first."""
+    """The prefetches of a program, those of packed copies first. Lane reductions prefetch rows alone: their packed
+    columns are read again for every register tile."""
+    if program.problem.axes[program.sketch.lane].is_reduction:
+        return _rows_ahead(program)
     return (*_panels_ahead(program), *_rows_ahead(program), *_next_rows(program))
 
 
@@ -46,22 +53,32 @@ def has_distant_rows(problem: Problem, operand: int, lane: int) -> bool:
     return problem.axes[problem.reduce[0]].is_static and o.strides[lane] == 1 and pitch >= CACHE_LINE_BYTES
 
 
-def is_stream(problem: Problem, operand: int, lane: int) -> bool:
-    """Whether an operand, by its position, is read where it is along a reduction axis that has the lanes, beside one
-    that is read again for every register tile, as columns are. Loads of columns leave too few others at a time to hide
-    the latency of memory: tiles of 2 x 8 results stream 7 GB/s on Zen 4, with hints 12. Where nothing else is read,
-    hints cost 1.2 of the time."""
+def has_rows_along_lanes(problem: Problem, operand: int, lane: int) -> bool:
+    """Whether a lane reduction reads an operand, by its position, in rows along the lanes, beside one with few columns,
+    which register tiles read again and again from L1 or L2. That leaves few loads of rows in flight: tiles of 2 x 8
+    results stream 7 GB/s from memory on Zen 4, with prefetches 12. Where nothing else is read, these cost 1.2 of the
+    time."""
     o = problem.operands[operand]
-    if o.written or o.private or o.conditional or o.constant:
+    if o.written or o.private or o.conditional or o.constant or tuple(problem.reduce) != (lane,):
         return False
-    others = (x for k, x in enumerate(problem.operands) if k != operand and x.strides[lane] != 0)
-    has_columns = any(not all(x.uses(a) for a in problem.spatial) for x in others)
-    return problem.axes[lane].is_reduction and o.strides[lane] == 1 and has_columns
+    columns = [x for k, x in enumerate(problem.operands) if k != operand and x.strides[lane] != 0]
+    are_few = all(x.buffer != o.buffer and fits_register_tile(problem, x) for x in columns)
+    return o.strides[lane] == 1 and o.dimension(lane) is not None and bool(columns) and are_few
+
+
+def fits_register_tile(problem: Problem, o: Operand) -> bool:
+    """Whether one register tile can hold all results that use an operand."""
+    across = [problem.axes[a] for a in problem.spatial if o.uses(a)]
+    return all(a.is_static for a in across) and prod(a.extent for a in across) <= MAX_LANE_REDUCTION_COLUMNS
+
+
+def is_read_ahead(problem: Problem, operand: int, lane: int) -> bool:
+    """Whether an operand, by its position, that is read where it is from beyond the private caches is prefetched."""
+    return has_distant_rows(problem, operand, lane) or has_rows_along_lanes(problem, operand, lane)
 
 
 def min_prefetch_rows(problem: Problem, lane: int) -> int:
-    """Rows of a register tile that use what it reads, from which on operands that are read where they are get hints:
-    any number where they are streams, whose hints are few beside the loads of columns."""
+    """Rows of a register tile that use what it reads of an operand where it is, from which on that is prefetched."""
     return 1 if problem.axes[lane].is_reduction else MIN_PREFETCH_ROWS
 
 
@@ -94,8 +111,6 @@ def _panels_ahead(program: TileProgram) -> tuple[Prefetch, ...]:
     early as the hints, which only take their place.
     """
     register, hints = program.sizes[REGISTER], list[Prefetch]()
-    if program.problem.axes[program.sketch.lane].is_reduction:
-        return ()  # L2 holds the few columns
     for k, axis in program.sketch.packed:
         operand = program.problem.operands[k]
         others = [a for a in program.problem.spatial if not operand.uses(a)]

@@ -49,7 +49,7 @@ class TiledPart:
     Attributes:
         sizes: tile sizes [level][axis].
         parallel_loops: how many of the outermost loops over L2 tiles threads share.
-        prefetches: software prefetches in the reduction loop around register tiles.
+        prefetches: software prefetches in the reduction loop around register tiles, or that of a lane reduction.
     """
 
     sizes: SizeTuples
@@ -324,16 +324,11 @@ class _PartTree:
         on. This suits operands that are contiguous along the reduction where no axis of the results is: products of
         rows with rows, a matrix with a vector, narrow results. A partial last step is peeled: only it is masked.
         """
-        lane, register = self.reduction.lane, self.sizes[REGISTER]
+        lane = self.reduction.lane
         windows = [r for r in self.reduction.reduce if r != lane and self._is_unrolled(r)]
         steps = [r for r in self.reduction.reduce if r not in windows]
-        serial = [
-            replace(self._axis_loop(r, register[r], tail=Tail.REMAINDER), prefetches=self.part.prefetches)
-            if r == lane else self._axis_loop(r, 1)
-            for r in steps
-        ]  # fmt: skip
         loops = [
-            *serial,
+            *(self._lane_loop() if r == lane else self._axis_loop(r, 1) for r in steps),
             *(self._axis_loop(r, 1, LoopKind.UNROLLED) for r in windows),
             *(self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points),
             self._axis_loop(lane, 1, LoopKind.VECTORIZED),
@@ -342,3 +337,9 @@ class _PartTree:
         results = [self._axis_loop(a, 1, LoopKind.UNROLLED) for a in self._points]
         combine = [*results, self._axis_loop(lane, 1, LoopKind.VECTORIZED)]
         return (*partial, *nest(combine, Compute(self.reduction.node.name, MemoryScope.STACK)))
+
+    def _lane_loop(self) -> Loop:
+        """The loop over the vectors of a lane reduction."""
+        lane = self.reduction.lane
+        loop = self._axis_loop(lane, self.sizes[REGISTER][lane], tail=Tail.REMAINDER)
+        return replace(loop, prefetches=self.part.prefetches)

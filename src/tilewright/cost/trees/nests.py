@@ -23,7 +23,7 @@ from tilewright.cost.trees.boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.trees.statements import common_depth
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
-from tilewright.tile.prefetches import has_distant_rows
+from tilewright.tile.prefetches import is_read_ahead
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, L2, REGISTER, Mask, Sketch
 from tilewright.tile.tree_sizes import LoopStep, PathNode, StatementPath
@@ -172,7 +172,7 @@ class NestShape:
         """Operands from beyond the caches of a core that are prefetched: panels, and rows that a loop prefetches."""
         p, panels = self.nest.statement.problem, (self.nest.statement.panels or {}).values()
         hinted = {h.source for x in self.nodes if isinstance(x, LoopStep) for h in x.loop.prefetches}
-        rows = (k for k, o in enumerate(p.operands) if o.buffer in hinted and has_distant_rows(p, k, self.lane))
+        rows = (k for k, o in enumerate(p.operands) if o.buffer in hinted and is_read_ahead(p, k, self.lane))
         sizes = {k: p.operands[k].bytes for k in (*panels, *rows)}
         return tuple(k for k, size in sizes.items() if size > self.private_bytes)
 

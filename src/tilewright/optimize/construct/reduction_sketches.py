@@ -3,21 +3,17 @@
 Lanes lie along results, or along the reduction where operands are contiguous there.
 """
 
-from collections.abc import Iterable
 from math import prod
 
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
-from tilewright.tile.prefetches import has_distant_rows, is_stream
+from tilewright.tile.prefetches import fits_register_tile, is_read_ahead
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
 
 MIN_PACK_REUSE = 16
 """Uses per element of an operand from which packing it at run time is tried."""
-
-MAX_PACKED_RESULTS = 16
-"""Results along the axes of an operand that is packed along the reduction; one register tile holds all of them."""
 
 MAX_GATHER_STRIDE = 4
 """The largest stride, in elements, at which lanes are gathered one by one."""
@@ -27,21 +23,22 @@ def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> li
     """The sketches worth scoring; none where no axis suits lanes."""
     lanes = target.lanes(problem.bits)
     sketches: list[Sketch] = []
-    operands = range(len(problem.operands))
     for lane in problem.spatial:
+        transposed = problem.results[-1].strides[lane] != 1
         for packed in _packing_choices(problem, lane):
-            for order in _loop_orders(problem, lane):
-                transposed = problem.results[-1].strides[lane] != 1
-                copied = [k for k, _ in packed]
-                rows = [k for k in operands if has_distant_rows(problem, k, lane)]
-                prefetched = _far_operands(problem, sorted({*copied, *rows}), machine)
-                sketches.append(Sketch(lane, lanes, order, k_block_axis(problem), packed, transposed, prefetched))
+            prefetched = _prefetched_operands(problem, lane, packed, machine)
+            sketches += [
+                Sketch(lane, lanes, order, k_block_axis(problem), packed, transposed, prefetched)
+                for order in _loop_orders(problem, lane)
+            ]
     for lane in problem.reduce:
         packed = _reduction_lane_packing(problem, lane, lanes)
         if packed is not None:
-            streams = _far_operands(problem, [k for k in operands if is_stream(problem, k, lane)], machine)
-            orders = _loop_orders(problem, None)
-            sketches += [Sketch(lane, lanes, order, None, packed, prefetched_operands=streams) for order in orders]
+            prefetched = _prefetched_operands(problem, lane, (), machine)
+            sketches += [
+                Sketch(lane, lanes, order, None, packed, prefetched_operands=prefetched)
+                for order in _loop_orders(problem, None)
+            ]
     return sketches
 
 
@@ -56,18 +53,11 @@ def _reduction_lane_packing(problem: Problem, lane: int, lanes: int) -> tuple[tu
     for k, o in moved:
         if o.strides[lane] == 1:
             continue
-        packable = o.dimension(lane) is not None and _fits_register_tile(problem, o)
+        packable = o.dimension(lane) is not None and fits_register_tile(problem, o)
         if not packable or not (o.constant or _is_reused(problem, o)):
             return None
         packed.append((k, lane))
     return tuple(packed) if len(moved) > len(packed) else None
-
-
-def _fits_register_tile(problem: Problem, o: Operand) -> bool:
-    """Whether one register tile can hold all results that use an operand: only then is it contiguous once packed along
-    the reduction."""
-    across = [problem.axes[a] for a in problem.spatial if o.uses(a)]
-    return all(a.is_static for a in across) and prod(a.extent for a in across) <= MAX_PACKED_RESULTS
 
 
 def k_block_axis(problem: Problem) -> int | None:
@@ -114,11 +104,18 @@ def _row_packings(problem: Problem, lane: int) -> list[tuple[int, int]]:
     return packings
 
 
-def _far_operands(problem: Problem, operands: Iterable[int], machine: Machine) -> tuple[int, ...]:
-    """Those operands, by position, that exceed the private caches of a core, so that most of each comes from farther
-    away."""
+def _prefetched_operands(
+    problem: Problem, lane: int, packed: tuple[tuple[int, int], ...], machine: Machine
+) -> tuple[int, ...]:
+    """Operands, by position, that software prefetches: packed ones and those that are read where they are, if they
+    exceed the private caches of a core, so that most of each comes from farther away."""
     private_bytes = max((x.bytes for x in machine.private_caches), default=0) * machine.cost.usable_cache_fraction
-    return tuple(k for k in operands if problem.operands[k].bytes > private_bytes)
+    copied = dict(packed)
+    return tuple(
+        k
+        for k, o in enumerate(problem.operands)
+        if (k in copied or is_read_ahead(problem, k, lane)) and o.bytes > private_bytes
+    )
 
 
 def _is_reused(problem: Problem, o: Operand) -> bool:
