@@ -8,6 +8,7 @@ from tilewright.loops.ir import Block, Func, IterKind, LoopKind
 from tilewright.optimize.reduction_blocking import KBlockLimits
 from tilewright.optimize.strides import is_literal, load_stride
 from tilewright.schedule.tails import Tail
+from tilewright.tile.problem import is_reorderable
 from tilewright.tile.statements import extents_by_axis
 from tilewright.tile.tree import Compute, Loop, Node, RFactor, TileTree, nest
 
@@ -120,7 +121,7 @@ def vectorizable_reduction_axis(node: Block) -> int | None:
 
 def _is_vectorizable(node: Block, var: Var, extent: Expr) -> bool:
     is_short = isinstance(extent, Const) and extent.value < 4
-    return not is_short and is_contiguous_along(node, var)
+    return not is_short and is_contiguous_along(node, var) and is_reorderable(node)
 
 
 def is_contiguous_along(node: Block, var: Var) -> bool:

@@ -21,6 +21,7 @@ from tilewright.optimize.strides import is_literal, load_stride, store_stride
 from tilewright.optimize.task import Task
 from tilewright.schedule.rewrite_tree import spatial_vars
 from tilewright.schedule.tails import Tail
+from tilewright.tile.problem import is_reorderable
 from tilewright.tile.statements import axis_names
 from tilewright.tile.tree import CacheWrite, Compute, Loop, TileTree, nest
 
@@ -107,7 +108,7 @@ def _scalar_tree(total: BlockedSum, task: Task) -> TileTree:
     if not loops:
         return TileTree(())
     last, var, extent = total.axes[-1]
-    if is_contiguous_along(node, var):
+    if is_contiguous_along(node, var) and is_reorderable(node):
         loops[-1:] = lane_loops(last, extent, lanes)
     return TileTree(nest(loops, Compute(node.name)))
 
@@ -125,8 +126,10 @@ def _spatial_lane(node: Block, lanes: int) -> Var | None:
 
 
 def _has_long_contiguous_reduction(node: Block, lanes: int) -> bool:
-    """Whether a load is contiguous along a reduction that fills vectors; pooling and depthwise windows are too
-    short."""
+    """Whether a load is contiguous along a reduction that fills vectors, in any order; pooling and depthwise windows
+    are too short."""
+    if not is_reorderable(node):
+        return False
     for i in node.iters:
         is_short = isinstance(i.extent, Const) and i.extent.value < lanes
         if i.kind is IterKind.REDUCE and not is_short and is_contiguous_along(node, i.var):

@@ -11,6 +11,7 @@ from math import isqrt, prod
 from tilewright.expr.computation import Reducer
 from tilewright.expr.nodes import Binary, Const
 from tilewright.loops.ir import Block, IterKind
+from tilewright.tile.problem import is_reorderable
 
 MAX_UNBLOCKED_TERMS = 256
 """Terms that may always be accumulated in sequence; other libraries do so too."""
@@ -69,7 +70,7 @@ def choose_k_block(
     total = prod(extents)
     value = node.body.value
     rounds = isinstance(value, Binary) and value.op == "add" and value.dtype.is_float
-    combines = isinstance(value, Binary) and value.op in _REDUCER_OPS
+    combines = isinstance(value, Binary) and value.op in _REDUCER_OPS and is_reorderable(node)
     if not (rounds or (include_exact and combines)) or total // lanes <= limits.max_unblocked:
         return None
     longest = max(range(len(extents)), key=lambda k: extents[k])

@@ -53,6 +53,7 @@ class Problem:
         bits: width of the computed elements; for elementwise work of the widest element loaded, computed or stored.
         samples: the same problem at other shapes, where sizes are symbols.
         is_plain_sum: whether the reduction adds up loaded elements as they are.
+        is_reorderable: whether the points of the reduction may be combined in any order.
     """
 
     block: str
@@ -64,6 +65,7 @@ class Problem:
     bits: int
     samples: "tuple[Problem, ...]" = field(default=(), compare=False)
     is_plain_sum: bool = False
+    is_reorderable: bool = True
 
     @cached_property
     def spatial(self) -> tuple[int, ...]:
@@ -165,8 +167,9 @@ def _problem_at(func: Func, constants: frozenset[str], sizes: Mapping[Var, int])
         return None
     bits = main.body.buffer.dtype.bits if reduction is not None else widest_bits(main)
     return Problem(
-        main.name, final.name, axes, operands, results, count_operations(main), bits, is_plain_sum=_is_plain_sum(main)
-    )
+        main.name, final.name, axes, operands, results, count_operations(main), bits,
+        is_plain_sum=_is_plain_sum(main), is_reorderable=is_reorderable(main),
+    )  # fmt: skip
 
 
 def count_operations(block: Block) -> int:
@@ -186,6 +189,15 @@ def widest_bits(block: Block) -> int:
     # 64-bit integers are indices, unless they stem from a load or are stored
     dtypes = (e.dtype for e in post_order(value) if isinstance(e, Load) or e.dtype != int64)
     return max(8, block.body.buffer.dtype.bits, *(d.bits for d in dtypes))
+
+
+def is_reorderable(block: Block) -> bool:
+    """Whether the points of a reduction may be combined in any order, as all but products of floats may: products of
+    some factors overflow where the whole does not, and infinity times zero is NaN. Once zero, a product in the order of
+    the elements stays zero, and it overflows where other implementations do."""
+    value = block.body.value
+    is_product = block.init is not None and isinstance(value, Binary) and value.op == "mul"
+    return not (is_product and value.dtype.is_float)
 
 
 def _is_plain_sum(block: Block) -> bool:

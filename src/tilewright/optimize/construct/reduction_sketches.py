@@ -31,7 +31,7 @@ def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> li
                 Sketch(lane, lanes, order, k_block_axis(problem), packed, transposed, prefetched)
                 for order in _loop_orders(problem, lane)
             ]
-    for lane in problem.reduce:
+    for lane in problem.reduce if problem.is_reorderable else ():
         packed = _reduction_lane_packing(problem, lane, lanes)
         if packed is not None:
             prefetched = _prefetched_operands(problem, lane, (), machine)
@@ -61,7 +61,9 @@ def _reduction_lane_packing(problem: Problem, lane: int, lanes: int) -> tuple[tu
 
 
 def k_block_axis(problem: Problem) -> int | None:
-    """The reduction axis that may be K-blocked: the longest, where its size is literal."""
+    """The reduction axis that may be K-blocked: the longest, where its size is literal and any order will do."""
+    if not problem.is_reorderable:
+        return None
     longest = max(problem.reduce, key=lambda k: problem.axes[k].extent, default=None)
     return longest if longest is not None and problem.axes[longest].is_static else None
 

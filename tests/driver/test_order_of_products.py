@@ -1,0 +1,53 @@
+"""Products of floats keep the order of the elements: partial ones would overflow, and infinity times zero is NaN."""
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import tilewright
+
+CASES = {"rows": ((7, 191), [1]), "columns": ((191, 7), [0]), "all": ((3, 400), [0, 1]), "long": ((2, 5000), [1])}
+
+
+def products(shape: tuple[int | str, ...], axes: list[int], has_reader: bool) -> onnx.ModelProto:
+    """The products over some axes, alone or with the input times them."""
+    reduced: list[int | str] = [1 if k in axes else n for k, n in enumerate(shape)]
+    nodes = [helper.make_node("ReduceProd", ["x", "axes"], ["y"])]
+    results = [helper.make_tensor_value_info("y", TensorProto.FLOAT, reduced)]
+    if has_reader:
+        nodes.append(helper.make_node("Add", ["x", "y"], ["z"]))
+        results.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, list(shape)))
+    graph = helper.make_graph(
+        nodes, "products", [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))], results,
+        [helper.make_tensor("axes", TensorProto.INT64, [len(axes)], axes)],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def in_order(x: np.ndarray, axes: list[int]) -> np.ndarray:
+    """The products in the order of the elements."""
+    kept = [k for k in range(x.ndim) if k not in axes]
+    rows = x.transpose(*kept, *axes).reshape(*(x.shape[k] for k in kept), -1)
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        last = np.multiply.accumulate(rows, axis=-1, dtype=np.float32)[..., -1]
+    return last.reshape([1 if k in axes else n for k, n in enumerate(x.shape)])
+
+
+@pytest.mark.parametrize("optimizer", ["rule", "roller", "gensor"])
+@pytest.mark.parametrize("has_reader", [False, True])
+@pytest.mark.parametrize("is_dynamic", [False, True])
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_taken_in_order(name: str, is_dynamic: bool, has_reader: bool, optimizer: str) -> None:
+    shape, axes = CASES[name]
+    model = products(tuple("nm"[k] if is_dynamic else n for k, n in enumerate(shape)), axes, has_reader)
+    x = np.random.default_rng().uniform(2.0, 9.0, shape).astype(np.float32)
+    x[tuple(0 if k in axes else slice(None, -1) for k in range(len(shape)))] = 0.0
+    executable = tilewright.compile(model, optimizer=optimizer, threads=2)
+    results = executable.run({"x": x})
+    expected = in_order(x, axes)
+    np.testing.assert_array_equal(results["y"], expected)
+    # the last one has no zero
+    assert name == "all" or (not np.isfinite(expected).all() and (expected == 0).any())
+    if has_reader:
+        np.testing.assert_array_equal(results["z"], x + expected)
