@@ -140,7 +140,8 @@ def rfactor(func: Func, block: str, axis: int, factor: int, name: str | None = N
     Equation: C[s] = op over ko of P[s, ko], P[s, ko] = op over ki < factor and the other axes of f(s, ko*factor + ki);
     with `strands` C[s] = op over ki < factor of P[s, ki], P[s, ki] = op over ko and the other axes of the same.
     Partial results start from the identity of op, the total from the block's own init. Floating-point sums are
-    reassociated: fewer additions in sequence, so a smaller rounding error.
+    reassociated: fewer additions in sequence, so a smaller rounding error. So are products, of which partial ones may
+    overflow where the whole does not.
 
     Args:
         axis: which of the reduction variables, counted from 0.
