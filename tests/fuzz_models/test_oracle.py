@@ -135,6 +135,7 @@ def test_other_values_excuse_nothing(draws):
     exact = float64_values(model, draws[0], ["y"])
     assert largest_error(peer, exact["y"]) > MOST_ROUNDINGS * 2**-24 * np.abs(exact["scores"]).max()
     assert not is_rounding(model, draws, "y", peer)
+    assert not is_rounding(model, draws, "y", exact["y"].astype(np.float32))
 
 
 def test_what_nobody_evaluates_in_float64_is_no_rounding(draws):

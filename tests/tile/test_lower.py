@@ -17,7 +17,7 @@ from tilewright.codegen import assembly, emit_llvm
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation, Reducer
 from tilewright.expr.nodes import Var, const
-from tilewright.loops.ir import For, LoopKind, walk
+from tilewright.loops.ir import Block, For, LoopKind, walk
 from tilewright.loops.printer import show
 from tilewright.lower.expose_workspace import expose_workspace
 from tilewright.machine.shipped import machine_named
@@ -242,3 +242,19 @@ def test_threads_share_the_rows_of_packed_panels() -> None:
     copy = next(s for s, _ in walk(func.body) if isinstance(s, For))
     assert isinstance(copy.body, For)
     assert [copy.kind, copy.body.kind] == [LoopKind.PARALLEL, LoopKind.PARALLEL]
+
+
+@pytest.mark.parametrize(("reducer", "order"), [(Reducer.PROD, ["v_r0", "v_r1"]), (Reducer.SUM, ["v_r1", "v_r0"])])
+def test_products_keep_the_order_of_axes_of_which_an_outer_one_is_unrolled(reducer: Reducer, order: list[str]):
+    i, j, outer, inner = programs.axes("ijkn", (16, 64, 2, 200))
+    body = programs.buffer("x", (2, 16, 200, 64))[outer.var, i.var, inner.var, j.var]
+    program = Program([Computation(programs.buffer("y", (16, 64)), (i, j), (outer, inner), body, reducer)], {})
+    task = task_of(program)
+    problem = extract_problem(task.func, task.constants)
+    assert problem is not None
+    sizes = ((2, 64, 2, 1), (16, 64, 2, 200), (16, 64, 2, 200))
+    lowered = lower_program(TileProgram(problem, Sketch(1, 16, (0, 1), None), sizes), task.func)
+    verify(lowered.func)
+    (around,) = (loops for s, loops in walk(lowered.func.body) if isinstance(s, Block) and s.name == problem.block)
+    assert [x.var.name[:4] for x in around if x.var.name.startswith("v_r")] == order
+    check_same_results(task.func, lowered.func, program, np.random.default_rng())

@@ -105,7 +105,8 @@ class Problem:
         axes = tuple([(a.is_static, a.is_reduction) for a in self.axes])
         accesses = tuple([o.structure for o in (*self.operands, *self.results)])
         # as text, whose hash is computed once
-        return repr((axes, accesses, len(self.operands), self.operations, self.bits, self.is_plain_sum))
+        kinds = (self.is_plain_sum, self.is_reorderable)
+        return repr((axes, accesses, len(self.operands), self.operations, self.bits, *kinds))
 
     @property
     def points(self) -> int:

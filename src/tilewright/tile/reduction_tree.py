@@ -17,6 +17,7 @@ from tilewright.expr.nodes import Const, Expr, MemoryScope
 from tilewright.expr.traversal import free_vars, loads
 from tilewright.loops.ir import Block, IterKind, LoopKind
 from tilewright.schedule.tails import Tail
+from tilewright.tile.problem import is_reorderable
 from tilewright.tile.program import REGISTER, SizeTuples
 from tilewright.tile.transposed_columns import MIN_COLUMNS
 from tilewright.tile.tree import (
@@ -276,23 +277,24 @@ class _PartTree:
 
     def _tile_nest(self, statement: str) -> tuple[Node, ...]:
         """Reduction loops outside, their unrolled part and the unrolled rows inside, lanes innermost; accumulators in
-        registers."""
-        serial: list[Loop] = []
-        unrolled: list[Loop] = []
+        registers. What may not be reordered keeps the order of the axes."""
+        loops: list[Loop] = []
         for r in self.reduction.reduce:
             size, extent = self.sizes[REGISTER][r], self.reduction.points(r)
             if size == 1 or not isinstance(extent, Const):
-                serial.append(self._axis_loop(r, 1))
+                loops.append(self._axis_loop(r, 1))
             elif self._is_unrolled(r):
-                unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
+                loops.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
             else:
-                serial.append(self._axis_loop(r, size))
-                unrolled.append(self._axis_loop(r, 1, LoopKind.UNROLLED))
+                loops += [self._axis_loop(r, size), self._axis_loop(r, 1, LoopKind.UNROLLED)]
+        if is_reorderable(self.reduction.node):
+            loops.sort(key=lambda x: x.kind is LoopKind.UNROLLED)
+        serial = [k for k, x in enumerate(loops) if x.kind is LoopKind.SERIAL]
         if serial:
-            serial[-1] = replace(serial[-1], prefetches=self.part.prefetches)
+            loops[serial[-1]] = replace(loops[serial[-1]], prefetches=self.part.prefetches)
         lane_axis = self.reduction.axis(self.reduction.lane)
         leaf = Compute(statement, MemoryScope.REGISTER, lane_axis)
-        return nest([*serial, *unrolled, *self._tile_points()], leaf)
+        return nest([*loops, *self._tile_points()], leaf)
 
     def _is_unrolled(self, axis: int) -> bool:
         """Whether a register tile has several points of a reduction axis, all that there are."""
