@@ -26,6 +26,7 @@ from tilewright.cost.analytical import program_time
 from tilewright.cost.rowwise import rowwise_time
 from tilewright.cost.trees.tree_model import TreeModel, tree_time
 from tilewright.errors import ScheduleError
+from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Level, Machine
@@ -35,7 +36,7 @@ from tilewright.optimize.construct.program_tree import program_tree
 from tilewright.optimize.task import Task
 from tilewright.tile.check_tree import tree_problems
 from tilewright.tile.lower import tile_program_tree
-from tilewright.tile.program import Sketch, TileProgram
+from tilewright.tile.program import SizeTuples, Sketch, TileProgram
 from tilewright.tile.rowwise import RowwiseProgram
 from tilewright.tile.tree import Compute, TileTree, nest
 from tilewright.tile.tree_sizes import tree_sizes
@@ -105,32 +106,27 @@ def test_trees_of_operators_take_the_same_time(name: str) -> None:
         )
 
 
-def test_trees_know_of_rows_that_are_prefetched() -> None:
-    task = task_of(Program([product(40, 2048, 1024)], {}))
+@pytest.mark.parametrize(
+    ("computation", "sketch", "ahead", "sizes", "error", "gain"),
+    [
+        (product(40, 2048, 1024), Sketch(1, 16, (1, 0), 2), 1, ((8, 32, 1), (40, 32, 64), (40, 32, 1024)), 0.05, 0.9),
+        (product(16000, 1, 1000), Sketch(1, 16, (0,), None), 0, ((4, 16), (4, 1008), (4, 1008)), 1e-6, 0.99),
+    ],
+    ids=["distant_rows", "lane_reduction"],
+)
+def test_trees_know_of_rows_that_are_prefetched(
+    computation: Computation, sketch: Sketch, ahead: int, sizes: SizeTuples, error: float, gain: float
+) -> None:
+    task = task_of(Program([computation], {}))
     problem = problem_for(task)
     assert problem is not None
     times: list[float] = []
-    for ahead in ((), (1,)):
-        sketch = Sketch(1, 16, (1, 0), 2, prefetched_operands=ahead)
-        p = TileProgram(problem, sketch, ((8, 32, 1), (40, 32, 64), (40, 32, 1024)))
+    for prefetched in ((), (ahead,)):
+        p = TileProgram(problem, replace(sketch, prefetched_operands=prefetched), sizes)
         times.append(program_time(p, ONE_CORE))
         tree = tile_program_tree(p, task.func, True, 1)
-        assert tree_time(tree, task.func, ONE_CORE) == pytest.approx(times[-1], rel=0.05)
-    assert times[1] < 0.9 * times[0]
-
-
-def test_trees_know_of_rows_that_lane_reductions_prefetch() -> None:
-    task = task_of(Program([product(16000, 1, 1000)], {}))
-    problem = problem_for(task)
-    assert problem is not None
-    times: list[float] = []
-    for ahead in ((), (0,)):
-        sketch = Sketch(1, 16, (0,), None, prefetched_operands=ahead)
-        p = TileProgram(problem, sketch, ((4, 16), (4, 1008), (4, 1008)))
-        times.append(program_time(p, ONE_CORE))
-        tree = tile_program_tree(p, task.func, True, 1)
-        assert tree_time(tree, task.func, ONE_CORE) == pytest.approx(times[-1], rel=1e-6)
-    assert times[1] < 0.99 * times[0]
+        assert tree_time(tree, task.func, ONE_CORE) == pytest.approx(times[-1], rel=error)
+    assert times[1] < gain * times[0]
 
 
 def rowwise_trees(program: Program, count: int) -> list[tuple[RowwiseProgram, TileTree, Task]]:

@@ -24,7 +24,7 @@ from tilewright.optimize.construct.reduction_sketches import MIN_PACK_REUSE
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.step import replay
 from tilewright.tile.lower import lower_program
-from tilewright.tile.prefetches import MAX_LANE_REDUCTION_COLUMNS
+from tilewright.tile.packing import MAX_LANE_REDUCTION_COLUMNS
 from tilewright.tile.problem import extract_problem
 from tilewright.tile.program import TileProgram
 from tilewright.verify.verifier import verify

@@ -110,8 +110,8 @@ class PrivateFolder:
                     problem = "other users can write to it" if is_own else "it belongs to another user"
                     self._warn_once(folder, problem, f"run `chmod go-w {quote(str(folder))}`, " if is_own else "")
                     return
-            _remove_untrusted(path)
-            replace_file(path, pieces, mode=0o600, durable=False)
+            path.unlink(missing_ok=True)  # a damaged entry, or one that others may write
+            replace_file(path, pieces, mode=0o600, durable=False, keep=True)
             self.has_added = True
         except OSError as error:
             folders = (self.folder.parent, self.folder, path.parent)
@@ -175,11 +175,3 @@ def _is_entry(name: str, folder: str) -> bool:
 def is_private(status: os.stat_result) -> bool:
     """Whether only this user and the system's administrator can write a file."""
     return status.st_uid in (os.geteuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-
-
-def _remove_untrusted(path: Path) -> None:
-    """Removes what is in the place of an entry and is none, so that the new entry is private."""
-    with contextlib.suppress(FileNotFoundError):
-        status = os.lstat(path)
-        if not (is_private(status) and stat.S_ISREG(status.st_mode)):
-            path.unlink()

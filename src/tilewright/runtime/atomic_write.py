@@ -20,7 +20,9 @@ _STALE_SECONDS = 60.0
 """Age from which an unlocked temporary file is considered abandoned."""
 
 
-def replace_file(target: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666, durable: bool = True) -> int:
+def replace_file(
+    target: Path, pieces: Iterable[bytes | memoryview], mode: int = 0o666, durable: bool = True, keep: bool = False
+) -> int:
     """Writes a file; an existing one keeps its permissions, and its owner where that is permitted. Pipes and devices,
     which cannot be replaced, are written to.
 
@@ -30,6 +32,7 @@ def replace_file(target: Path, pieces: Iterable[bytes | memoryview], mode: int =
         mode: permissions of a new file, without those that the process's mask takes away.
         durable: whether the content survives a crash of the system, and leftovers of killed writers are looked for;
             both take longer than writing a small file.
+        keep: whether a file that another process writes meanwhile is kept, because it has the same content.
 
     Returns:
         The number of bytes written.
@@ -60,7 +63,7 @@ def replace_file(target: Path, pieces: Iterable[bytes | memoryview], mode: int =
             os.fchmod(handle, stat.S_IMODE(existing.st_mode))
         if durable:
             os.fsync(handle)
-        _link_or_replace(handle, temporary, target)
+        _link_or_replace(handle, temporary, target, keep)
     except BaseException:
         # it has no temporary name before the link and none after the rename; the interruption is the error to report
         with contextlib.suppress(OSError):
@@ -82,12 +85,14 @@ def _create(name: Path, mode: int) -> int:
     return os.open(name, flags | os.O_CREAT | os.O_EXCL, mode)
 
 
-def _link_or_replace(handle: int, temporary: Path, target: Path) -> None:
+def _link_or_replace(handle: int, temporary: Path, target: Path, keep: bool) -> None:
     """Gives a finished file its name: a new one at once, one that replaces another by way of a temporary name."""
     if not os.fstat(handle).st_nlink:
         try:
             _link(handle, target)
         except FileExistsError:
+            if keep:
+                return
             _link(handle, temporary)
         else:
             return

@@ -2,17 +2,29 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from tilewright.errors import ScheduleError
 from tilewright.expr.nodes import Buffer, Const
 from tilewright.expr.traversal import loads
 from tilewright.loops.ir import Block, LoopKind
+from tilewright.tile.operand import Operand
+from tilewright.tile.problem import Problem
 from tilewright.tile.program import REGISTER, TileProgram, min_panel_width
 from tilewright.tile.transposed_columns import MIN_COLUMNS, can_transpose
 from tilewright.tile.tree import Compute, Loop, Node, Pack, nest
 
 PASS_BYTES = 256
 """Contiguous bytes that a copy reads before it goes on to the next row; narrow panels are interleaved to reach it."""
+
+MAX_LANE_REDUCTION_COLUMNS = 16
+"""Results along the axes of an operand that one register tile of a lane reduction holds at most."""
+
+
+def fits_register_tile(problem: Problem, o: Operand) -> bool:
+    """Whether one register tile can hold all results that use an operand."""
+    across = [problem.axes[a] for a in problem.spatial if o.uses(a)]
+    return all(a.is_static for a in across) and prod(a.extent for a in across) <= MAX_LANE_REDUCTION_COLUMNS
 
 
 def pack_stages(program: TileProgram, statement: str) -> dict[int, Pack]:

@@ -7,7 +7,7 @@ from math import prod
 from tilewright.machine.alignment import CACHE_LINE_BYTES
 from tilewright.schedule.prefetch import MAX_DISTANCE
 from tilewright.tile.operand import Operand
-from tilewright.tile.packing import copy_name
+from tilewright.tile.packing import copy_name, fits_register_tile
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import L1, REGISTER, Sketch, TileProgram
 from tilewright.tile.tree import Prefetch
@@ -23,10 +23,6 @@ load, of which tiles of few rows have none to spare."""
 MAX_PREFETCH_PASSES = 32
 """Register tiles that read a panel of a constant that L2 holds, up to which it is prefetched: only the first one finds
 it beyond L2, and all pay for the hints."""
-
-
-MAX_LANE_REDUCTION_COLUMNS = 16
-"""Results along the axes of an operand that one register tile of a lane reduction holds at most."""
 
 
 def prefetches(program: TileProgram) -> tuple[Prefetch, ...]:
@@ -66,19 +62,13 @@ def has_rows_along_lanes(problem: Problem, operand: int, lane: int) -> bool:
     return o.strides[lane] == 1 and o.dimension(lane) is not None and bool(columns) and are_few
 
 
-def fits_register_tile(problem: Problem, o: Operand) -> bool:
-    """Whether one register tile can hold all results that use an operand."""
-    across = [problem.axes[a] for a in problem.spatial if o.uses(a)]
-    return all(a.is_static for a in across) and prod(a.extent for a in across) <= MAX_LANE_REDUCTION_COLUMNS
-
-
 def is_read_ahead(problem: Problem, operand: int, lane: int) -> bool:
     """Whether an operand, by its position, that is read where it is from beyond the private caches is prefetched."""
     return has_distant_rows(problem, operand, lane) or has_rows_along_lanes(problem, operand, lane)
 
 
 def min_prefetch_rows(problem: Problem, lane: int) -> int:
-    """Rows of a register tile that use what it reads of an operand where it is, from which on that is prefetched."""
+    """Rows per register tile, from which on an operand that is read in place is prefetched: of a lane reduction any."""
     return 1 if problem.axes[lane].is_reduction else MIN_PREFETCH_ROWS
 
 

@@ -8,7 +8,8 @@ from math import prod
 from tilewright.machine import Target
 from tilewright.machine.model import Machine
 from tilewright.tile.operand import Operand
-from tilewright.tile.prefetches import fits_register_tile, is_read_ahead
+from tilewright.tile.packing import fits_register_tile
+from tilewright.tile.prefetches import is_read_ahead
 from tilewright.tile.problem import Problem
 from tilewright.tile.program import Sketch
 
