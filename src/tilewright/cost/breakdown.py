@@ -187,6 +187,7 @@ def _stall_cycles(work: PartWork, machine: Machine) -> dict[str, Numbers]:
     return {
         "scatter_stalls": work.scatter_stalls * machine.ghz + np.zeros_like(work.slowdown),
         "split_misses": work.split_misses * machine.ghz + np.zeros_like(work.slowdown),
+        "store_starts": work.store_starts * machine.ghz + np.zeros_like(work.slowdown),
     }
 
 
@@ -264,7 +265,7 @@ def _traffic_terms(
     hierarchy, problem = CacheHierarchy.of(machine), work.batch.family.problem
     steady = replace(
         machine.cost, stream_ramp_bytes=0.0, page_ramp_bytes=0.0, split_store_ramp_bytes=0.0, unprefetched_penalty=0.0,
-        interleaved_store_penalty=0.0, single_stream_penalty=1.0,
+        interleaved_store_penalty=0.0, alternating_store_penalty=0.0, single_stream_penalty=1.0,
     )  # fmt: skip
     aliased, even = (
         cache_traffic(problem, sketch, work.batch, replace(hierarchy, cost=steady, set_counts=sets), footprints)[0]

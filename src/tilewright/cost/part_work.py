@@ -21,6 +21,7 @@ from tilewright.cost.parallel_time import Phase
 from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate
 from tilewright.cost.split_loads import split_miss_cycles
+from tilewright.cost.store_starts import store_start_ns
 from tilewright.cost.traffic import cache_traffic
 from tilewright.machine.model import Machine
 from tilewright.tile.problem import Problem
@@ -40,6 +41,7 @@ class PartWork:
         tiles: cycles of the register tiles.
         scatter_stalls: nanoseconds that scatter stores wait.
         split_misses: nanoseconds that vector loads wait which touch two lines from beyond L1.
+        store_starts: nanoseconds that stores wait for the first lines of rows in memory.
         moved: bytes that move into each cache by the program's loops.
         miss_ratios: per cache the share of these that come from beyond it.
         stream_penalty: factor on the bytes from beyond L2, for streams that the prefetcher does not track.
@@ -55,6 +57,7 @@ class PartWork:
     tiles: TileCycles
     scatter_stalls: float | Numbers
     split_misses: float | Numbers
+    store_starts: float | Numbers
     moved: Sequence[Numbers]
     miss_ratios: Sequence[FloatPerCandidate]
     stream_penalty: float | Numbers
@@ -97,7 +100,8 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
     features = extract_features(problem, sketch, batch, line, cost)
     tiles = tile_cycles(problem, sketch, batch, features, machine)
     executions = 1.0 if place is None else place.executions
-    work = tiles.total / machine.ghz * executions
+    store_starts = store_start_ns(sketch, batch, machine) * executions
+    work = tiles.total / machine.ghz * executions + store_starts
     footprints = LoopFootprints.of(problem, sketch, batch, line) if place is None else place.footprints
 
     kernel_bytes = [total_bytes(p) for p in family.problems] if place is None else place.total_bytes
@@ -126,8 +130,8 @@ def part_work(sketch: Sketch, batch: CandidateBatch, machine: Machine, place: Su
         misses = family.gather([[1.0, *(miss_ratio(n, x, cost) for x in capacities[1:])] for n in kernel_bytes])
         phases = [Phase(work + stalls, [m * ratio for m, ratio in zip(moved, misses, strict=True)])]
     return PartWork(
-        batch, features, tiles, stalls, split_misses, moved, misses, penalty, phases, slowdown, not is_long, growth,
-        false_sharing(sketch, batch, machine),
+        batch, features, tiles, stalls, split_misses, store_starts, moved, misses, penalty, phases, slowdown,
+        not is_long, growth, false_sharing(sketch, batch, machine),
     )  # fmt: skip
 
 
