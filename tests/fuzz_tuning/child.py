@@ -1,6 +1,7 @@
 """A tuning that prints what its store has acknowledged: `python -m tests.fuzz_tuning.child STORE SEED TRIALS`.
 
-Every line on standard output is a JSON list: "measured" with the key of a measurement and the monotonic clock, "end".
+Every line on standard output is a JSON list: "storing" with the key of a measurement, "measured" with the same and the
+monotonic clock once it is on the disk, "end".
 """
 
 import json
@@ -46,12 +47,15 @@ def say(*values: Any) -> None:
 
 
 class AcknowledgedRecords(TuningRecords):
-    """Records of a tuning that prints the keys of those that are on the disk."""
+    """Records of a tuning that prints the keys of those that it stores, and again once they are on the disk."""
 
     def add(self, kernel: PlannedKernel, point: MeasurePoint, measurements: Sequence[Measurement]) -> None:
+        keys = [key_of(self.record(kernel, point, m)) for m in measurements]
+        for key in keys:
+            say("storing", key)
         super().add(kernel, point, measurements)
-        for m in measurements:
-            say("measured", key_of(self.record(kernel, point, m)), time.monotonic())
+        for key in keys:
+            say("measured", key, time.monotonic())
 
 
 def kernels(machine: Machine) -> tuple[PlannedKernel, ...]:

@@ -28,20 +28,26 @@ class KilledTuning:
     """A tuning of one store that is killed again and again.
 
     Attributes:
-        folder: of the store, of the list of acknowledged measurements, and of temporary files.
-        acknowledged: keys of the measurements that some round acknowledged.
+        folder: of the store, of the lists of measurements, and of temporary files.
+        begun: keys of the measurements that some round began to store.
+        acknowledged: keys of those that it acknowledged, once they were on the disk.
         problems: what went wrong.
     """
 
     folder: Path
+    begun: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store, self._list = self.folder / "records.db", self.folder / "acknowledged.txt"
+        self.store = self.folder / "records.db"
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
-        if self._list.exists():
-            self.acknowledged = set(self._list.read_text().split())
+        for keys, file in self._lists():
+            keys |= set(file.read_text().split()) if file.exists() else set()
+
+    def _lists(self) -> tuple[tuple[set[str], Path], ...]:
+        """The keys that outlive a campaign that was stopped, and their files."""
+        return (self.begun, self.folder / "begun.txt"), (self.acknowledged, self.folder / "acknowledged.txt")
 
     def run(self, seconds: float | None, seed: int, trials: int = TRIALS) -> float | None:
         """One round, killed after so many seconds; None lets it end.
@@ -85,12 +91,17 @@ class KilledTuning:
         # a line without its end was not acknowledged
         lines = [json.loads(line) for line in output.splitlines(keepends=True) if line.endswith("\n")]
         measured = [(key, at) for what, *values in lines if what == "measured" for key, at in [values]]
+        self.begun |= {key for what, key, *_ in lines if what == "storing"}
         self.acknowledged |= {key for key, _ in measured}
-        self._list.write_text("\n".join(sorted(self.acknowledged)))
+        for keys, file in self._lists():
+            file.write_text("\n".join(sorted(keys)))
         return measured[0][1] if measured else None
 
     def check(self) -> int:
-        """Checks the store against what was acknowledged; the number of its measurements."""
+        """Checks the store against what was begun and acknowledged; the number of its measurements.
+
+        A round that is killed after its last measurements were stored does not acknowledge these.
+        """
         if not self.store.exists():
             if self.acknowledged:
                 self.problems.append("there is no store")
@@ -105,4 +116,8 @@ class KilledTuning:
         missing = self.acknowledged - set(stored)
         if missing:
             self.problems.append(f"{len(missing)} acknowledged measurements are not in the store")
+        if unknown := set(stored) - self.begun:
+            self.problems.append(f"{len(unknown)} measurements in the store are of no round")
+        if len(set(stored)) < len(stored):
+            self.problems.append(f"{len(stored) - len(set(stored))} measurements are in the store again")
         return len(stored)
