@@ -29,7 +29,7 @@ from typing import Any
 
 from benchmarks.common import plots, report
 from benchmarks.common.statistics import rank_correlation
-from benchmarks.operators.cases import Case, all_cases, memory_bound, sum_axes
+from benchmarks.operators.cases import Case, all_cases, gemm, memory_bound, sum_axes
 from benchmarks.populations import POPULATIONS, lowered_func
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
@@ -53,6 +53,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "reduction": ("reducesum_rows_1024x1024", "reducesum_columns_1024x1024", "reducemean_256x56x56",
                   "globalaveragepool_2048x7x7", "reducesum_columns_128x768", "reducemean_tokens_8x196x768",
                   "reducesum_channels_64x56x56"),
+    "products of few terms": ("gemm_m1593_k5_n3042", "gemm_m3900_k2_n1457", "gemm_m30000_k7_n150"),
     "transpose": ("transpose_0213_128x12x64", "transpose_nhwc_256x56x56", "transpose_1024x1024",
                   "transpose_1000x777"),
 }  # fmt: skip
@@ -68,6 +69,9 @@ EXTRA_REDUCTIONS = (
     ),
 )
 """Sums over axes that are not the last: the operators' table has one, and in it alone programs differ."""
+
+PRODUCTS_OF_FEW_TERMS = tuple(gemm("few_terms", *size) for size in ((1593, 5, 3042), (3900, 2, 1457), (30_000, 7, 150)))
+"""Products whose results exceed L2: what their stores wait for decides."""
 
 ROUNDS, ROUND_SECONDS = 8, 0.003
 
@@ -127,7 +131,7 @@ def largest_kernel_task(name: str) -> Task:
     Raises:
         ValueError: there is no such case.
     """
-    cases: tuple[Case, ...] = (*all_cases(), *EXTRA_REDUCTIONS)
+    cases: tuple[Case, ...] = (*all_cases(), *EXTRA_REDUCTIONS, *PRODUCTS_OF_FEW_TERMS)
     case = next((c for c in cases if c.name == name), None)
     if case is None:
         raise ValueError(f"there is no operator {name!r}")

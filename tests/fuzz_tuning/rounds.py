@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 from tests.fuzz_tuning.child import key_of
@@ -28,7 +29,7 @@ class KilledTuning:
     """A tuning of one store that is killed again and again.
 
     Attributes:
-        folder: of the store, of the lists of measurements, and of temporary files.
+        folder: of the store, of the list of acknowledged measurements, and of temporary files.
         begun: keys of the measurements that some round began to store.
         acknowledged: keys of those that it acknowledged, once they were on the disk.
         problems: what went wrong.
@@ -40,14 +41,13 @@ class KilledTuning:
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.store = self.folder / "records.db"
+        self.store, self._list = self.folder / "records.db", self.folder / "acknowledged.txt"
         (self.folder / "tmp").mkdir(parents=True, exist_ok=True)
-        for keys, file in self._lists():
-            keys |= set(file.read_text().split()) if file.exists() else set()
-
-    def _lists(self) -> tuple[tuple[set[str], Path], ...]:
-        """The keys that outlive a campaign that was stopped, and their files."""
-        return (self.begun, self.folder / "begun.txt"), (self.acknowledged, self.folder / "acknowledged.txt")
+        if self._list.exists():
+            self.acknowledged = set(self._list.read_text().split())
+        if self.store.exists():
+            # of a round in which the campaign was stopped
+            self.begun = set(self._read_store([])[0])
 
     def run(self, seconds: float | None, seed: int, trials: int = TRIALS) -> float | None:
         """One round, killed after so many seconds; None lets it end.
@@ -93,8 +93,7 @@ class KilledTuning:
         measured = [(key, at) for what, *values in lines if what == "measured" for key, at in [values]]
         self.begun |= {key for what, key, *_ in lines if what == "storing"}
         self.acknowledged |= {key for key, _ in measured}
-        for keys, file in self._lists():
-            file.write_text("\n".join(sorted(keys)))
+        self._list.write_text("\n".join(sorted(self.acknowledged)))
         return measured[0][1] if measured else None
 
     def check(self) -> int:
@@ -106,18 +105,18 @@ class KilledTuning:
             if self.acknowledged:
                 self.problems.append("there is no store")
             return 0
-        skipped: list[str] = []
-        with open_store(self.store, "read", skipped.append) as store:
-            stored = [key_of(r) for r in store.records(kinds=(RecordKind.TIMING, RecordKind.FAILURE))]
-            integrity = store.query("PRAGMA integrity_check")
+        stored, integrity = self._read_store(self.problems)
         if integrity != [("ok",)]:
             self.problems.append(f"integrity check: {integrity[:3]}")
-        self.problems += skipped
         missing = self.acknowledged - set(stored)
         if missing:
             self.problems.append(f"{len(missing)} acknowledged measurements are not in the store")
         if unknown := set(stored) - self.begun:
             self.problems.append(f"{len(unknown)} measurements in the store are of no round")
-        if len(set(stored)) < len(stored):
-            self.problems.append(f"{len(stored) - len(set(stored))} measurements are in the store again")
         return len(stored)
+
+    def _read_store(self, skipped: list[str]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Keys of the measurements in the store, and SQLite's check of it; `skipped` takes what can't be read."""
+        with open_store(self.store, "read", skipped.append) as store:
+            keys = [key_of(r) for r in store.records(kinds=(RecordKind.TIMING, RecordKind.FAILURE))]
+            return keys, store.query("PRAGMA integrity_check")

@@ -265,7 +265,8 @@ def _traffic_terms(
     hierarchy, problem = CacheHierarchy.of(machine), work.batch.family.problem
     steady = replace(
         machine.cost, stream_ramp_bytes=0.0, page_ramp_bytes=0.0, split_store_ramp_bytes=0.0, unprefetched_penalty=0.0,
-        interleaved_store_penalty=0.0, alternating_store_penalty=0.0, single_stream_penalty=1.0,
+        interleaved_store_penalty=0.0, alternating_store_penalty=0.0, same_page_store_penalty=0.0,
+        single_stream_penalty=1.0,
     )  # fmt: skip
     aliased, even = (
         cache_traffic(problem, sketch, work.batch, replace(hierarchy, cost=steady, set_counts=sets), footprints)[0]

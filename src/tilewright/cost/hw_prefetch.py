@@ -17,8 +17,8 @@ from tilewright.cost.footprint import (
     distant_segment_bytes,
     distant_segments,
     moved_bytes,
+    separate_runs,
     sum_arrays,
-    touched_elements,
 )
 from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
@@ -195,36 +195,36 @@ def _store_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, cac
 
     A stream lasts for the iterations of the loops, from the innermost one outwards, until there are too many streams.
     Where rows are unaligned, a store needs two lines: the following stores wait for both, unless they continue in the
-    same page. Where tiles alternate between rows, the fewer of them, the sooner a store waits for a line of the next.
+    same page.
     """
     line, cost = caches.line, caches.cost
     boxes = nested_boxes(operand, sketch, batch)
-    box, streams = tracked_box(operand, boxes, line, line, cost.max_write_streams, operand.uses(sketch.order[-1]))
+    box, streams = _tracked_box(operand, boxes, line, line, cost.max_write_streams, operand.uses(sketch.order[-1]))
     ramp = 1.0 + line * streams / moved_bytes(operand, box, line)
-    if cost.alternating_store_penalty:
-        rows = distant_segments(operand, batch.tiles[REGISTER], line, line, False)
-        alternation = 1.0 + cost.alternating_store_penalty / rows
-        ramp = ramp * np.where(stores_rows_in_turn(operand, boxes, line), 1.0, alternation)
+    ramp = ramp * _alternation_slowdown(operand, boxes, line, cost)
     is_split = has_split_vectors(operand, line, sketch.lanes * operand.element_bytes)
     if not is_split.any():
         return ramp
-    box, pages = tracked_box(operand, boxes, line, PAGE_BYTES, 1.0, False)
+    box, pages = _tracked_box(operand, boxes, line, PAGE_BYTES, 1.0, False)
     # stores to one page continue in it; among several pages, every store is to another page than the one before
     page_starts = np.minimum(pages, 2.0 * (pages - 1.0))
     split_ramp = 1.0 + cost.split_store_ramp_bytes * page_starts / moved_bytes(operand, box, line)
     return np.where(is_split, np.maximum(ramp, split_ramp), ramp)
 
 
-def stores_rows_in_turn(operand: OperandView, boxes: Sequence[Numbers], line: int) -> npt.NDArray[np.bool_]:
-    """Per candidate whether rows are stored one after the other, each as a whole, so that all are one stream.
+def _alternation_slowdown(operand: OperandView, boxes: Sequence[Numbers], line: int, cost: CostParameters) -> Numbers:
+    """Slowdown of stores that alternate between runs of memory, or that jump to another one after every register tile.
 
-    Args:
-        operand: the result.
-        boxes: see `nested_boxes`.
-        line: bytes of a cache line.
+    The more runs, the longer there is to fetch the next line of each; those in one page are no streams of their own.
+    Rows that are stored one after the other, each as a whole, are a single run.
     """
-    is_one_row = distant_segments(operand, boxes, line, line, False) == 1.0
-    return (is_one_row & (touched_elements(operand, boxes) >= operand.shape[-1])).any(axis=0)
+    if not cost.alternating_store_penalty and not cost.same_page_store_penalty:
+        return np.ones_like(boxes[0][0])
+    runs = separate_runs(operand, boxes, line)
+    tile_runs, tile = runs[0], [sizes[0] for sizes in boxes]
+    pages = np.minimum(tile_runs, distant_segments(operand, tile, line, PAGE_BYTES, False))
+    same_page = cost.same_page_store_penalty * (tile_runs / pages - 1.0)
+    return np.where((runs == 1.0).all(axis=0), 1.0, 1.0 + cost.alternating_store_penalty / tile_runs + same_page)
 
 
 def has_split_vectors(operand: OperandView, line: int, vector_bytes: int) -> npt.NDArray[np.bool_]:
@@ -248,7 +248,7 @@ def _load_ramp(operand: OperandView, sketch: Sketch, batch: CandidateBatch, cach
     """Slowdown of loads that read little of a page before they touch more pages than the TLB or the prefetcher has."""
     line, cost = caches.line, caches.cost
     boxes = nested_boxes(operand, sketch, batch)
-    box, pages = tracked_box(operand, boxes, line, PAGE_BYTES, caches.tlb_entries, operand.uses(sketch.order[-1]))
+    box, pages = _tracked_box(operand, boxes, line, PAGE_BYTES, caches.tlb_entries, operand.uses(sketch.order[-1]))
     ramp = _ramp_slowdown(moved_bytes(operand, box, line) / pages, cost)
     return ramp * (1.0 + cost.unprefetched_penalty * _abandoned_page_fraction(operand, boxes, line, cost))
 
@@ -267,7 +267,7 @@ def _abandoned_page_fraction(
     return untracked * np.maximum(0.0, 1.0 - read_per_page / PAGE_BYTES)
 
 
-def tracked_box(
+def _tracked_box(
     operand: OperandView, boxes: Sequence[Numbers], line: int, distance: int, max_segments: float,
     innermost_tracked: bool,
 ) -> tuple[list[Numbers], Numbers]:  # fmt: skip

@@ -203,13 +203,15 @@ class CostParameters:
     elements, which no cache holds, takes twice as long in tiles of seven rows as row by row, one of 4000 x 7770 1.2
     times."""
     alternating_store_penalty: float = _cost_field(0.0, "factor", 0.0, 100.0, ranking("products of few terms"))
-    """Relative cost of stores beyond L2 that leave a row after every register tile of one row, half of it for two rows,
-    and so on; nothing where rows are stored one after the other. Measured on Zen 4 only, where it is 0.5."""
+    """Relative cost of stores beyond L2 that jump to another row after every register tile of one row, half of it for
+    tiles of two rows, and so on; nothing where rows are stored one after the other, each as a whole. Measured on Zen 4
+    only."""
+    same_page_store_penalty: float = _cost_field(0.0, "factor", 0.0, 100.0, ranking("products of few terms"))
+    """Relative cost of such stores for every further row in the same page. Measured on Zen 4 only."""
     store_start_cycles: float = _cost_field(
-        0.0, "cycles per piece of a row", 0.0, 10000.0, ranking("products of few terms")
+        0.0, "cycles per run of memory", 0.0, 10000.0, ranking("products of few terms")
     )
-    """Exposed cycles of the first store to a piece of a row that is in memory. Measured on Zen 4 only, where it is
-    150."""
+    """Exposed cycles of the first store to a run of a result that is in memory. Measured on Zen 4 only."""
     refetch_factor: float = _cost_field(2.0, "loads per line", 0.0, 100.0, ranking("sums over columns"))
     """How often a prefetched line is loaded from L2 again that was evicted before its use, as rows alias to few sets of
     L1. 1024 x 1024 elements are summed along columns in 62, 82, 136 and 151 us in blocks of 8, 16, 32 and 64 rows,

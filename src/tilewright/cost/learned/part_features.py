@@ -18,8 +18,8 @@ from tilewright.cost.footprint import Numbers
 CORE_TERMS = (
     "execution", "load_store_ports", "add_latency", "issue", "spills", "masks", "step_loop", "loop_entry",
     "stream_starts", "k_blocks", "results", "tlb_misses", "tile_entry", "guards", "scatter_stalls", "split_misses",
-    "imbalance", "multiply_adds", "load_contention", "shuffles", "inserts", "loads", "stores", "code_size", "row_block",
-    "store_forward_stalls", "split_stores",
+    "store_starts", "imbalance", "multiply_adds", "load_contention", "shuffles", "inserts", "loads", "stores",
+    "code_size", "row_block", "store_forward_stalls", "split_stores",
 )  # fmt: skip
 """Nanoseconds that the resources of a core take, relative to the least time of the problem."""
 
