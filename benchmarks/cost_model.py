@@ -53,11 +53,10 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "reduction": ("reducesum_rows_1024x1024", "reducesum_columns_1024x1024", "reducemean_256x56x56",
                   "globalaveragepool_2048x7x7", "reducesum_columns_128x768", "reducemean_tokens_8x196x768",
                   "reducesum_channels_64x56x56"),
-    "products of few terms": ("gemm_m1593_k5_n3042", "gemm_m3900_k2_n1457", "gemm_m30000_k7_n150"),
     "transpose": ("transpose_0213_128x12x64", "transpose_nhwc_256x56x56", "transpose_1024x1024",
                   "transpose_1000x777"),
 }  # fmt: skip
-"""Kernels by kind, named as in `benchmarks.operators.cases` or below."""
+"""Kernels by kind, named as in `benchmarks.operators.cases` or below: those of other benchmarks, too."""
 
 EXTRA_REDUCTIONS = (
     memory_bound("ReduceSum", (128, 768), (768,), "reducesum_columns_128x768", constants=sum_axes(0), keepdims=0),
@@ -72,6 +71,8 @@ EXTRA_REDUCTIONS = (
 
 PRODUCTS_OF_FEW_TERMS = tuple(gemm("few_terms", *size) for size in ((1593, 5, 3042), (3900, 2, 1457), (30_000, 7, 150)))
 """Products whose results exceed L2: what their stores wait for decides."""
+
+ALL_KINDS = {**KINDS, "products of few terms": tuple(c.name for c in PRODUCTS_OF_FEW_TERMS)}
 
 ROUNDS, ROUND_SECONDS = 8, 0.003
 
@@ -95,7 +96,7 @@ def main() -> None:
     chosen = None if options.cases is None else options.cases.split(",")
     results: list[tuple[str, str, dict[str, Any]]] = []
     for kind in options.kinds.split(","):
-        for name in KINDS[kind]:
+        for name in ALL_KINDS[kind]:
             for population in options.populations.split(",") if chosen is None or name in chosen else ():
                 result = compare_times(largest_kernel_task(name), options.programs, population)
                 results.append((kind, name, result))
@@ -116,7 +117,7 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", default=",".join(KINDS), help="kinds of operators, by comma")
+    parser.add_argument("--kinds", default=",".join(ALL_KINDS), help="kinds of operators, by comma")
     parser.add_argument("--cases", help="kernels, by comma, instead of all of the kinds")
     parser.add_argument("--populations", default=",".join(POPULATIONS), help="by comma")
     parser.add_argument("--programs", type=int, default=DEFAULT_PROGRAMS, help="of a kernel and population")

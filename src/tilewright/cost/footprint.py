@@ -180,15 +180,13 @@ def separate_runs(operand: OperandView, box: Sequence[Numbers], gap: int) -> Num
     """Number of runs of memory that a box touches, where runs less than `gap` bytes apart count as one: rows that a box
     covers as a whole, or nearly, continue in each other."""
     runs, are_merged = np.ones_like(box[0]), np.ones_like(box[0], np.bool_)
-    pitch, extent = float(operand.element_bytes) * np.ones_like(box[0]), np.zeros_like(box[0])
-    dims = zip(operand.index_terms[::-1], operand.dim_sizes[::-1], strict=True)
-    for k, (terms, size) in enumerate(dims):
+    pitch = extent = float(operand.element_bytes) * np.ones_like(box[0])
+    for terms, size in zip(operand.index_terms[::-1], operand.dim_sizes[::-1], strict=True):
         count, span = (np.minimum(x, size) for x in index_count_and_span(terms, box))
         step = pitch * (span - 1.0) / np.maximum(count - 1.0, 1.0)
         are_merged = are_merged & ((count == 1.0) | (step - extent < gap))
         runs = np.where(are_merged, runs, runs * count)
-        extent = extent + pitch * (span - 1.0) + (operand.element_bytes if k == 0 else 0)
-        pitch = pitch * size
+        extent, pitch = extent + pitch * (span - 1.0), pitch * size
     return runs
 
 

@@ -216,7 +216,8 @@ def _alternation_slowdown(operand: OperandView, boxes: Sequence[Numbers], line: 
     """Slowdown of stores that alternate between runs of memory, or that jump to another one after every register tile.
 
     The more runs, the longer there is to fetch the next line of each; those in one page are no streams of their own.
-    Rows that are stored one after the other, each as a whole, are a single run.
+    Whole rows, or nearly whole ones, are a single run, in a tile or stored one after the other. Tiles of one run that
+    the loops continue for a while count as jumping all the same: the penalty was fitted on blocks of columns.
     """
     if not cost.alternating_store_penalty and not cost.same_page_store_penalty:
         return np.ones_like(boxes[0][0])

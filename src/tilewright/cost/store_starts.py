@@ -19,7 +19,8 @@ from tilewright.tile.program import Sketch
 def store_start_ns(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> float | Numbers:
     """Nanoseconds that the stores of all points wait for first lines of runs in memory, on one core.
 
-    What the last cache holds of a result has no starts, and neither have tiles that are transposed in registers.
+    There are none for what a program finds of a result in the last cache (`contended_cache_bytes`: other users of a
+    host may need the rest of it), and none for tiles that are transposed in registers.
 
     Args:
         sketch, batch: the candidates.
@@ -42,8 +43,8 @@ def store_start_ns(sketch: Sketch, batch: CandidateBatch, machine: Machine) -> f
 def _run_count(result: OperandView, sketch: Sketch, batch: CandidateBatch, cost: CostParameters) -> Numbers:
     """Number of runs that the stores of all points begin.
 
-    The loops continue the runs of a register tile, from the innermost one outwards, as long as the prefetcher tracks as
-    many; of more, a share.
+    The loops continue the runs of a register tile, from the innermost one outwards, as long as the prefetcher tracks
+    them; of more than it tracks, a share.
     """
     boxes = nested_boxes(result, sketch, batch)
     runs, elements = separate_runs(result, boxes, cost.min_stream_distance_bytes), touched_elements(result, boxes)
@@ -52,5 +53,5 @@ def _run_count(result: OperandView, sketch: Sketch, batch: CandidateBatch, cost:
     count = per_element[-1]
     for k in range(len(runs) - 2, -1, -1):
         count = tracked[k + 1] * count + (1.0 - tracked[k + 1]) * per_element[k]
-    # all of a result is one run
+    # all that the points store is one run
     return np.where(count * elements[-1] <= 1.0, 0.0, count * touched_elements(result, batch.covered))

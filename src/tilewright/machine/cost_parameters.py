@@ -203,9 +203,8 @@ class CostParameters:
     elements, which no cache holds, takes twice as long in tiles of seven rows as row by row, one of 4000 x 7770 1.2
     times."""
     alternating_store_penalty: float = _cost_field(0.0, "factor", 0.0, 100.0, ranking("products of few terms"))
-    """Relative cost of stores beyond L2 that jump to another row after every register tile of one row, half of it for
-    tiles of two rows, and so on; nothing where rows are stored one after the other, each as a whole. Measured on Zen 4
-    only."""
+    """Relative cost of stores beyond L2 in blocks of columns by register tiles of one row, half of it in tiles of two
+    rows, and so on; nothing where rows are stored one after the other, each as a whole. Measured on Zen 4 only."""
     same_page_store_penalty: float = _cost_field(0.0, "factor", 0.0, 100.0, ranking("products of few terms"))
     """Relative cost of such stores for every further row in the same page. Measured on Zen 4 only."""
     store_start_cycles: float = _cost_field(
