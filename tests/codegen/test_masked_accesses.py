@@ -5,10 +5,15 @@ import numpy as np
 import onnx
 import pytest
 from benchmarks.masked_accesses import masked_accesses
+from llvmlite import ir
 from onnx import TensorProto, helper, numpy_helper
+from tests.codegen.native import check
 
+from tilewright.codegen import emit_llvm
+from tilewright.codegen.llvm_types import constant, constant_mask, logical_and, shuffle, undefined
 from tilewright.driver.compile import make_compilation
 from tilewright.driver.options import CompileOptions
+from tilewright.loops.parser import parse
 from tilewright.machine import Target
 
 MACHINES = {"x86-64-v4": "zen4", "x86-64-v3": "zen3"}
@@ -31,7 +36,7 @@ def model(op: str, *inputs: Shape, weights: tuple[tuple[int, ...], ...] = (), **
 
 MODELS = {
     "gemm": model("MatMul", (346, 761), (761, 724)),
-    "gemm of four columns behind the last strip": model("MatMul", (34, 132), weights=((132, 100),)),
+    "gemm of three columns behind the last strip": model("MatMul", (34, 132), weights=((132, 99),)),
     "gemm of unknown rows": model("MatMul", ("m", 61), weights=((61, 52),)),
     "gemm of unknown columns": model("MatMul", (33, 61), (61, "n")),
     "gemm of an unknown sum": model("MatMul", (33, "k"), ("k", 45)),
@@ -67,10 +72,73 @@ def test_every_mask_has_an_active_lane(name: str, target: str, optimizer: str) -
 
 @pytest.mark.parametrize("target", MACHINES)
 def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
-    """Of 100 columns four remain: one vector for each row of a tile, whatever the tile's width."""
+    """Of 99 columns three remain: one vector for each row of a tile, whatever the tile's width."""
     options = CompileOptions(target=target, machine=MACHINES[target])
-    text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
+    text = make_compilation(MODELS["gemm of three columns behind the last strip"], options).llvm()
     assert {a.reason for a in masked_accesses(text)} == {"constant"}
+    assert {a.bits for a in masked_accesses(text)} == {128}, "the narrowest registers that hold three columns"
+
+
+COPY = """
+func copy(X: float32[4, W], Y: float32[4, W]):
+    for i in serial(4):
+        for l in vectorized(16):
+            block Y(a: 4 = i, b: W = l) where l < W:
+                Y[a, b] = X[a, b]
+"""
+
+
+@pytest.mark.parametrize(
+    ("columns", "load", "store"),
+    [
+        (1, "masked.load.v4f32", "masked.store.v4f32"),
+        (3, "masked.load.v4f32", "masked.store.v4f32"),
+        (4, "load <4 x float>", "store <4 x float>"),
+        (7, "masked.load.v8f32", "masked.store.v8f32"),
+        (8, "load <8 x float>", "store <8 x float>"),
+        (9, "masked.load.v16f32", "masked.store.v16f32"),
+    ],
+)
+def test_constant_masks_access_the_narrowest_registers(columns: int, load: str, store: str) -> None:
+    func = parse(COPY.replace("W", str(columns)))
+    lines = [x for x in emit_llvm([func], [], Target.parse("x86-64-v4")).splitlines() if "declare" not in x]
+    accesses = [x for x in lines if "masked" in x or "load <" in x or "store <" in x]
+    assert len(accesses) == 2, "one load and one store"
+    assert load in accesses[0]
+    assert store in accesses[1]
+    for target in ("x86-64-v4", "x86-64-v3"):
+        x = np.random.default_rng(columns).standard_normal((4, columns)).astype(np.float32)
+        check(func, {"X": x, "Y": np.full((4, columns), 9, np.float32)}, target=target)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "columns", "store"),
+    [
+        ("int8", 5, "masked.store.v16i8"), ("float16", 7, "masked.store.v8i16"), ("float16", 9, "masked.store.v16i16"),
+        ("float64", 3, "masked.store.v4f64"), ("float64", 2, "store <2 x double>"),
+    ],
+)  # fmt: skip
+def test_narrowest_registers_of_all_widths(dtype: str, columns: int, store: str) -> None:
+    func = parse(COPY.replace("W", str(columns)).replace("float32", dtype))
+    lines = emit_llvm([func], [], Target.parse("x86-64-v4")).splitlines()
+    stores = [x for x in lines if ("masked.store" in x or "store <" in x) and "declare" not in x]
+    assert len(stores) == 1
+    assert store in stores[0]
+    x = np.random.default_rng(columns).integers(-9, 9, (4, columns)).astype(dtype)
+    check(func, {"X": x, "Y": np.full((4, columns), 9, dtype)}, target="x86-64-v4")
+
+
+def test_conjunctions_and_permutations_of_constant_masks_are_constants() -> None:
+    builder = ir.IRBuilder(ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), []), "f").append_basic_block())
+    kind = ir.VectorType(ir.IntType(1), 4)
+    some, every, none = constant(kind, [1, 1, 0, 1]), constant(kind, 1), constant(kind, 0)
+    assert constant_mask(logical_and(builder, some, every)) == [True, True, False, True]
+    assert constant_mask(logical_and(builder, none, some)) == [False] * 4
+    assert constant_mask(shuffle(builder, some, none, [3, 2, 1, 4])) == [True, False, True, False]
+    unknown = undefined(kind)
+    assert constant_mask(unknown) is None
+    assert constant_mask(logical_and(builder, some, unknown)) is None
+    assert constant_mask(constant(ir.VectorType(ir.IntType(32), 4), [1, 1, 0, 1])) is None, "numbers are no masks"
 
 
 LOAD = """

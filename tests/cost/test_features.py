@@ -15,6 +15,7 @@ from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.features import extract_features
 from tilewright.cost.footprint import contiguous_dims, moved_bytes, touched_elements
 from tilewright.cost.hw_prefetch import ramp_factors
+from tilewright.cost.instructions import tile_cycles
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
 from tilewright.machine import Target
@@ -214,6 +215,21 @@ def test_masked_lanes_are_wasted_work() -> None:
     features = extract_features(problem, SKETCH, CandidateBatch.of(ShapeFamily.of(problem), SKETCH, sizes), 64, COST)
     # 4 of 4 rows, 8 of 5 columns: two vectors too many of each row's five elements
     assert features.vector_operations[0] * features.steps[0] * features.register_tiles[0] * 2 == 4 * 8 * 3
+
+
+def test_vectors_of_half_a_register_take_half_the_time_of_a_narrow_datapath() -> None:
+    """On Zen 4; the multiply-adds of a product of 8 columns, in registers of 16 and of 8 elements."""
+    zen4, problem = machine_named("zen4"), matrix_product(64, 8, 512)
+    wide = replace(zen4, cost=replace(zen4.cost, half_width_rate=1))
+    cycles: list[float] = []
+    for machine, lanes in ((zen4, 16), (zen4, 8), (wide, 8)):
+        sketch = Sketch(1, lanes, (0, 1), 2)
+        sizes = np.array([[[16, lanes, 1], [16, lanes, 512], [64, lanes, 512]]], np.int64)
+        batch = CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes)
+        features = extract_features(problem, sketch, batch, 64, machine.cost)
+        cycles.append(float(tile_cycles(problem, sketch, batch, features, machine).total[0]))
+    assert cycles[0] == pytest.approx(cycles[2], rel=0.1)
+    assert cycles[1] < 0.6 * cycles[0]
 
 
 def test_streams_count_reads_only() -> None:

@@ -13,9 +13,12 @@ from benchmarks.populations import sample_uniformly
 from benchmarks.tile_trees import unfused_products
 from tests.fuzz_trees.draw import random_tree
 from tests.fuzz_trees.kernels import random_kernel
+from tests.optimize.chains import Chain
+from tests.optimize.chains import task_of as chain_task
 from tests.optimize.computations import normalised, product
 from tests.optimize.programs import Program
 from tests.optimize.tasks import MACHINES, task_of
+from tests.optimize.test_chain_tree import chain_axes
 from tests.optimize.test_rowwise_programs import random_program, rowwise_task
 from tests.tile import trees
 from tests.tile.spaces import Drawn, drawn
@@ -24,13 +27,15 @@ from tests.tile.trees import TreeCase, cases, func_of
 import tilewright as tw
 from tilewright.cost.analytical import program_time
 from tilewright.cost.rowwise import rowwise_time
-from tilewright.cost.trees.tree_model import TreeModel, tree_time
+from tilewright.cost.trees.tree_model import TreeModel, tree_time, tree_times
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Expr
 from tilewright.loops.ir import Func, LoopKind
 from tilewright.machine.model import Level, Machine
 from tilewright.machine.shipped import machine_named
+from tilewright.optimize.chains.chain_tree import ChainTiling, chain_tree
+from tilewright.optimize.chains.expression import nested
 from tilewright.optimize.construct.optimizer import problem_for
 from tilewright.optimize.construct.program_tree import program_tree
 from tilewright.optimize.task import Task
@@ -328,3 +333,17 @@ def test_statements_without_a_place_have_no_model() -> None:
     func = func_of(trees.two_products(70, 96, 24, 40))
     tree = trees.tree_of_two_products(func)
     assert TreeModel.of(TileTree((), tree.staging), func, ONE_CORE) is None
+
+
+@pytest.mark.parametrize("name", ["zen4", "zen5", "sapphire-rapids"])
+@pytest.mark.parametrize("columns", [3, 5, 8])
+def test_chains_of_few_columns_count_the_vectors_that_their_loops_have(name: str, columns: int) -> None:
+    """Tiles of 16 lanes around 3, 5 and 8 columns are one vector, as around 16 columns."""
+    machine, times = machine_named(name), dict[int, float]()
+    for n in (columns, 16):
+        chain = Chain((8,), 64, (32, 64, n))
+        func = tw.create_schedule(chain.tensor()).func
+        row, *_ = chain_axes(func, chain)
+        tree = chain_tree(chain_task(func, "x86-64-v4"), ChainTiling(nested((row,)), ((row, 16),)), machine)
+        times[n] = float(tree_times([tree], func, machine, frozenset())[0])
+    assert times[columns] <= 1.02 * times[16]

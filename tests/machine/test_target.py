@@ -34,6 +34,15 @@ def test_registers(name: str, bits: int, registers: int, lanes32: int) -> None:
     assert str(target) == name
 
 
+@pytest.mark.parametrize(
+    ("bits", "extent", "lanes"),
+    [(32, 1, 4), (32, 4, 4), (32, 5, 8), (32, 8, 8), (32, 9, 16), (32, 500, 16), (64, 2, 2), (64, 3, 4), (8, 17, 32)],
+)
+def test_lanes_of_short_axes_are_those_of_the_narrowest_register(bits: int, extent: int, lanes: int) -> None:
+    assert Target.parse("x86-64-v4").lanes(bits, extent) == lanes
+    assert Target.parse("aarch64").lanes(bits, extent) == 128 // bits
+
+
 def test_feature_strings() -> None:
     assert Target.parse("x86-64").feature_string == "+cmov,+cx8,+fxsr,+mmx,+sse,+sse2"
     assert Target.parse("aarch64").feature_string == "+fp-armv8,+neon"

@@ -1,5 +1,7 @@
 """Construction of row-wise programs, windows and element-wise work; the rule's choices are in the search space."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,7 @@ from tests.optimize.programs import Program, axes, buffer, check, scheduled
 from tests.optimize.tasks import MACHINES, optimizers, task_of
 from tests.tile.results import check_same_results
 
-from tilewright.cost.rowwise import rowwise_time
+from tilewright.cost.rowwise import rowwise_time, stage_cycles
 from tilewright.expr.computation import Computation
 from tilewright.expr.nodes import Symbol, Var
 from tilewright.loops.ir import LoopKind
@@ -131,6 +133,30 @@ def test_search_space_contains_the_rules_tile() -> None:
     blocking, steps = scored_stages(problem, V4, ZEN5, 1)
     every = (RowwiseProgram(blocking, (pad, tile)) for _, pad in steps[0] for _, tile in steps[1])
     assert show(by_rule) in (show(lower_kernel_program(p, task, True).func) for p in every)
+
+
+@pytest.mark.parametrize(("side", "lanes"), [(3, 4), (4, 4), (7, 8), (9, 16), (20, 16)])
+def test_windows_of_short_rows_have_narrow_vectors(side: int, lanes: int) -> None:
+    task, problem = rowwise_task(Program(windows(96, (side, side), (3, 3), 1, 1, weighted=True)))
+    _, program = best_rowwise_programs(problem, V4, ZEN5, 1)[0]
+    assert program.stages[-1].sketch.lanes == lanes
+    text = show(lower_kernel_program(program, task, False).func)
+    *_, stored = re.findall(r"vectorized\((\d+)\)", text)
+    # as many lanes as the row has points where that is a vector's length
+    assert min(int(stored), 16) == lanes, text
+
+
+@pytest.mark.parametrize(
+    ("side", "taps", "waits"),
+    [(4, 3, True), (4, 5, False), (6, 3, True), (7, 3, True), (14, 3, False)],
+    ids=["6, masked", "8, loads of 4", "8, loads of 8 span two", "9, masked", "16, several stores"],
+)
+def test_windows_wait_for_stored_rows_that_are_not_forwarded(side: int, taps: int, waits: bool) -> None:
+    problem = rowwise_task(Program(windows(8, (side, side), (taps, taps), 1, taps // 2, weighted=True)))[1]
+    blocking, stages = scored_stages(problem, V4, ZEN5, 1)
+    _, p = stages[-1][0]
+    stalls = stage_cycles(p.problem, p.sketch, p.array[None], blocking, ZEN5).store_forward_stalls
+    assert (stalls > 0) == waits
 
 
 def test_best_program_is_the_cost_models_minimum() -> None:

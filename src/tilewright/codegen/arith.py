@@ -19,6 +19,7 @@ from tilewright.codegen.llvm_types import (
     declare,
     is_half,
     lane_count,
+    logical_and,
     memory_type,
     register_type,
     shuffle,
@@ -126,7 +127,7 @@ class Arith:
         b = self.builder
         match op:
             case "and" | "mul" | "min":
-                return b.and_(x, y)
+                return logical_and(b, x, y)
             case "or" | "add" | "max":
                 return b.or_(x, y)
             case "xor" | "sub":

@@ -7,6 +7,7 @@ of zeros (cheap arms) or by a branch (expensive ones).
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 
 from llvmlite import ir
 
@@ -25,6 +26,7 @@ from tilewright.codegen.llvm_types import (
     call_intrinsic,
     constant,
     lane_count,
+    logical_and,
     register_type,
     splat,
     with_lanes,
@@ -265,10 +267,10 @@ class ExprEmitter:
     def _guarded_loads(self, guard: ir.Value | None = None, mask: ir.Value | None = None) -> Generator[None]:
         """Loads happen only under a further condition, and are not cached beyond it."""
         enclosing = self.active
-        and_ = self.builder.and_
-        guard = enclosing.guard if guard is None else guard if enclosing.guard is None else and_(enclosing.guard, guard)
+        both = partial(logical_and, self.builder)
+        guard = enclosing.guard if guard is None else guard if enclosing.guard is None else both(enclosing.guard, guard)
         nonempty = enclosing.nonempty and mask is None
-        mask = enclosing.mask if mask is None else mask if enclosing.mask is None else and_(enclosing.mask, mask)
+        mask = enclosing.mask if mask is None else mask if enclosing.mask is None else both(enclosing.mask, mask)
         self.active = ActiveLanes(guard, mask, nonempty)
         try:
             with self.scope.frame(False):

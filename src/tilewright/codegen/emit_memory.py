@@ -26,8 +26,10 @@ from tilewright.codegen.llvm_types import (
     as_opaque_pointer,
     call_intrinsic,
     constant,
+    constant_mask,
     is_constant_splat,
     lane_count,
+    logical_and,
     memory_type,
     shuffle,
     splat,
@@ -89,7 +91,7 @@ class MemoryEmitter:
         mask, guard = active.mask, active.guard
         if guard is not None:
             lanes_guard = splat(self.builder, guard, lanes)
-            mask = lanes_guard if mask is None else self.builder.and_(mask, lanes_guard)
+            mask = lanes_guard if mask is None else logical_and(self.builder, mask, lanes_guard)
         return constant(ir.VectorType(I1, lanes), 1) if mask is None else mask
 
     # loads
@@ -233,6 +235,18 @@ class MemoryEmitter:
         register_lanes = min(lanes, self.arith.target.lanes(bits)) if self._has_masked_accesses else lanes
         return [(start, register_lanes) for start in range(0, lanes, register_lanes)]
 
+    def _active_width(self, dtype: DType, mask: ir.Value) -> int:
+        """Lanes of the narrowest register that holds all active lanes of a mask, where these are known.
+
+        An access to a register counts whole, even where lanes are masked: it may touch two cache lines where its active
+        lanes touch one, and a store to a line that other cores have read waits for each.
+        """
+        lanes, active = lane_count(mask), constant_mask(mask)
+        if active is None or not self._has_masked_accesses:
+            return lanes
+        last = max((i for i, is_active in enumerate(active) if is_active), default=0)
+        return min(lanes, self.arith.target.lanes(8 * dtype.bytes, last + 1))
+
     @property
     def _has_masked_accesses(self) -> bool:
         return self.arith.target.has("avx")
@@ -248,6 +262,11 @@ class MemoryEmitter:
             pointer, zeros = self._offset(dtype, base, start), constant(kind, 0)
             if is_constant_splat(part_mask, 0):
                 parts.append(zeros)
+                continue
+            if (narrow := self._active_width(dtype, part_mask)) < lanes:
+                low = self._masked_load(dtype, pointer, extract_subvector(self.builder, part_mask, 0, narrow))
+                zeros = constant(low.type, 0)
+                parts.append(shuffle(self.builder, low, zeros, [min(i, narrow) for i in range(lanes)]))
                 continue
             if is_constant_splat(part_mask, 1):
                 parts.append(self._plain_load(dtype, pointer, lanes))
@@ -267,6 +286,8 @@ class MemoryEmitter:
             part_mask = extract_subvector(self.builder, mask, start, lanes)
             if is_constant_splat(part_mask, 0):
                 continue
+            lanes = self._active_width(dtype, part_mask)
+            part_mask = extract_subvector(self.builder, part_mask, 0, lanes)
             value = extract_subvector(self.builder, stored, start, lanes)
             pointer = self._offset(dtype, base, start)
             if is_constant_splat(part_mask, 1):

@@ -112,6 +112,26 @@ def is_constant_splat(value: ir.Value, number: int) -> bool:
     return all(abs(n.constant) == number for n in numbers)
 
 
+def constant_mask(mask: ir.Value) -> list[bool] | None:
+    """The lanes of a constant mask; None for other values."""
+    if not isinstance(mask, ir.Constant) or element_type(mask.type) != I1:
+        return None
+    if isinstance(mask, Splat):
+        return [bool(mask.number)] * lane_count(mask)
+    if isinstance(mask.constant, list):
+        return [bool(lane.constant) for lane in mask.constant]
+    return None
+
+
+def logical_and(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:
+    """Whether both conditions hold; of constant masks a constant, whose number of active lanes decides how memory is
+    accessed under it."""
+    left, right = constant_mask(x), constant_mask(y)
+    if left is None or right is None:
+        return builder.and_(x, y)
+    return constant(x.type, [int(a and b) for a, b in zip(left, right, strict=True)])
+
+
 def undefined(kind: ir.Type) -> ir.Constant:
     """LLVM's `undef`."""
     return _undefined(str(kind), kind)
@@ -143,7 +163,11 @@ def broadcast(builder: ir.IRBuilder, *values: ir.Value) -> list[ir.Value]:
 
 
 def shuffle(builder: ir.IRBuilder, a: ir.Value, b: ir.Value, lanes: Sequence[int]) -> ir.Value:
-    """Lanes of the concatenation of two vectors."""
+    """Lanes of the concatenation of two vectors; of constant masks a constant."""
+    left, right = constant_mask(a), constant_mask(b)
+    if left is not None and right is not None:
+        joined = [*left, *right]
+        return constant(ir.VectorType(I1, len(lanes)), [int(joined[i]) for i in lanes])
     return builder.shuffle_vector(a, b, constant(ir.VectorType(I32, len(lanes)), list(lanes)))
 
 

@@ -37,6 +37,8 @@ def tile_cycles(
     problem: Problem, sketch: Sketch, batch: CandidateBatch, features: Features, machine: Machine
 ) -> TileCycles:
     """Cycles of all instructions of candidates, on one core."""
+    # floats of 16 bits are computed as floats of 32
+    machine = machine.with_ports_for(sketch.lanes * max(32, problem.bits))
     entries = _loop_entries(problem, batch, features)
     has_loop = entries > 0
     looped, unrolled = _looped_terms(problem, sketch, batch, features, machine, entries), None

@@ -59,7 +59,7 @@ def stage_cycles(
     features = extract_features(problem, sketch, batch, caches(machine)[0].line, machine.cost)
     code_size_factor = 1.0 + CODE_SIZE_TIEBREAK * features.vector_operations
     tiles = tile_cycles(problem, sketch, batch, features, machine)
-    stalls = _store_forward_stall_cycles(problem, sketch, machine.cost)
+    stalls = _store_forward_stall_cycles(problem, sketch, machine)
     split_stores = _split_store_cycles(problem, sketch, sizes, blocking, machine)
     penalized = tiles.total * code_size_factor
     total = penalized + machine.cost.row_block_cycles + stalls + split_stores
@@ -101,17 +101,27 @@ def _split_store_cycles(
     return cycles
 
 
-def _store_forward_stall_cycles(problem: Problem, sketch: Sketch, cost: CostParameters) -> float:
-    """Cycles that windows wait for rows that the stage before has just stored, where rows are shorter than vectors.
+def _store_forward_stall_cycles(problem: Problem, sketch: Sketch, machine: Machine) -> float:
+    """Cycles that windows wait for rows that the stage before has just stored, where rows are shorter than the widest
+    vectors.
 
-    A load then spans several stores and waits until they have left the store buffer, which holds all stores of a short
-    block of rows.
+    A load that spans several stores, or reads what a masked one has stored, waits until they have left the store
+    buffer, which holds all stores of a short block of rows.
     """
     windows = [o for o in problem.operands if o.private and o.uses(sketch.lane) and any(map(o.uses, problem.reduce))]
-    stores = sum(prod(o.shape[:-1]) for o in windows if o.shape[-1] < sketch.lanes)
-    if sketch.lane in problem.reduce or stores > cost.store_buffer_entries:
+    stores = sum(prod(o.shape[:-1]) for o in windows if not _is_forwarded(o.shape[-1], problem, sketch, machine))
+    if sketch.lane in problem.reduce or stores > machine.cost.store_buffer_entries:
         return 0.0
-    return stores * cost.store_forward_stall_cycles
+    return stores * machine.cost.store_forward_stall_cycles
+
+
+def _is_forwarded(row: int, problem: Problem, sketch: Sketch, machine: Machine) -> bool:
+    """Whether loads of rows of so many elements get them from the store buffer, or need not: longer rows are stored in
+    several vectors, and before they are read again others are. A load that begins within a row must end in it."""
+    if row * problem.bits >= machine.vector_bits:
+        return True
+    is_masked = row & (row - 1) != 0
+    return row >= 2 * sketch.lanes and not is_masked
 
 
 def rowwise_time(program: RowwiseProgram, machine: Machine) -> Time:

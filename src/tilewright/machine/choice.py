@@ -30,7 +30,8 @@ class MachineChoice:
         return sha256(to_json(self.machine).encode()).hexdigest()
 
     def for_target(self, target: Target) -> Machine:
-        """The machine restricted to the target's vector width and number of vector registers.
+        """The machine restricted to the target's vector width and number of vector registers. Vectors of half its own
+        width are the widest then, and as many execute in a cycle as the machine's datapath has room for.
 
         Raises:
             MachineError: the machine is of another architecture.
@@ -42,7 +43,7 @@ class MachineChoice:
             raise MachineError(what, where=f"machine {machine.name!r}", hint=hint)
         bits, registers = target.vector_bits, target.vector_registers
         return replace(
-            machine,
+            machine.with_ports_for(bits),
             vector_bits=min(machine.vector_bits, bits),
             vector_registers=min(machine.vector_registers, registers),
         )

@@ -68,6 +68,9 @@ class CostParameters:
 
     issue_width: float = _cost_field(5.0, "instructions per cycle", 1.0, 64.0, MANUAL)
     """Instructions issued per cycle."""
+    half_width_rate: int = _cost_field(1, "factor", 1, 2, MANUAL)
+    """Multiply-adds and loads of vectors of half a register's width, or less, that execute in the time of one of the
+    full width: 2 where instructions on whole registers pass a datapath of half their width twice."""
     reorder_window: float = _cost_field(256.0, "instructions", 1.0, 65536.0, MANUAL)
     """Instructions between the oldest one that waits and the youngest one that executes."""
     load_cycles: float = _cost_field(1.25, "port cycles per load", 0.25, 16.0, MICROKERNELS)

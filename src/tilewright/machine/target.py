@@ -21,6 +21,18 @@ _NAMES = ", ".join(["host", *X86_LEVELS, "aarch64"])
 # features of the next level that a host may have beyond its own, as far as generated code uses them
 _OPTIONAL_FEATURES = ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi2", "f16c", "fma")
 
+MIN_VECTOR_BITS = 128
+"""The narrowest vector register of all architectures."""
+
+
+def register_lanes(vector_bits: int, bits: int, extent: int | None = None) -> int:
+    """How many elements of `bits` bits a vector register of `vector_bits` bits holds, at least 1; with an extent, the
+    narrowest register that holds so many elements, or the widest."""
+    width = vector_bits
+    while extent is not None and width > MIN_VECTOR_BITS and extent * bits <= width // 2:
+        width //= 2
+    return max(1, width // bits)
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -116,9 +128,16 @@ class Target:
         """Whether generated code may use the feature (LLVM's name, without a sign)."""
         return f"+{feature}" in self.features
 
-    def lanes(self, bits: int) -> int:
-        """How many elements of `bits` bits one vector register holds, at least 1."""
-        return max(1, self.vector_bits // bits)
+    def lanes(self, bits: int, extent: int | None = None) -> int:
+        """How many elements of `bits` bits one vector register holds, at least 1.
+
+        Args:
+            bits: of an element.
+            extent: elements to hold, None for any number: the lanes of the narrowest register that holds so many. Such
+                vectors take fewer cycles where the datapath is narrower than the registers, and their loads and stores,
+                which count whole even where lanes are masked, cross fewer cache lines.
+        """
+        return register_lanes(self.vector_bits, bits, extent)
 
     def missing_on_host(self) -> tuple[str, ...]:
         """Required features that this machine lacks, sorted."""

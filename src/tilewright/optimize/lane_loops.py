@@ -20,8 +20,10 @@ REDUCTION_VECTORS = 4
 
 
 def lane_loops(axis: str, extent: Expr, lanes: int, is_exact: bool = True) -> list[Loop]:
-    """The loops over an axis in vectors: over tiles of `lanes` points, then the lanes; these alone where the axis fits
-    a shorter vector.
+    """The loops over an axis in vectors: over tiles of `lanes` points, then the lanes.
+
+    The lanes alone where the extent is a power of two of at most `lanes`; another extent below `lanes` has tiles of the
+    next power of two, masked. Its registers are those of `Target.lanes` for that extent.
 
     Args:
         axis: its name.
@@ -33,7 +35,8 @@ def lane_loops(axis: str, extent: Expr, lanes: int, is_exact: bool = True) -> li
     n = int(extent.value) if isinstance(extent, Const) else 0
     is_short = isinstance(extent, Const) and n <= lanes and n & (n - 1) == 0
     if not is_short:
-        return [Loop(axis, lanes, ()), inner]
+        shortest = 1 << (n - 1).bit_length() if isinstance(extent, Const) else lanes
+        return [Loop(axis, min(lanes, shortest), ()), inner]
     return [inner] if is_exact else [Loop(axis, n, ()), inner]
 
 

@@ -38,6 +38,11 @@ class ProblemAxis:
     is_static: bool
     is_reduction: bool
 
+    @property
+    def literal_extent(self) -> int | None:
+        """Its size; None where that is not known at compile time."""
+        return self.extent if self.is_static else None
+
 
 @dataclass(frozen=True)
 class Problem:

@@ -14,13 +14,13 @@ from operator import mul
 import numpy as np
 
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed
-from tilewright.cost.features import MAX_SHUFFLE_STRIDE
 from tilewright.cost.footprint import Numbers, moved_bytes
 from tilewright.cost.loop_footprints import LoopFootprints, TileLoop
 from tilewright.cost.part_work import unroll_windows
 from tilewright.cost.reduction_kind import is_long_reduction
 from tilewright.cost.trees.boxes import StatementNest, TreeBoxes, is_tile_loop
 from tilewright.cost.trees.statements import common_depth
+from tilewright.cost.trees.vector_lanes import vector_lanes
 from tilewright.loops.ir import LoopKind
 from tilewright.machine.model import Machine
 from tilewright.tile.prefetches import is_read_ahead
@@ -86,13 +86,8 @@ class NestShape:
 
     @cached_property
     def lanes(self) -> int:
-        """Elements of a vector; vectors of small elements that are gathered are assembled as of 32 bits."""
-        problem = self.nest.statement.problem
-        if self.vector_axis is None:
-            return 1
-        is_gathered = any(abs(o.strides[self.lane]) > MAX_SHUFFLE_STRIDE for o in problem.operands)
-        bits = max(32, problem.bits) if is_gathered and not problem.reduce else problem.bits
-        return max(1, self.vector_bits // bits)
+        """Elements of a vector; 1 where there are none."""
+        return 1 if self.vector_axis is None else vector_lanes(self.nest, self.lane, self.vector_bits)
 
     @cached_property
     def order(self) -> tuple[int, ...]:

@@ -22,9 +22,9 @@ MAX_GATHER_STRIDE = 4
 
 def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> list[Sketch]:
     """The sketches worth scoring; none where no axis suits lanes."""
-    lanes = target.lanes(problem.bits)
     sketches: list[Sketch] = []
     for lane in problem.spatial:
+        lanes = target.lanes(problem.bits, problem.axes[lane].literal_extent)
         transposed = problem.results[-1].strides[lane] != 1
         for packed in _packing_choices(problem, lane):
             prefetched = _prefetched_operands(problem, lane, packed, machine)
@@ -32,6 +32,7 @@ def reduction_sketches(problem: Problem, target: Target, machine: Machine) -> li
                 Sketch(lane, lanes, order, k_block_axis(problem), packed, transposed, prefetched)
                 for order in _loop_orders(problem, lane)
             ]
+    lanes = target.lanes(problem.bits)
     for lane in problem.reduce if problem.is_reorderable else ():
         packed = _reduction_lane_packing(problem, lane, lanes)
         if packed is not None:

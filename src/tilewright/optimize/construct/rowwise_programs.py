@@ -152,10 +152,15 @@ def _stage_candidates(
     store = problem.results[-1] if problem.reduce else problem.operands[-1]
     contiguous = [a for a in inner if store.strides[a] == 1]
     if problem.reduce:
-        return [_window_states(problem, a, target.lanes(problem.bits), machine) for a in contiguous]
+        return [_window_states(problem, a, _lanes_along(problem, a, problem.bits, target), machine) for a in contiguous]
     readable = [a for a in inner if any(o.strides[a] == 1 for o in problem.operands)]
     # iterations share little, and LLVM unrolls by itself
-    return [_stage(problem, lanes, a, [(1, 1, False)]) for a in contiguous or readable]
+    return [_stage(problem, _lanes_along(problem, a, 32, target), a, [(1, 1, False)]) for a in contiguous or readable]
+
+
+def _lanes_along(problem: Problem, axis: int, bits: int, target: Target) -> int:
+    """The lanes of vectors along an axis of results."""
+    return target.lanes(bits, problem.axes[axis].literal_extent)
 
 
 def _vector_counts(problem: Problem, lane: int | None, lanes: int, counts: Sequence[int] = VECTOR_COUNTS) -> list[int]:
