@@ -26,7 +26,7 @@ from tilewright.machine.model import Machine
 from tilewright.measure.local_measurer import LocalMeasurer, MeasureOptions
 from tilewright.measure.records.record import Record
 from tilewright.measure.records.record_json import encode_fields
-from tilewright.measure.records.store import open_store
+from tilewright.measure.records.store import RecordStore, open_store
 from tilewright.measure.workers.interface import Effort
 from tilewright.measure.workers.local import LocalWorkers
 from tilewright.optimize.construct.optimizer import Roller
@@ -35,9 +35,10 @@ from tilewright.optimize.search.start_search import start_search
 
 
 def key_of(record: Record) -> str:
-    """Identifies what was measured: the kernel, the program, the sizes and the result."""
+    """Identifies a measurement: the kernel, the program, the sizes, the result and when it was stored; a program may
+    take the same time twice."""
     fields = encode_fields(record, record.task.hash)
-    kept = {name: fields[name] for name in ("task", "programs", "sizes", "result", "choice")}
+    kept = {name: fields[name] for name in ("task", "programs", "sizes", "result", "choice", "created")}
     return sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:24]
 
 
@@ -49,7 +50,12 @@ def say(*values: Any) -> None:
 class AcknowledgedRecords(TuningRecords):
     """Records of a tuning that prints the keys of those that it stores, and again once they are on the disk."""
 
+    def __init__(self, store: RecordStore, machine: Machine, optimizer: str) -> None:
+        super().__init__(store, machine, optimizer, lambda: self._added_at)
+        self._added_at = time.time()
+
     def add(self, kernel: PlannedKernel, point: MeasurePoint, measurements: Sequence[Measurement]) -> None:
+        self._added_at = time.time()
         keys = [key_of(self.record(kernel, point, m)) for m in measurements]
         for key in keys:
             say("storing", key)
