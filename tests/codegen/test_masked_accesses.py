@@ -36,6 +36,7 @@ def model(op: str, *inputs: Shape, weights: tuple[tuple[int, ...], ...] = (), **
 
 MODELS = {
     "gemm": model("MatMul", (346, 761), (761, 724)),
+    "gemm of four columns behind the last strip": model("MatMul", (34, 132), weights=((132, 100),)),
     "gemm of three columns behind the last strip": model("MatMul", (34, 132), weights=((132, 99),)),
     "gemm of unknown rows": model("MatMul", ("m", 61), weights=((61, 52),)),
     "gemm of unknown columns": model("MatMul", (33, 61), (61, "n")),
@@ -77,6 +78,8 @@ def test_vectors_without_active_lanes_are_not_computed(target: str) -> None:
     text = make_compilation(MODELS["gemm of three columns behind the last strip"], options).llvm()
     assert {a.reason for a in masked_accesses(text)} == {"constant"}
     assert {a.bits for a in masked_accesses(text)} == {128}, "the narrowest registers that hold three columns"
+    text = make_compilation(MODELS["gemm of four columns behind the last strip"], options).llvm()
+    assert list(masked_accesses(text)) == [], "four fill one"
 
 
 COPY = """

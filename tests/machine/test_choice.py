@@ -60,7 +60,7 @@ def test_the_machine_has_no_more_vectors_than_the_target() -> None:
     assert choose_machine("haswell", Target.parse("x86-64-v4")).for_target(Target.parse("x86-64-v4")).vector_bits == 256
 
 
-def test_half_of_a_register_that_passes_the_datapath_once_is_a_whole_register_of_narrower_targets() -> None:
+def test_half_width_rate_is_in_the_ports_of_narrower_targets() -> None:
     zen4 = machine_named("zen4")
     machine = choose_machine(zen4, V3).for_target(V3)
     assert (machine.fma_pipes, machine.load_ports) == (2 * zen4.fma_pipes, 2 * zen4.load_ports)

@@ -112,15 +112,19 @@ def is_constant_splat(value: ir.Value, number: int) -> bool:
     return all(abs(n.constant) == number for n in numbers)
 
 
+def constant_lanes(value: ir.Value) -> list[int | float] | None:
+    """The numbers in the lanes of a constant vector; None for other values."""
+    if isinstance(value, Splat):
+        return [value.number] * lane_count(value)
+    if isinstance(value, ir.Constant) and isinstance(value.constant, list):
+        return [lane.constant for lane in value.constant]
+    return None
+
+
 def constant_mask(mask: ir.Value) -> list[bool] | None:
     """The lanes of a constant mask; None for other values."""
-    if not isinstance(mask, ir.Constant) or element_type(mask.type) != I1:
-        return None
-    if isinstance(mask, Splat):
-        return [bool(mask.number)] * lane_count(mask)
-    if isinstance(mask.constant, list):
-        return [bool(lane.constant) for lane in mask.constant]
-    return None
+    lanes = constant_lanes(mask)
+    return None if lanes is None or element_type(mask.type) != I1 else [bool(x) for x in lanes]
 
 
 def logical_and(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> ir.Value:

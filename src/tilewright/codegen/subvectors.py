@@ -5,7 +5,7 @@ from itertools import pairwise
 
 from llvmlite import ir
 
-from tilewright.codegen.llvm_types import Splat, constant, lane_count, shuffle
+from tilewright.codegen.llvm_types import Splat, constant, constant_lanes, lane_count, shuffle
 
 MIN_SUBVECTOR_LANES = 4
 """Lanes of the shortest subvector that gets an access of its own: the narrowest vector register."""
@@ -33,8 +33,8 @@ def extract_subvector(builder: ir.IRBuilder, vector: ir.Value, start: int, lengt
         return vector
     if isinstance(vector, Splat):
         return constant(ir.VectorType(vector.type.element, length), vector.number)
-    if isinstance(vector, ir.Constant) and isinstance(vector.constant, list):
-        return constant(ir.VectorType(vector.type.element, length), [vector.constant[i].constant for i in lanes])
+    if (numbers := constant_lanes(vector)) is not None:
+        return constant(ir.VectorType(vector.type.element, length), [numbers[i] for i in lanes])
     return shuffle(builder, vector, vector, lanes)
 
 

@@ -17,8 +17,8 @@ def elementwise_sketches(problem: Problem, target: Target) -> list[Sketch]:
 
 
 def _lanes(problem: Problem, lane: int, target: Target) -> int:
-    """Elements of one register: of the widest type, at least 32 bits where an operand is gathered, as vectors of many
-    small elements are assembled one by one."""
+    """Elements of the narrowest register that holds the axis: of the widest type, at least 32 bits where an operand is
+    gathered, as vectors of many small elements are assembled one by one."""
     is_gathered = any(abs(o.strides[lane]) > MAX_SHUFFLE_STRIDE for o in problem.operands)
     return target.lanes(max(32, problem.bits) if is_gathered else problem.bits, problem.axes[lane].literal_extent)
 

@@ -47,6 +47,6 @@ def _stage_tile(p: TileProgram) -> StageTile:
     lane, (register, *_) = p.sketch.lane, p.sizes
     row_axis = tile_row_axis(p.problem, lane)
     rows = 1 if row_axis is None else register[row_axis]
-    # an axis that a narrower register holds has one vector, which the loops over lanes make as narrow
     is_unrolled = bool(p.problem.reduce) and all(register[k] == p.problem.axes[k].extent for k in p.problem.reduce)
+    # narrow registers hold whole axes: one vector, which the loops over lanes make as narrow again
     return StageTile(lane, register[lane] // p.sketch.lanes, rows, is_unrolled)
