@@ -1,6 +1,7 @@
 """Fast calls: shapes seen before go through native code, which accepts what Python would and refuses the rest."""
 
 import ctypes
+import gc
 from collections.abc import Callable
 
 import numpy as np
@@ -142,6 +143,22 @@ def test_results_equal_those_without_fast_calls(exe: Executable, case: str, monk
     plain = Executable(scale_artifact(), threads=1)
     assert make_fast_call(np.zeros(len(CONTEXT_WORDS), np.int64)) is None
     np.testing.assert_array_equal(results, np.concatenate(SCENARIOS[case](plain)))
+
+
+def test_a_fast_call_keeps_its_code(kernel: Kernel) -> None:
+    """Python reads the description of a native function whenever it collects garbage."""
+    code = module._link_once()  # pyright: ignore[reportPrivateUsage]
+    assert code is not None
+    assert any(x is code for x in gc.get_referents(kernel.enter))
+    address, before = ctypes.addressof(code.method), bytes(code.method)
+    del code
+    module._link_once.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    gc.collect()
+    # memory that was freed would be used by these
+    others = [make_fast_call(kernel.context), [bytearray(size) for size in range(16, 1024) for _ in range(8)]]
+    assert ctypes.string_at(address, len(before)) == before
+    assert kernel.enter(X, Y) == ANSWER
+    del others
 
 
 def test_wrong_field_offset_disables_fast_calls(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,7 +180,7 @@ class _MethodDef(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LinkedCode:
-    """The linked code, which lives as long as the process.
+    """The linked code, which lives at least as long as the functions that are made of it.
 
     Attributes:
         method: Python's description of the function.
@@ -219,8 +219,10 @@ def make_fast_call(context: np.ndarray) -> Callable[..., int] | None:
     if code is None:
         return None
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    return make(ctypes.addressof(code.method), context, None)
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
+    # Python reads the description as long as the function lives, also in garbage collections: as the module of the
+    # function, which any object may be, the code is kept alive by it
+    return make(ctypes.addressof(code.method), context, code)
 
 
 def expected_words(dtypes: Sequence[np.dtype], shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
