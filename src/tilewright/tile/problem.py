@@ -200,7 +200,7 @@ def widest_bits(block: Block) -> int:
 def is_reorderable(block: Block) -> bool:
     """Whether the points of a reduction may be combined in any order, as all but products of floats may: products of
     some factors overflow where the whole does not, and infinity times zero is NaN. Once zero, a product in the order of
-    the elements stays zero, and it overflows where other implementations do."""
+    the elements stays zero."""
     value = block.body.value
     is_product = block.init is not None and isinstance(value, Binary) and value.op == "mul"
     return not (is_product and value.dtype.is_float)
