@@ -27,18 +27,23 @@ depends on; otherwise the values in float64 are those of something else."""
 
 def differs(actual: Array, meant: Array) -> Array:
     """Where floats are off by more than `TOLERANCE`; NaN and infinity are far from all numbers."""
+    return _differs(actual, meant, np.abs(meant[np.isfinite(meant)]).astype(np.float64).max(initial=0))
+
+
+def _differs(actual: Array, meant: Array, largest: float) -> Array:
     wide, meant = actual.astype(np.float64), meant.astype(np.float64)
-    limit = TOLERANCE * (np.abs(meant) + np.abs(meant[np.isfinite(meant)]).max(initial=0) * 0.1 + 1e-3)
+    limit = TOLERANCE * (np.abs(meant) + largest * 0.1 + 1e-3)
     with np.errstate(invalid="ignore"):
         is_near = np.isfinite(meant) & (np.abs(wide - meant) <= limit)
-        return ~((wide == meant) | is_near | (np.isnan(wide) & np.isnan(meant)))
+    return ~((wide == meant) | is_near | (np.isnan(wide) & np.isnan(meant)))
 
 
 def is_rounding(model: onnx.ModelProto, draws: Sequence[Mapping[str, Array]], name: str, actual: Array) -> bool:
     """Whether an output is no farther from its value in double precision than `MAX_RATIO` times ONNX Runtime's.
 
-    Where ONNX Runtime's has overflown on the way and the value in double precision has not, as in a product of large
-    factors and a zero, that value takes its place: `TOLERANCE` decides.
+    Where numbers of ONNX Runtime's have overflown on the way and those in double precision have not, as in a product of
+    large factors and a zero, these take their place and `TOLERANCE` decides, for these numbers relative to their own
+    size.
 
     Args:
         model: the model.
@@ -53,10 +58,10 @@ def is_rounding(model: onnx.ModelProto, draws: Sequence[Mapping[str, Array]], na
         peers = [oracle(model, feeds)[outputs.index(name)] for feeds in draws]
     except Exception:  # nobody has a node in double precision
         return False
-    if peers[0].shape == actual.shape == exact[0][name].shape and _overflows(peers[0], exact[0][name]):
-        with np.errstate(over="ignore"):
-            meant = exact[0][name].astype(actual.dtype)
-        return not differs(actual, meant).any()
+    if peers[0].shape == actual.shape == exact[0][name].shape:
+        overflown = _overflown(peers[0], exact[0][name])
+        if overflown.any():
+            return not np.where(overflown, _differs(actual, exact[0][name], 0), differs(actual, peers[0])).any()
     peer_error = max(largest_error(a, values[name]) for a, values in zip(peers, exact, strict=True))
     largest = max(_largest_magnitude(a) for values in exact for a in values.values())
     if peer_error > MOST_ROUNDINGS * 2.0**-24 * largest:
@@ -73,10 +78,10 @@ def largest_error(actual: Array, exact: Array) -> float:
     return float(np.abs(wide[finite] - exact[finite]).max(initial=0))
 
 
-def _overflows(peer: Array, exact: Array) -> bool:
-    """Whether a value is NaN or infinite of which double precision makes another one that the type holds."""
+def _overflown(peer: Array, exact: Array) -> Array:
+    """Where a value is NaN or infinite of which double precision makes a number that the type holds."""
     with np.errstate(over="ignore"):
-        return bool((~np.isfinite(peer) & np.isfinite(exact.astype(peer.dtype))).any())
+        return ~np.isfinite(peer) & np.isfinite(exact.astype(peer.dtype))
 
 
 def _not_finite(a: Array) -> Array:

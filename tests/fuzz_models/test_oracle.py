@@ -163,7 +163,9 @@ def test_what_overflows_on_the_way_is_judged_by_float64(factor, peer, right):
         return is_rounding(model, [feeds], "y", np.array(values, np.float32))
 
     assert judged(right, 16, 45)
-    assert not judged(right, np.nan, 45)
+    assert judged(right, 16.001, 45)
+    for other in (np.nan, 0, 17, 1e20):
+        assert not judged(right, other, 45)
     for wrong in (np.nan, np.inf, -np.inf, 3e30):
         assert not judged(wrong, 16, 45)
 

@@ -180,7 +180,7 @@ class _MethodDef(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _LinkedCode:
-    """The linked code, which lives at least as long as the functions that are made of it.
+    """The linked code, which lives as long as the process.
 
     Attributes:
         method: Python's description of the function.
@@ -219,10 +219,8 @@ def make_fast_call(context: np.ndarray) -> Callable[..., int] | None:
     if code is None:
         return None
     make = ctypes.pythonapi.PyCFunction_NewEx
-    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.py_object)
-    # Python reads the description as long as the function lives, also in garbage collections: as the module of the
-    # function, which any object may be, the code is kept alive by it
-    return make(ctypes.addressof(code.method), context, code)
+    make.restype, make.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    return make(ctypes.addressof(code.method), context, None)
 
 
 def expected_words(dtypes: Sequence[np.dtype], shapes: Sequence[tuple[int, ...]]) -> np.ndarray:
@@ -277,4 +275,11 @@ def _compile() -> _LinkedCode | None:
             return None
         builder.import_symbol(name, address)
     tracker = builder.link(jit, "entry")
-    return _LinkedCode(_MethodDef(b"enter", tracker["tw_enter"], _FASTCALL, None), tracker["tw_poll"], (tracker, jit))
+    method = _MethodDef(b"enter", tracker["tw_enter"], _FASTCALL, None)
+    code = _LinkedCode(method, tracker["tw_poll"], (tracker, jit))
+    # Python reads the description of a function until that is gone, so it must not be freed before: neither where the
+    # cache is cleared nor in a garbage collection, which would free code that only functions in cycles reference first
+    keep = ctypes.pythonapi.Py_IncRef
+    keep.restype, keep.argtypes = None, (ctypes.py_object,)
+    keep(code)
+    return code
