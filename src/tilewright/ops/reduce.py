@@ -85,7 +85,9 @@ def reduction(d: Definition) -> OpValue:
     """The sum, product, maximum, minimum, norm, ... of each slice."""
     norm = _REDUCTIONS[d.op_type]
     x, axes, shape = _operand_and_axes(d)
-    wide = _compute_dtype(x.dtype, norm)
+    # the first factors of a product may overflow where all of them do not, and infinity times zero is NaN
+    is_float_product = norm.reducer is Reducer.PROD and x.dtype.is_float
+    wide = float64 if is_float_product else _compute_dtype(x.dtype, norm.fractional)
     if norm.reducer in (Reducer.MAX, Reducer.MIN):
         return _apply_keepdims(d, reduce_dims(d, x, axes, norm.reducer, lambda i: x[i]), x, axes, shape)
 
@@ -116,7 +118,7 @@ def mean_over(d: Definition, x: OpValue, axes: Sequence[int], dtype: DType) -> O
 def reduce_log_sum_exp(d: Definition) -> OpValue:
     """log(sum(exp(x))), computed as max + log(sum(exp(x - max))), which can't overflow."""
     x, axes, shape = _operand_and_axes(d)
-    wide = float64 if not x.dtype.is_float else accumulator_dtype(x.dtype)
+    wide = _compute_dtype(x.dtype, fractional=True)
     maxima = reduce_dims(d, x, axes, Reducer.MAX, lambda i: cast(wide, x[i]))
 
     def finite(value: Expr) -> Expr:
@@ -152,10 +154,8 @@ def reduced_axes(d: Definition, x: OpValue) -> tuple[int, ...]:
     return () if is_noop else tuple(range(x.rank))
 
 
-def _compute_dtype(dtype: DType, norm: ReductionKind) -> DType:
-    # the first factors of a product may overflow where all of them do not, and infinity times zero is NaN
-    is_wide = norm.reducer is Reducer.PROD if dtype.is_float else norm.fractional
-    return float64 if is_wide else accumulator_dtype(dtype)
+def _compute_dtype(dtype: DType, fractional: bool) -> DType:
+    return float64 if fractional and not dtype.is_float else accumulator_dtype(dtype)
 
 
 def _finalize(d: Definition, total: OpValue, dtype: DType, after: Callable[[Expr], Expr] | None) -> OpValue:
