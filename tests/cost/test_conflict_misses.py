@@ -4,8 +4,10 @@ from collections import Counter
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tile.problems import matrix_product
 
 from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
@@ -110,6 +112,31 @@ def test_conflict_penalty_grows_with_the_aliased_rows() -> None:
     for rows, written, ways in product((8, 9, 10, 12, 13, 14, 16, 20, 24, 32, 64), (1, 8), (8, 12)):
         assert transposing(rows, written, ways) >= 0.99 * transposing(rows, written, ways, 1040), (rows, written, ways)
     assert [transposing(n) for n in (16, 20, 24, 32, 64)] == sorted(transposing(n) for n in (16, 20, 24, 32, 64))
+
+
+def multiplying(rows: int, terms: int, ways: int = 8) -> float:
+    """Bytes per term that a product of 84 x 1024 elements moves into the same first cache in register tiles of so many
+    rows, whose second operand is packed."""
+    p, sketch = matrix_product(84, 1024, terms), Sketch(1, 16, (1, 0), 2, ((1, 1),))
+    batch = CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([[[rows, 32, 1], *[[rows, 32, terms]] * 2]]))
+    alone, _ = cache_traffic(p, sketch, batch, CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024]))
+    return float(alone[0][0]) / terms
+
+
+def test_rows_of_a_register_tile_that_fit_the_ways_stay_from_step_to_step() -> None:
+    # rows of 4 KiB begin in one set, those of a line more in sets of their own
+    assert multiplying(7, 1024) == pytest.approx(multiplying(7, 1040), rel=0.01)
+    assert multiplying(12, 1024, ways=12) == pytest.approx(multiplying(12, 1040, ways=12), rel=0.01)
+    # rows of 2 KiB begin in two sets
+    assert multiplying(14, 512) == pytest.approx(multiplying(14, 528), rel=0.01)
+
+
+@given(st.sampled_from([12, 14, 21, 28, 42]), st.sampled_from([1024, 2048, 3072]), st.sampled_from([4, 8, 12]))
+def test_rows_beyond_the_ways_load_a_line_per_step_at_most(rows: int, terms: int, ways: int) -> None:
+    aliased, apart = multiplying(rows, terms, ways), multiplying(rows, terms + 16, ways)
+    tiles = 84 / rows * 1024 / 32
+    assert aliased <= 1.01 * apart + tiles * rows * LINE
+    assert (aliased > 1.01 * apart) == (rows > ways)
 
 
 def storing_across(lanes: int) -> float:

@@ -141,6 +141,25 @@ def test_vectors_in_two_lines_cost_most_where_they_come_from_beyond_l1() -> None
     assert not misranked(measured_us, predicted)
 
 
+def test_tiles_of_more_rows_than_a_set_of_l1_has_ways() -> None:
+    """Products of six rows of tiles, K = 1024 and 1040, B packed: rows of A of 4 KiB begin in one set of 8 ways."""
+    # docs/cost-model.md, aliased_row_miss_factor; cycles per step and row on one core of a Zen 4
+    measured = {8: 2.09, 10: 2.13, 12: 2.38, 13: 2.53, 14: 2.71}
+    predicted: dict[int, float] = {}
+    for rows in measured:
+        times = [packed_product_time(rows, k) for k in (1024, 1040)]
+        predicted[rows] = times[0] / rows
+        assert (rows > 8) == (times[0] / 1024 > 1.01 * times[1] / 1040), rows
+    assert not misranked(measured, predicted)
+
+
+def packed_product_time(rows: int, terms: int) -> float:
+    """Nanoseconds of six rows of tiles of so many rows and 32 columns on one core of a Zen 4, with B in panels."""
+    sizes = ((rows, 32, 1), *((rows, 32, terms),) * 2)
+    program = TileProgram(matrix_product(6 * rows, 768, terms), Sketch(1, 16, (1, 0), 2, ((1, 1),)), sizes)
+    return program_time(program, machine_named("zen4").with_cores(1))
+
+
 def test_register_tiles_with_more_vectors_than_registers() -> None:
     """420 x 192 x 960 by rows, columns and additions to an accumulator in a step: 27 accumulators with three vectors
     and an element fill the registers, others exceed them."""

@@ -12,10 +12,13 @@ from math import gcd, prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.footprint import Numbers, all_true, any_true, index_count_and_span
+from tilewright.cost.caches import CacheHierarchy
+from tilewright.cost.candidate_batch import CandidateBatch
+from tilewright.cost.footprint import Numbers, all_true, any_true, index_count_and_span, moved_bytes
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
-from tilewright.tile.program import Mask
+from tilewright.tile.problem import Problem
+from tilewright.tile.program import REGISTER, Mask, Sketch
 
 
 def _is_below(start_sets: Sequence[FloatPerCandidate], sets: int) -> bool:
@@ -82,6 +85,34 @@ def conflict_bytes(
     lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
     slowed = np.maximum(cached, uncached * cost.max_conflict_penalty * lost**3)
     return np.where(pressure > 1.0, np.where(overflows, np.maximum(slowed, uncached), slowed), uncached)
+
+
+def reloaded_row_bytes(
+    operand: OperandView, problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy
+) -> Numbers | None:
+    """Bytes that a step of a register tile loads again from beyond L1, as the rows that it reads belong into fewer ways
+    than they have lines; None where rows do not alias.
+
+    A tile reads its rows in turns, and a line of each serves several steps of the reduction only if it stays meanwhile.
+
+    Args:
+        operand: an access that does not read a packed copy.
+        problem, sketch, batch: the candidates.
+        caches: their parameters.
+    """
+    reduced = [a for a in problem.reduce if operand.uses(a)]
+    element, line = operand.element_bytes, caches.line
+    is_contiguous = reduced and any(a == reduced[-1] and c * element < line for c, a in operand.index_terms[-1])
+    if not is_contiguous or operand.written or operand.uses(sketch.lane):
+        return None
+    box = [np.ones_like(x) if a in problem.reduce else x for a, x in enumerate(batch.tiles[REGISTER])]
+    factor = conflict_factors(operand, box, caches.set_counts[:1], line).get(0)
+    if factor is None:
+        return None
+    lines = moved_bytes(operand, box, line)
+    pressure = np.where(factor > 1.0, lines * factor / caches.capacities[0], 0.0)
+    lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
+    return lines * np.minimum(1.0, caches.cost.aliased_row_miss_factor * lost)
 
 
 def _start_set_counts(operand: OperandView, sets: int, line: int) -> tuple[FloatPerCandidate, ...]:

@@ -13,11 +13,11 @@ import numpy as np
 
 from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch, is_packed, k_block_count
-from tilewright.cost.conflict_misses import conflict_bytes, conflict_factors
+from tilewright.cost.conflict_misses import conflict_bytes, conflict_factors, reloaded_row_bytes
 from tilewright.cost.footprint import Numbers, moved_bytes, sum_arrays, touched_elements
 from tilewright.cost.hw_prefetch import RampFactors, ramp_factors
 from tilewright.cost.loop_footprints import LoopFootprints, innermost_depths
-from tilewright.cost.reduction_kind import is_long_reduction
+from tilewright.cost.reduction_kind import is_long_reduction, is_streaming
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
 from tilewright.machine.cost_parameters import CostParameters
 from tilewright.tile.problem import Problem
@@ -103,6 +103,9 @@ def cache_traffic(
         resident = np.maximum(resident - footprints.loaded, 0.0)
     repeats = _repeats(problem, footprints)
     moved_in = _moved_by_cache(resident, repeats, footprints.present, stays, uncached)
+    l1_places = _l1_places(caches, private)
+    for k, bytes_ in _reloaded_bytes(problem, sketch, batch, caches, footprints).items():
+        moved_in[k, l1_places] = np.maximum(moved_in[k, l1_places], bytes_)
     if batch.reuse_bytes is not None:
         places = [*range(len(caches.capacities)), *private]
         usable = np.array([caches.capacities[k] for k in places])[:, None, None] * caches.cost.usable_cache_fraction
@@ -199,7 +202,7 @@ def _uncached_bytes(
     # register tiles of one L2 tile
     depth = sum(loop.level == L2 for loop in footprints.loops)
     tiles = reduce(mul, footprints.counts[depth:], np.ones_like(operand_bytes[0, -1]))
-    l1_rows = [0, *(place for place, level in enumerate(private, len(caches.capacities)) if not level)]
+    l1_rows = _l1_places(caches, private)
     for k, bytes_ in accesses.line_per_element.items():
         if accesses.operands[k].written or 0 not in accesses.conflicts[k]:
             continue
@@ -207,6 +210,27 @@ def _uncached_bytes(
         pressure = np.where(factor > 1.0, accesses.min_bytes[k, -1] * factor / capacity, 0.0)
         uncached[k][l1_rows] = conflict_bytes(operand_bytes[k, depth] / tiles, bytes_, pressure, overflows, caches.cost)
     return uncached
+
+
+def _l1_places(caches: CacheHierarchy, private: Sequence[int]) -> list[int]:
+    """Where L1 is among all caches on one thread and those that several threads have of their own."""
+    return [0, *(place for place, level in enumerate(private, len(caches.capacities)) if not level)]
+
+
+def _reloaded_bytes(
+    problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy, footprints: LoopFootprints
+) -> dict[int, Numbers]:
+    """By access what a program loads into L1 where lines of a register tile's rows do not stay from step to step."""
+    if not caches.set_counts or not is_long_reduction(problem, caches.cost) or is_streaming(problem, caches.cost):
+        return {}
+    per_step = {
+        k: reloaded_row_bytes(o, problem, sketch, batch, caches)
+        for k, o in enumerate(batch.family.operands)
+        if not is_packed(sketch, k)
+    }
+    factors = [*footprints.counts, *(batch.tiles[REGISTER][a] for a in problem.reduce)]
+    steps = reduce(mul, factors, np.ones_like(batch.covered[0]))
+    return {k: x * steps for k, x in per_step.items() if x is not None}
 
 
 def _resident_bytes(footprints: LoopFootprints, threads: int) -> Numbers:
