@@ -105,6 +105,9 @@ def reloaded_row_bytes(
     is_contiguous = reduced and any(a == reduced[-1] and c * element < line for c, a in operand.index_terms[-1])
     if not is_contiguous or operand.written or operand.uses(sketch.lane):
         return None
+    rows = [batch.tiles[REGISTER][a] for a in problem.spatial if operand.uses(a)]
+    if prod(float(x.max()) for x in rows) <= caches.capacities[0] / (caches.set_counts[0] * line):
+        return None  # as many lines as a set has ways stay whichever set they are in
     box = [np.ones_like(x) if a in problem.reduce else x for a, x in enumerate(batch.tiles[REGISTER])]
     factor = conflict_factors(operand, box, caches.set_counts[:1], line).get(0)
     if factor is None:
