@@ -1,6 +1,7 @@
 """Conflict misses of rows that alias to few sets of a cache, against counting lines set by set."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.tile.problems import matrix_product
 
+from tilewright.cost.analytical import family_times, program_times
 from tilewright.cost.caches import CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
-from tilewright.cost.conflict_misses import conflict_factors
+from tilewright.cost.conflict_misses import conflict_factors, reloaded_row_bytes
 from tilewright.cost.shape_family import ShapeFamily
 from tilewright.cost.traffic import cache_traffic
+from tilewright.machine.shipped import machine_named
 from tilewright.tile.operand import Operand
 from tilewright.tile.problem import Problem, ProblemAxis
 from tilewright.tile.program import Sketch
@@ -114,13 +117,26 @@ def test_conflict_penalty_grows_with_the_aliased_rows() -> None:
     assert [transposing(n) for n in (16, 20, 24, 32, 64)] == sorted(transposing(n) for n in (16, 20, 24, 32, 64))
 
 
-def multiplying(rows: int, terms: int, ways: int = 8) -> float:
+B_PACKED = Sketch(1, 16, (1, 0), 2, ((1, 1),))
+"""Vectors along the columns of a product whose second operand is packed."""
+
+
+def multiplying(rows: int, terms: int, ways: int = 8, unroll: int = 1, threads: int = 1) -> float:
     """Bytes per term that a product of 84 x 1024 elements moves into the same first cache in register tiles of so many
     rows, whose second operand is packed."""
-    p, sketch = matrix_product(84, 1024, terms), Sketch(1, 16, (1, 0), 2, ((1, 1),))
-    batch = CandidateBatch.of(ShapeFamily.of(p), sketch, np.array([[[rows, 32, 1], *[[rows, 32, terms]] * 2]]))
-    alone, _ = cache_traffic(p, sketch, batch, CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024]))
-    return float(alone[0][0]) / terms
+    p, sizes = matrix_product(84, 1024, terms), np.array([[[rows, 32, unroll], *[[rows, 32, terms]] * 2]])
+    hierarchy = CacheHierarchy([4096.0 * ways, 524288.0, 2.0**25], LINE, [64, 1024], [threads, threads, 1])
+    traffic = cache_traffic(p, B_PACKED, CandidateBatch.of(ShapeFamily.of(p), B_PACKED, sizes), hierarchy)
+    return float(traffic[threads > 1][0][0]) / terms
+
+
+def reloaded(problem: Problem, sketch: Sketch, rows: int = 14, sets: int = 64) -> float:
+    """Bytes that a step of a register tile of so many rows and 32 columns reads again of the first operand."""
+    sizes = np.array([[[rows, 32, 1], *[[rows, 32, 1024]] * 2]])
+    hierarchy = CacheHierarchy([512.0 * sets, 524288.0, 2.0**25], LINE, [sets, 1024])
+    batch = CandidateBatch.rounded_up(ShapeFamily.of(problem), sizes)
+    per_step = reloaded_row_bytes(problem.operands[0], problem, sketch, batch, hierarchy)
+    return 0.0 if per_step is None else float(per_step[0])
 
 
 def test_rows_of_a_register_tile_that_fit_the_ways_stay_from_step_to_step() -> None:
@@ -131,12 +147,57 @@ def test_rows_of_a_register_tile_that_fit_the_ways_stay_from_step_to_step() -> N
     assert multiplying(14, 512) == pytest.approx(multiplying(14, 528), rel=0.01)
 
 
-@given(st.sampled_from([12, 14, 21, 28, 42]), st.sampled_from([1024, 2048, 3072]), st.sampled_from([4, 8, 12]))
+@given(st.sampled_from([12, 14, 21, 28, 42]), st.sampled_from([1024, 2048, 3072]), st.sampled_from([4, 6, 8]))
 def test_rows_beyond_the_ways_load_a_line_per_step_at_most(rows: int, terms: int, ways: int) -> None:
     aliased, apart = multiplying(rows, terms, ways), multiplying(rows, terms + 16, ways)
-    tiles = 84 / rows * 1024 / 32
-    assert aliased <= 1.01 * apart + tiles * rows * LINE
-    assert (aliased > 1.01 * apart) == (rows > ways)
+    lines = 84 / rows * 1024 / 32 * rows * LINE
+    assert aliased <= 1.01 * apart + lines
+    assert aliased >= min(0.4 * lines, lines - 0.01 * apart)
+
+
+def test_reloaded_lines_do_not_depend_on_unrolling_or_threads() -> None:
+    once = multiplying(14, 1024)
+    assert multiplying(14, 1024, unroll=4) == pytest.approx(once, rel=0.01)
+    assert multiplying(14, 1024, threads=2) == pytest.approx(once, rel=0.05)
+    assert once > 2 * multiplying(14, 1040)
+
+
+def test_only_rows_that_follow_the_innermost_reduction_are_reloaded() -> None:
+    p = matrix_product(84, 1024, 1024)
+    assert reloaded(p, B_PACKED) == 14 * LINE
+    # a way of 16 KiB: pages lie anywhere in it
+    assert reloaded(matrix_product(84, 1024, 4096), B_PACKED, sets=256) == 0
+    # lanes along the rows read each of them at once
+    assert reloaded(p, Sketch(0, 14, (0, 1), 2)) == 0
+    columns = replace(p.operands[0], shape=(1024, 1024), index=((0, 0, 1), (1, 0, 0)))
+    assert reloaded(replace(p, operands=(columns, p.operands[1])), B_PACKED) == 0
+    axes = (*p.axes, ProblemAxis("l", 8, True, True))
+    operands = tuple(replace(o, index=tuple((*row, 0) for row in o.index)) for o in p.operands)
+    results = tuple(replace(o, index=tuple((*row, 0) for row in o.index)) for o in p.results)
+    innermost = replace(p, axes=axes, operands=operands, results=results)
+    sizes = np.array([[[14, 32, 1, 1], *[[14, 32, 1024, 8]] * 2]])
+    batch = CandidateBatch.rounded_up(ShapeFamily.of(innermost), sizes)
+    hierarchy = CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
+    assert reloaded_row_bytes(innermost.operands[0], innermost, B_PACKED, batch, hierarchy) is None
+
+
+def test_a_packed_copy_has_no_rows_to_reload() -> None:
+    p, sizes = matrix_product(84, 1024, 1024), np.array([[[14, 32, 1], *[[14, 32, 1024]] * 2]])
+    batch = CandidateBatch.of(ShapeFamily.of(p), B_PACKED, sizes)
+    hierarchy = CacheHierarchy([32768.0, 524288.0, 2.0**25], LINE, [64, 1024])
+    packed = replace(B_PACKED, packed=((0, 0), (1, 1)))
+    both, one = (cache_traffic(p, s, batch, hierarchy)[0][0][0] for s in (packed, B_PACKED))
+    assert 2 * both < one
+
+
+def test_shapes_of_one_batch_alias_each_for_itself() -> None:
+    problems = [matrix_product(84, 1024, k) for k in (1000, 1024, 1040)]
+    sizes = np.array([[[14, 32, 1], *[[14, 32, p.axes[2].extent]] * 2] for p in problems])
+    machine = machine_named("zen4").with_cores(1)
+    joint = family_times(ShapeFamily.joint(problems, [1, 1, 1]), B_PACKED, sizes, machine).total
+    alone = [program_times(p, B_PACKED, s[None], machine).total[0] for p, s in zip(problems, sizes, strict=True)]
+    np.testing.assert_allclose(joint, alone)
+    assert joint[1] > 1.1 * joint[2]
 
 
 def storing_across(lanes: int) -> float:

@@ -97,17 +97,20 @@ def tree_of_two_products(func: Func, rows: int = 32, chunk: int = 64, tile: int 
     return TileTree(body, (CacheWrite("E", "E.store"), RFactor("E", "E.partial", n, chunk)))
 
 
-def attention(queries: Expr | int, keys: Expr | int, depth: int) -> tw.Tensor:
-    """softmax(Q K^T / sqrt(depth)) V."""
+def attention(queries: Expr | int, keys: Expr | int, depth: int, divided: bool = True) -> tw.Tensor:
+    """softmax(Q K^T / sqrt(depth)) V; without the division by the sums of rows unless `divided`."""
     q, k = tw.placeholder((queries, depth), name="Q"), tw.placeholder((keys, depth), name="K")
     v = tw.placeholder((keys, depth), name="V")
     e, c = tw.reduce_axis(depth, "e"), tw.reduce_axis(keys, "c")
     score = tw.compute((queries, keys), lambda i, j: tw.sum(q[i, e] * depth**-0.5 * k[j, e], e), "S")
     largest = tw.compute((queries,), lambda i: tw.max(score[i, c], c), "m")
     total = tw.compute((queries,), lambda i: tw.sum(tw.exp(score[i, c] - largest[i]), c), "L")
-    return tw.compute(
-        (queries, depth), lambda i, h: tw.sum(tw.exp(score[i, c] - largest[i]) / total[i] * v[c, h], c), "O"
-    )
+
+    def term(i: Expr, h: Expr) -> Expr:
+        share = tw.exp(score[i, c] - largest[i])
+        return (share / total[i] if divided else share) * v[c, h]
+
+    return tw.compute((queries, depth), lambda i, h: tw.sum(term(i, h), c), "O")
 
 
 def tree_of_attention(func: Func, rows: int = 16, chunk: int = 32, keys: int = 8, columns: int = 16) -> TileTree:

@@ -12,7 +12,7 @@ from math import gcd, prod
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.cost.caches import CacheHierarchy
+from tilewright.cost.caches import PAGE_BYTES, CacheHierarchy
 from tilewright.cost.candidate_batch import CandidateBatch
 from tilewright.cost.footprint import Numbers, all_true, any_true, index_count_and_span, moved_bytes
 from tilewright.cost.shape_family import FloatPerCandidate, OperandView
@@ -90,23 +90,26 @@ def conflict_bytes(
 def reloaded_row_bytes(
     operand: OperandView, problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy
 ) -> Numbers | None:
-    """Bytes that a step of a register tile loads again from beyond L1, as the rows that it reads belong into fewer ways
-    than they have lines; None where rows do not alias.
+    """Bytes that a step of a register tile loads again from beyond L1, where the rows of an unpacked operand map to
+    fewer ways than there are rows (4 KiB aliasing); None where they do not.
 
-    A tile reads its rows in turns, and a line of each serves several steps of the reduction only if it stays meanwhile.
+    A tile reads its rows round-robin, and the line of each serves several steps of the reduction only if it stays
+    meanwhile. This is for operands whose elements follow each other along the innermost reduction axis, such as A of a
+    product.
 
     Args:
         operand: an access that does not read a packed copy.
         problem, sketch, batch: the candidates.
-        caches: their parameters.
+        caches: their parameters. Sets of an L1 that covers more than a page depend on physical addresses; rows do not
+            alias there.
     """
-    reduced = [a for a in problem.reduce if operand.uses(a)]
-    element, line = operand.element_bytes, caches.line
-    is_contiguous = reduced and any(a == reduced[-1] and c * element < line for c, a in operand.index_terms[-1])
-    if not is_contiguous or operand.written or operand.uses(sketch.lane):
+    element, line, way_bytes = operand.element_bytes, caches.line, caches.set_counts[0] * caches.line
+    innermost = problem.reduce[-1]
+    is_contiguous = any(a == innermost and c * element < line for c, a in operand.index_terms[-1])
+    if way_bytes > PAGE_BYTES or not is_contiguous or operand.written or operand.uses(sketch.lane):
         return None
     rows = [batch.tiles[REGISTER][a] for a in problem.spatial if operand.uses(a)]
-    if prod(float(x.max()) for x in rows) <= caches.capacities[0] / (caches.set_counts[0] * line):
+    if prod(float(x.max()) for x in rows) <= caches.capacities[0] / way_bytes:
         return None  # as many lines as a set has ways stay whichever set they are in
     box = [np.ones_like(x) if a in problem.reduce else x for a, x in enumerate(batch.tiles[REGISTER])]
     factor = conflict_factors(operand, box, caches.set_counts[:1], line).get(0)
@@ -115,7 +118,7 @@ def reloaded_row_bytes(
     lines = moved_bytes(operand, box, line)
     pressure = np.where(factor > 1.0, lines * factor / caches.capacities[0], 0.0)
     lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
-    return lines * np.minimum(1.0, caches.cost.aliased_row_miss_factor * lost)
+    return lines * np.minimum(1.0, caches.cost.aliased_row_miss_factor * lost**3)
 
 
 def _start_set_counts(operand: OperandView, sets: int, line: int) -> tuple[FloatPerCandidate, ...]:

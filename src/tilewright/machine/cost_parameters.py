@@ -155,9 +155,9 @@ class CostParameters:
     """Upper bound of the slowdown of lines that are read into overfull sets. Transposing 1024 x 1024 elements takes
     0.8 ns each where tiles read 16 rows of one set of 8 ways, 2.0 ns with 32 rows, 3.5 ns with 64 and 128; 1040 x 1024
     elements, whose rows are spread over all sets, take 0.3 ns with any (one core of an EPYC of Zen 3)."""
-    aliased_row_miss_factor: float = _cost_field(2.3, "factor", 0.0, 100.0, ranking("products"))
-    """Share of the lines of a register tile's rows that leave an overfull set of L1 before their next step, over the
-    share that has no room in it. Rows of 4 KiB and 32 columns take 1.00, 1.03, 1.13, 1.19 and 1.31 times as long in
+    aliased_row_miss_factor: float = _cost_field(13.0, "factor", 0.0, 1000.0, ranking("products"))
+    """Share of the lines of a register tile's rows that are loaded again in every step, over the cube of the share that
+    has no room in their set of L1. Rows of 4 KiB and 32 columns take 1.00, 1.02, 1.12, 1.2 and 1.3 times as long in
     tiles of 8, 10, 12, 13 and 14 rows as rows of 4 KiB and a line, 16 rows and 16 columns 2.2 times (one core of a Zen
     4, whose L1 has 8 ways)."""
     store_buffer_entries: int = _cost_field(64, "stores", 0, 1 << 16, MANUAL)

@@ -32,12 +32,15 @@ class StatementNest:
         path: the loops and parts around it.
         allocated: per access to a buffer on the stack, by its position, the number of nodes around the buffer.
         shapes: the statement's problem at every shape of a batch; empty for that of the statement alone.
+        shared_nodes: the number of nodes around it that may be around other nests, too: its inner loops follow those of
+            the statement that has this path; None for all.
     """
 
     statement: TreeStatement
     path: StatementPath
     allocated: Mapping[int, int] = field(default_factory=dict[int, int])
     shapes: tuple[Problem, ...] = ()
+    shared_nodes: int | None = None
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -8,7 +8,9 @@ are statements of their own.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from math import prod
 
+from tilewright.cost.trees.online_sums import rescaling_problem, store_problem, with_finished_factors_apart
 from tilewright.expr.dtype import boolean, int64
 from tilewright.expr.nodes import Const, Expr, Load, MemoryScope, Var
 from tilewright.expr.traversal import free_vars, loads, post_order
@@ -115,6 +117,8 @@ class _Extraction:
     ) -> "_Extraction":
         axes = {name: tuple(a.axis for a in x.axes) for name, x in statements_of(func).items()}
         remaining = _inline_all(func, tuple(x.statement for x in tree.staging if isinstance(x, Inline)))
+        online = tuple(dict.fromkeys(x.compute.statement for x in paths if x.compute.online))
+        remaining = with_finished_factors_apart(remaining, online)
         by_name: dict[str, list[StatementPath]] = {}
         for path in paths:
             by_name.setdefault(path.compute.statement, []).append(path)
@@ -139,11 +143,11 @@ class _Extraction:
             shared_operations=_shared_operations(block),
         )  # fmt: skip
         copies, statement = self.with_copies(statement)
-        statement = self.with_private_accesses(statement)
-        extra = [self.sum_of_partial_sums(statement, name) for name in sums[:-2]]
-        if statement.is_online:
-            extra.append(replace(self.sum_of_partial_sums(statement, sums[-1]), is_rescaling=True))
-        return [*copies, statement, *extra]
+        private = self.with_private_accesses(statement)
+        extra = [self.sum_of_partial_sums(private, name) for name in sums[:-2]]
+        if private.is_online and private.problem.reduce:
+            extra += [self.rescaling(private), *self.stores_of_sums(statement, private)]
+        return [*copies, private, *extra]
 
     def sums(self, name: str) -> list[str]:
         """A statement, the one that computes its partial sums, and so on."""
@@ -234,6 +238,10 @@ class _Extraction:
         block = next((b for b in blocks(self.func.body) if b.body.buffer.name == operand.buffer), None)
         name = operand.buffer if block is None else self.writer(block.name)
         internal = {b.name for b in self.func.allocs} | {x.copy for x in self.staging if isinstance(x, CacheRead)}
+        if block is not None and name != block.name and self.is_online(block.name):
+            # the sums have a buffer of their own until the last chunk
+            operand, name = replace(operand, buffer=f"{operand.buffer}.local"), block.name
+            internal |= {operand.buffer}
         if operand.buffer not in internal or name not in self.paths:
             return operand
         compute = self.paths[name][0].compute
@@ -245,6 +253,39 @@ class _Extraction:
             order = [*(d for d in order if d != dim), dim]
         shape, index = _permuted(operand, order)
         return replace(operand, shape=shape, index=index, private=True)
+
+    def is_online(self, name: str) -> bool:
+        """Whether a statement is rescaled in a loop that it reduces along, or its values are."""
+        return name in self.paths and self.paths[name][0].compute.online
+
+    def rescaling(self, statement: TreeStatement) -> TreeStatement:
+        """Rescaling an online sum in its place, before the terms of a chunk are added."""
+        p, around = statement.problem, self.around_chunks(statement)
+        shared = prod(p.axes[k].extent for k in p.spatial if statement.axes[k] not in around)
+        added = self.sum_of_partial_sums(statement, statement.main)
+        problem = rescaling_problem(added.problem, p.results[-1].buffer, shared)
+        return replace(added, problem=problem, packed=((0, -1), (1, -1)), is_rescaling=True)
+
+    def around_chunks(self, statement: TreeStatement) -> frozenset[str]:
+        """Axes of the loops around that over the chunks of an online sum's reduction."""
+        reduced = {statement.axes[k] for k in statement.problem.reduce}
+        nodes = [x.axis for x in self.paths[statement.main][0].nodes]
+        return frozenset(nodes[: next((k for k, a in enumerate(nodes) if a in reduced), len(nodes))])
+
+    def stores_of_sums(self, statement: TreeStatement, private: TreeStatement) -> list[TreeStatement]:
+        """The copy of an online sum to the kernel's result, after the last chunk; none where it stays on the stack.
+
+        Args:
+            statement: the sum, as if it were written to the result.
+            private: with its own buffer.
+        """
+        name, p = self.writer(statement.name), statement.problem
+        if name == statement.name or name not in self.paths:
+            return []
+        problem, names = store_problem(name, p, private.problem.results[-1]), [statement.axes[k] for k in p.spatial]
+        packed = ((0, -1),) if problem.operands[0].private else ()
+        buffer = p.results[-1].buffer
+        return [TreeStatement(name, name, problem, tuple(names), buffer, statement.stored, packed=packed)]
 
     def sum_of_partial_sums(self, statement: TreeStatement, name: str) -> TreeStatement:
         """Adding partial sums to those that a statement of the tree accumulates, or rescaling these."""

@@ -78,7 +78,9 @@ def _bytes_at(batch: NestBatch, depth: int) -> Bytes:
     for a, o in enumerate(batch.shape.nest.accesses):
         size = batch.footprints.operand_bytes[a, depth]
         size = size if batch.exists is None else np.where(batch.exists, size, 0.0)
-        result[o.buffer] = result.get(o.buffer, 0.0) + size
+        before = result.get(o.buffer, 0.0)
+        # a sum on the stack is updated in its place
+        result[o.buffer] = np.maximum(before, size) if o.private else before + size
     return result
 
 
@@ -92,7 +94,8 @@ def _index_of(batch: NestBatch, depth: int, index: int) -> int:
 def _shared_depth(own: NestBatch, other: NestBatch) -> int:
     """Number of nodes that two nests share; -1 for different parts of a partition."""
     a, b = own.shape.nest.path, other.shape.nest.path
-    depth = common_depth(a, b)
+    limits = [x.shape.nest.shared_nodes for x in (own, other)]
+    depth = min([common_depth(a, b), *(x for x in limits if x is not None)])
     if depth < len(a.nodes) and depth < len(b.nodes):
         left, right = a.nodes[depth], b.nodes[depth]
         if isinstance(left, PartRange) and isinstance(right, PartRange) and left.partition == right.partition:

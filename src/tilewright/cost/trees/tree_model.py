@@ -321,7 +321,7 @@ def _rescaling(nest: StatementNest, paths: Sequence[StatementPath], machine: Mac
     ]  # fmt: skip
     inner = chunks[-1] if chunks else -1
     nodes = tuple(x for k, x in enumerate(nest.path.nodes) if k <= inner or x.axis in nest.statement.axes)
-    return replace(nest, path=replace(nest.path, nodes=nodes))
+    return replace(nest, path=replace(nest.path, nodes=nodes), shared_nodes=inner + 1)
 
 
 def _allocated(nest: StatementNest, nests: Sequence[StatementNest]) -> dict[int, int]:

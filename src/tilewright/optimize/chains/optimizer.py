@@ -200,8 +200,8 @@ def _by_both_models(programs: Sequence[ChainCandidate]) -> list[ChainCandidate]:
     """The programs in the order of the sum of their ranks by both models.
 
     Each misses what the other sees: the search's model knows no registers, the model of trees underestimates small
-    tiles of keys. The first program takes 0.96 of the time of the one that the model of trees alone puts first
-    (geometric mean of five attentions), the same for products.
+    tiles of keys. Of 24 drawn attentions on one thread of a Zen 4, the program that the model of trees alone puts first
+    takes 1.006 of the time of this one (geometric mean, 0.96 to 1.09).
     """
     ranks = [0] * len(programs)
     for times in ([x.estimate for x in programs], [x.nanoseconds for x in programs]):
