@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from benchmarks.common.statistics import rank_correlation
 from benchmarks.cost_model import largest_kernel_task
-from benchmarks.paper_mcfuser.candidates import Candidates
-from benchmarks.paper_mcfuser.workloads import WORKLOADS
 from benchmarks.populations import sample_uniformly
 from benchmarks.tile_trees import unfused_products
 from tests.fuzz_trees.draw import random_tree
@@ -28,9 +26,7 @@ from tests.tile.trees import TreeCase, cases, func_of
 
 import tilewright as tw
 from tilewright.cost.analytical import program_time
-from tilewright.cost.breakdown import CostBreakdown
 from tilewright.cost.rowwise import rowwise_time
-from tilewright.cost.trees.surroundings import with_surroundings
 from tilewright.cost.trees.tree_model import TreeModel, tree_time, tree_times
 from tilewright.errors import ScheduleError
 from tilewright.expr.computation import Computation
@@ -269,60 +265,6 @@ def test_intermediates_on_the_stack_count_once_per_place() -> None:
         for t in (few, many)
     ]
     assert l1_traffic[0] < l1_traffic[1]
-
-
-def test_online_sums_are_rescaled_per_chunk() -> None:
-    func = func_of(trees.attention(512, 512, 64))
-    times = [rescaling_of(trees.tree_of_attention(func, 16, chunk, 8, 16), func) for chunk in (16, 64, 256)]
-    assert times[0] > times[1] > times[2] > 0
-    assert times[0] == pytest.approx(16 * times[2], rel=0.3)
-
-
-def breakdown_of(tree: TileTree, func: Func) -> CostBreakdown:
-    """The terms of a tree."""
-    return model_of(tree, func).breakdown(np.array([tree_sizes(tree)]))
-
-
-def rescaling_of(tree: TileTree, func: Func) -> float:
-    """Nanoseconds of rescaling the weighted sums."""
-    return float(next(x.total for x in breakdown_of(tree, func).parts if x.name == "O.sums")[0])
-
-
-def test_what_is_done_after_the_last_chunk_is_not_counted_per_term() -> None:
-    divided, plain = (func_of(trees.attention(512, 512, 64, x)) for x in (True, False))
-    times = [
-        next(p.total[0] for p in breakdown_of(trees.tree_of_attention(x, 16, 64, 8, 16), x).parts if p.name == "O")
-        for x in (divided, plain)
-    ]
-    assert times[0] == pytest.approx(times[1], rel=1e-6)
-
-
-def test_values_that_online_sums_read_are_not_rescaled() -> None:
-    candidates = Candidates(WORKLOADS["S7"])
-    func, machine = candidates.task.func, candidates.machine
-    tiling = next(t for t, _, _ in candidates.sample(1000) if candidates.text(t) == "mn, m 32, n 64")
-    model = TreeModel.of(chain_tree(candidates.task, tiling, machine), func, machine)
-    assert model is not None
-    names = {x.statement.name for x in model.nests}
-    assert {"P", "total.sums", "E.sums", "E.store"} <= names
-    assert "P.sums" not in names
-
-
-def test_an_online_sum_is_on_the_stack_until_the_last_chunk() -> None:
-    func = func_of(trees.attention(512, 512, 64))
-    tree = trees.tree_of_attention(func, 16, 64, 8, 16)
-    batches = model_of(tree, func).nest_batches(np.array([tree_sizes(tree)]))
-    nests = {x.shape.nest.statement.name: (x, f) for x, f in zip(batches, with_surroundings(batches), strict=True)}
-    sums, around = nests["O"]
-    assert sums.shape.nest.accesses[-1].private
-    assert [o.buffer for o in nests["O.store"][0].shape.nest.accesses if not o.private] == ["O"]
-    # rescaling happens before, in loops of its own: in those of the sum nothing else takes room
-    own = [k for k, depth in enumerate(sums.depths) if depth > 2]
-    assert own
-    assert all(np.ravel(around.beside[k])[0] == 0 for k in own)  # pyright: ignore[reportIndexIssue]
-    rescaling = nests["O.sums"][0]
-    assert {o.buffer for o in rescaling.shape.nest.accesses} == {sums.shape.nest.accesses[-1].buffer}
-    assert "S.sums" not in nests
 
 
 def test_outer_partial_sums_cost_the_more_the_shorter_their_blocks() -> None:

@@ -5,6 +5,7 @@ its own, which is rescaled before every chunk; factors without the reduction are
 after the last one.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ from tilewright.loops.ir import Block, Func, IterKind, blocks
 from tilewright.schedule.online_rescale import split_invariant_factors
 from tilewright.schedule.rewrite_tree import map_blocks
 from tilewright.tile.operand import Operand
-from tilewright.tile.operation_cost import FUNCTION
+from tilewright.tile.operation_cost import FUNCTION, operation_cost
 from tilewright.tile.problem import Problem
 
 RESCALING_OPERATIONS = 3
@@ -22,26 +23,30 @@ RESCALING_OPERATIONS = 3
 
 
 @lru_cache(maxsize=64)
-def with_finished_factors_apart(func: Func, online: tuple[str, ...]) -> Func:
+def with_finished_factors_apart(func: Func, online: tuple[str, ...]) -> tuple[Func, Mapping[str, int]]:
     """A function whose online sums add up terms without the factors that are applied after the last chunk, such as the
-    division of softmax.
+    division of softmax, and the instructions of these factors per element of every such sum.
 
     Args:
         func: untransformed loops.
         online: names of the online statements.
     """
     running = {b.body.buffer for b in blocks(func.body) if b.init is not None}
+    finishing: dict[str, int] = {}
 
     def terms_alone(b: Block) -> Block:
         match b.body.value:
             case Binary("add", Load() as total, term) if b.name in online and b.init is not None:
                 reduced = [i.var for i in b.iters if i.kind is IterKind.REDUCE]
-                core = split_invariant_factors(term, reduced, running - {b.body.buffer}).core
-                return replace(b, body=replace(b.body, value=binary("add", total, core)))
+                factored = split_invariant_factors(term, reduced, running - {b.body.buffer})
+                applied = (total * x if op == "mul" else total / x for op, x in factored.invariant_factors)
+                finishing[b.name] = sum(operation_cost(x).throughput for x in applied)
+                return replace(b, body=replace(b.body, value=binary("add", total, factored.core)))
             case _:
                 return b
 
-    return replace(func, body=map_blocks(func.body, terms_alone)) if online else func
+    body = map_blocks(func.body, terms_alone) if online else func.body
+    return replace(func, body=body), finishing
 
 
 def rescaling_problem(added: Problem, buffer: str, shared: int) -> Problem:
@@ -58,15 +63,17 @@ def rescaling_problem(added: Problem, buffer: str, shared: int) -> Problem:
     return replace(added, operands=(total, written), operations=operations)
 
 
-def store_problem(name: str, problem: Problem, sums: Operand) -> Problem:
+def store_problem(name: str, problem: Problem, sums: Operand, finishing: int) -> Problem:
     """The problem of copying an online sum to the result.
 
     Args:
         name: of the statement.
         problem: of the sum, as if it were written to the result.
         sums: the sum's own buffer, as it is written.
+        finishing: instructions per element of the factors that are applied before.
     """
     accesses = (replace(sums, written=False), problem.results[-1])
     indices = [tuple(tuple(row[k] for k in problem.spatial) for row in o.index) for o in accesses]
     operands = tuple(replace(o, index=x) for o, x in zip(accesses, indices, strict=True))
-    return Problem(name, name, tuple(problem.axes[k] for k in problem.spatial), operands, (), 1, problem.bits)
+    axes = tuple(problem.axes[k] for k in problem.spatial)
+    return Problem(name, name, axes, operands, (), 1 + finishing, problem.bits)

@@ -98,6 +98,7 @@ class _Extraction:
         constants, shape: see `tree_statements`.
         staging: of the tree and all parts.
         paths: of every statement's name.
+        finishing: instructions per element of an online sum after the last chunk.
     """
 
     func: Func
@@ -106,6 +107,7 @@ class _Extraction:
     shape: Mapping[Var, int]
     staging: tuple[Staging, ...]
     paths: Mapping[str, Sequence[StatementPath]]
+    finishing: Mapping[str, int]
 
     @staticmethod
     def of(
@@ -118,12 +120,13 @@ class _Extraction:
         axes = {name: tuple(a.axis for a in x.axes) for name, x in statements_of(func).items()}
         remaining = _inline_all(func, tuple(x.statement for x in tree.staging if isinstance(x, Inline)))
         online = tuple(dict.fromkeys(x.compute.statement for x in paths if x.compute.online))
-        remaining = with_finished_factors_apart(remaining, online)
+        remaining, finishing = with_finished_factors_apart(remaining, online)
         by_name: dict[str, list[StatementPath]] = {}
         for path in paths:
             by_name.setdefault(path.compute.statement, []).append(path)
         staging = dict.fromkeys(stage for path in paths for stage in path.staging)
-        return _Extraction(remaining, axes, constants, shape, tuple(dict.fromkeys((*tree.staging, *staging))), by_name)
+        staging = tuple(dict.fromkeys((*tree.staging, *staging)))
+        return _Extraction(remaining, axes, constants, shape, staging, by_name, finishing)
 
     def statements(self, block: Block, merged: set[str]) -> list[TreeStatement] | None:
         """The statements of a block; adds an epilogue that is one with it to `merged`."""
@@ -227,18 +230,19 @@ class _Extraction:
     def with_private_accesses(self, statement: TreeStatement) -> TreeStatement:
         """The statement with its accesses to buffers on the stack marked and in their layout."""
         operands, results = (
-            tuple(map(self.private, x)) for x in (statement.problem.operands, statement.problem.results)
+            tuple(self.private(o, statement.name) for o in x)
+            for x in (statement.problem.operands, statement.problem.results)
         )
         private = [(k, -1) for k, o in enumerate((*operands, *results)) if o.private]
         problem = replace(statement.problem, operands=operands, results=results)
         return replace(statement, problem=problem, packed=(*statement.packed, *private))
 
-    def private(self, operand: Operand) -> Operand:
-        """An access, in the layout of its buffer where that is on the stack."""
+    def private(self, operand: Operand, statement: str) -> Operand:
+        """An access of a statement, in the layout of its buffer where that is on the stack."""
         block = next((b for b in blocks(self.func.body) if b.body.buffer.name == operand.buffer), None)
         name = operand.buffer if block is None else self.writer(block.name)
         internal = {b.name for b in self.func.allocs} | {x.copy for x in self.staging if isinstance(x, CacheRead)}
-        if block is not None and name != block.name and self.is_online(block.name):
+        if block is not None and name != block.name == statement and self.is_online(statement):
             # the sums have a buffer of their own until the last chunk
             operand, name = replace(operand, buffer=f"{operand.buffer}.local"), block.name
             internal |= {operand.buffer}
@@ -282,7 +286,8 @@ class _Extraction:
         name, p = self.writer(statement.name), statement.problem
         if name == statement.name or name not in self.paths:
             return []
-        problem, names = store_problem(name, p, private.problem.results[-1]), [statement.axes[k] for k in p.spatial]
+        problem = store_problem(name, p, private.problem.results[-1], self.finishing.get(statement.name, 0))
+        names = [statement.axes[k] for k in p.spatial]
         packed = ((0, -1),) if problem.operands[0].private else ()
         buffer = p.results[-1].buffer
         return [TreeStatement(name, name, problem, tuple(names), buffer, statement.stored, packed=packed)]

@@ -98,6 +98,7 @@ def _shared_depth(own: NestBatch, other: NestBatch) -> int:
     depth = min([common_depth(a, b), *(x for x in limits if x is not None)])
     if depth < len(a.nodes) and depth < len(b.nodes):
         left, right = a.nodes[depth], b.nodes[depth]
-        if isinstance(left, PartRange) and isinstance(right, PartRange) and left.partition == right.partition:
+        is_cut = isinstance(left, PartRange) and isinstance(right, PartRange) and left.partition == right.partition
+        if is_cut and left.place != right.place:
             return -1
     return depth
