@@ -84,7 +84,8 @@ def test_an_online_sum_is_on_the_stack_until_the_last_chunk() -> None:
     # rescaling happens before, in loops of its own: in those of the sum nothing else takes room
     own = [k for k, depth in enumerate(sums.depths) if depth > 2]
     assert own
-    assert all(np.ravel(around.beside[k])[0] == 0 for k in own)  # pyright: ignore[reportIndexIssue]
+    beside = np.asarray(around.beside)
+    assert all(beside[k, 0] == 0 for k in own)
     rescaling = nests["O.sums"][0]
     assert {o.buffer for o in rescaling.shape.nest.accesses} == {sums.shape.nest.accesses[-1].buffer}
     assert "S.sums" not in nests

@@ -82,16 +82,15 @@ def conflict_bytes(
         overflows: whether a register tile does not fit L1, whatever its sets.
         cost: the machine's parameters.
     """
-    lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
-    slowed = np.maximum(cached, uncached * cost.max_conflict_penalty * lost**3)
+    slowed = np.maximum(cached, uncached * cost.max_conflict_penalty * _share_without_room(pressure) ** 3)
     return np.where(pressure > 1.0, np.where(overflows, np.maximum(slowed, uncached), slowed), uncached)
 
 
 def reloaded_row_bytes(
     operand: OperandView, problem: Problem, sketch: Sketch, batch: CandidateBatch, caches: CacheHierarchy
 ) -> Numbers | None:
-    """Bytes that a step of a register tile loads again from beyond L1, where the rows of an unpacked operand map to
-    fewer ways than there are rows (4 KiB aliasing); None where they do not.
+    """Bytes that a step of a register tile loads again from beyond L1, where rows of an unpacked operand alias to fewer
+    ways of L1 than there are rows; None where they do not.
 
     A tile reads its rows round-robin, and the line of each serves several steps of the reduction only if it stays
     meanwhile. This is for operands whose elements follow each other along the innermost reduction axis, such as A of a
@@ -117,8 +116,12 @@ def reloaded_row_bytes(
         return None
     lines = moved_bytes(operand, box, line)
     pressure = np.where(factor > 1.0, lines * factor / caches.capacities[0], 0.0)
-    lost = 1.0 - 1.0 / np.maximum(pressure, 1.0)
-    return lines * np.minimum(1.0, caches.cost.aliased_row_miss_factor * lost**3)
+    return lines * np.minimum(1.0, caches.cost.aliased_row_miss_factor * _share_without_room(pressure) ** 3)
+
+
+def _share_without_room(pressure: Numbers) -> Numbers:
+    """Share of the lines in aliased sets that these have no way for; `pressure` as for `conflict_bytes`."""
+    return 1.0 - 1.0 / np.maximum(pressure, 1.0)
 
 
 def _start_set_counts(operand: OperandView, sets: int, line: int) -> tuple[FloatPerCandidate, ...]:

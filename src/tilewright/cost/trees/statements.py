@@ -142,7 +142,7 @@ class _Extraction:
         statement = TreeStatement(
             block.name, sums[-1], problem, self.axes[block.name], last.body.buffer.name, self.stored(last),
             partial_sums=len(sums) - 1,
-            is_online=self.paths[sums[-1]][0].compute.online,
+            is_online=self.is_online(sums[-1]),
             shared_operations=_shared_operations(block),
         )  # fmt: skip
         copies, statement = self.with_copies(statement)
@@ -259,7 +259,7 @@ class _Extraction:
         return replace(operand, shape=shape, index=index, private=True)
 
     def is_online(self, name: str) -> bool:
-        """Whether a statement is rescaled in a loop that it reduces along, or its values are."""
+        """Whether a statement is a sum that is rescaled while it is summed up, or a value that such sums read."""
         return name in self.paths and self.paths[name][0].compute.online
 
     def rescaling(self, statement: TreeStatement) -> TreeStatement:

@@ -79,7 +79,7 @@ def _bytes_at(batch: NestBatch, depth: int) -> Bytes:
         size = batch.footprints.operand_bytes[a, depth]
         size = size if batch.exists is None else np.where(batch.exists, size, 0.0)
         before = result.get(o.buffer, 0.0)
-        # a sum on the stack is updated in its place
+        # several accesses to a buffer on the stack are to the same elements, as of a sum that is updated in its place
         result[o.buffer] = np.maximum(before, size) if o.private else before + size
     return result
 
