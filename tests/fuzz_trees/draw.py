@@ -14,6 +14,9 @@ from tilewright.tile.tree import CacheWrite, Compute, Loop, Node, RFactor, Stagi
 
 STEPS = (2, 3, 4, 8, 16)
 
+MAX_STEP = 1024
+"""Longest step of an axis: buffers of whole tiles stay within memory, also where an extent is much smaller."""
+
 
 @dataclass(eq=False)
 class _Nest:
@@ -179,7 +182,7 @@ class _Draw:
             steps.insert(0, unit)
         while self.rng.random() < 0.45:
             step = steps[0] * int(self.rng.choice(STEPS))
-            if limit is not None and (step >= limit or limit % step):
+            if step > MAX_STEP or (limit is not None and (step >= limit or limit % step)):
                 break
             steps.insert(0, step)
         return steps
