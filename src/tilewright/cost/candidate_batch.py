@@ -36,7 +36,7 @@ class CandidateBatch:
 
     @cached_property
     def covered(self) -> tuple[Numbers, ...]:
-        """Covered extent per axis: the extent rounded up to whole lanes, or the rows of whole register tiles."""
+        """Covered extent per axis, of whole register tiles: rounded up along the lanes, down along rows."""
         return tuple(self.sizes[-1])
 
     @staticmethod

@@ -45,8 +45,7 @@ class TileCycles:
         looped: of register tiles with reduction loops.
         unrolled: of fully unrolled ones; None where no candidate has any.
         has_loop: which candidates have reduction loops.
-        tiles: how many register tiles a candidate has; a tile at the end of the lane axis counts as the part that is
-            computed.
+        tiles: how many register tiles a candidate has; a partial one at the end of the lane axis counts as a whole one.
         total: of all tiles.
     """
 

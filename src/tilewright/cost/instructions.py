@@ -46,17 +46,7 @@ def tile_cycles(
     if not has_loop.all():
         unrolled = _unrolled_terms(problem, sketch, batch, features, machine)
         cycles = np.where(has_loop, cycles, unrolled.total)
-    tiles = features.register_tiles * _live_vector_fraction(problem, sketch, batch)
-    return TileCycles(looped, unrolled, has_loop, tiles, tiles * cycles)
-
-
-def _live_vector_fraction(problem: Problem, sketch: Sketch, batch: CandidateBatch) -> Numbers:
-    """Share of the register tiles' vectors that begin before the end of the lane axis: where the extent is static, the
-    last tile of a row has no others."""
-    size, extent = batch.tiles[REGISTER][sketch.lane], batch.covered[sketch.lane]
-    if not problem.axes[sketch.lane].is_static:
-        return np.ones_like(size)
-    return np.ceil(extent / sketch.lanes) * sketch.lanes / (np.ceil(extent / size) * size)
+    return TileCycles(looped, unrolled, has_loop, features.register_tiles, features.register_tiles * cycles)
 
 
 def _loop_entries(problem: Problem, batch: CandidateBatch, features: Features) -> Numbers:
