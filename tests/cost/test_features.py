@@ -232,6 +232,23 @@ def test_vectors_of_half_a_register_take_half_the_time_of_a_narrow_datapath() ->
     assert cycles[1] < 0.6 * cycles[0]
 
 
+@pytest.mark.parametrize(("terms", "group"), [(512, "load_store_ports"), (4, "loads")])
+def test_elements_may_take_less_of_a_port_than_vectors(terms: int, group: str) -> None:
+    """Tiles of 8 x 64 with a loop over the sum, and unrolled: 8 elements and 4 vectors per term."""
+    problem, sketch = matrix_product(64, 64, terms), Sketch(1, 16, (0, 1), 2)
+    sizes = np.array([[[8, 64, 1], [8, 64, terms], [64, 64, terms]]], np.int64)
+    batch = CandidateBatch.of(ShapeFamily.of(problem), sketch, sizes)
+    loads: list[float] = []
+    for factor in (1.0, 0.25):
+        machine = machine_named("x86-64-v4")
+        machine = replace(machine, cost=replace(machine.cost, broadcast_load_factor=factor))
+        features = extract_features(problem, sketch, batch, 64, machine.cost)
+        terms_of = tile_cycles(problem, sketch, batch, features, machine)
+        cycles = {**terms_of.cycles("overlapping"), **terms_of.cycles("contained")}
+        loads.append(float(cycles[group][0]))
+    assert loads[1] / loads[0] == pytest.approx((8 * 0.25 + 4) / 12, rel=0.04)
+
+
 def test_streams_count_reads_only() -> None:
     problem = matrix_product(64, 4096, 2048)
     sizes = np.array([[[8, 4, 1], [8, 4, 2048], [8, 4, 2048]]], np.int64)

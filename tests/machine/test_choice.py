@@ -66,6 +66,8 @@ def test_half_width_rate_is_in_the_ports_of_narrower_targets() -> None:
     assert (machine.fma_pipes, machine.load_ports) == (2 * zen4.fma_pipes, 2 * zen4.load_ports)
     assert machine.gflops() == zen4.gflops()
     assert machine.with_ports_for(128) == machine, "narrower vectors are no faster"
+    per_broadcast = [x.cost.broadcast_load_factor / x.load_ports for x in (zen4, machine)]
+    assert per_broadcast[0] == per_broadcast[1], "nor are elements"
 
 
 @pytest.mark.parametrize(("machine", "arch"), [("neoverse-v1", "aarch64"), ("h200", "nvptx64")])

@@ -166,8 +166,8 @@ def _step_terms(
     operations = features.vector_operations + features.shuffled_vectors
     multiply_adds, contention = operations / machine.fma_pipes, loads * cost.load_fma_contention
     pipes = multiply_adds + contention
-    vectors = loads - features.broadcast_loads
-    ports = (vectors * cost.load_cycles + features.broadcast_loads * cost.broadcast_load_cycles) / machine.load_ports
+    saved = features.broadcast_loads * (1.0 - cost.broadcast_load_factor)
+    ports = (loads - saved) / machine.load_ports * cost.load_cycles
     # every accumulator is a dependency chain
     latency = _add_latency(problem, machine) * _additions_per_step(problem, sketch, batch)
     instructions = features.vector_operations + features.vector_loads + features.broadcast_loads + 2
@@ -176,14 +176,13 @@ def _step_terms(
     spills = _spill_cycles(problem, sketch, batch, features, machine) + _waiting_cycles(features, machine)
     masks = _masked_cycles(problem, sketch, batch, features, machine)
     per_load = cost.load_cycles / machine.load_ports
-    per_broadcast = cost.broadcast_load_cycles / machine.load_ports
     return CoreTerms(
         {"execution": (pipes,), "load_store_ports": (ports,), "add_latency": (latency,), "issue": (issue,)},
         {"spills": (spills,), "masks": (masks,), "step_loop": (cost.step_cycles,)},
         {"multiply_adds": (multiply_adds,), "load_contention": (contention,), "shuffles": (shuffles, per_load),
          "inserts": (inserts, per_load), "vector_loads": (features.vector_loads, per_load),
          "split_loads": (features.split_loads, per_load),
-         "broadcast_loads": (features.broadcast_loads, per_broadcast)},
+         "broadcast_loads": (features.broadcast_loads, cost.broadcast_load_factor, per_load)},
         longest + spills + masks + cost.step_cycles,
     )  # fmt: skip
 
@@ -215,8 +214,9 @@ def _unrolled_terms(
     loads = loads + _reload_count(features, machine)
     contention = loads * cost.load_fma_contention if problem.has_reuse else 0.0
     pipes = pipes + contention
-    in_parts = steps * scalar_loads * (1.0 - cost.broadcast_load_cycles / cost.load_cycles)
-    load_cycles, store_cycles = (loads - in_parts) / machine.load_ports, stores / machine.store_ports
+    broadcasts = steps * (features.broadcast_loads - features.tile_invariant_broadcasts)
+    saved = (broadcasts + features.step_invariant_broadcasts) * (1.0 - cost.broadcast_load_factor)
+    load_cycles, store_cycles = (loads - saved) / machine.load_ports, stores / machine.store_ports
     ports = np.maximum(load_cycles, store_cycles)
     instructions = operations + shuffles + loads + stores + 1.0
     issue = instructions / cost.issue_width

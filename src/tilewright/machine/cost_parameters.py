@@ -75,8 +75,9 @@ class CostParameters:
     """Instructions between the oldest one that waits and the youngest one that executes."""
     load_cycles: float = _cost_field(1.25, "port cycles per load", 0.25, 16.0, MICROKERNELS)
     """A load on its port; 1 if the port were always free."""
-    broadcast_load_cycles: float = _cost_field(1.25, "port cycles per load", 0.25, 16.0, MICROKERNELS)
-    """The same for one element that is broadcast to all lanes: less than a vector where a port passes one in parts."""
+    broadcast_load_factor: float = _cost_field(1.0, "factor", 0.05, 4.0, MICROKERNELS)
+    """Port cycles of a load of one element, broadcast to all lanes, over `load_cycles`: less than 1 where a port passes
+    whole vectors in parts."""
     load_fma_contention: float = _cost_field(0.15, "cycles per load", 0.0, 4.0, CALIBRATION)
     """A load next to multiply-adds that saturate their pipes: cores lower their clock as more units work."""
     split_miss_cycles: float = _cost_field(0.8, "cycles per load", 0.0, 100.0, ranking("products in unaligned rows"))

@@ -159,13 +159,13 @@ class Machine:
         return tuple([x for x in self.levels[:-1][:MAX_PRIVATE_LEVELS] if x.ways and x.shared_by == 1])
 
     def with_ports_for(self, bits: int) -> "Machine":
-        """The same machine with as many multiply-adds and loads per cycle as it executes on vectors of so many bits;
-        elements that are broadcast are loaded no faster."""
+        """The same machine with as many multiply-adds and loads per cycle as it executes on vectors of so many bits.
+        Broadcasts of elements that already take less than a vector gain at most what is left of the difference."""
         cost, rate = self.cost, self.cost.half_width_rate
         if rate == 1 or 2 * bits > self.vector_bits:
             return self
-        broadcast = min(rate * cost.broadcast_load_cycles, cost.load_cycles)
-        cost = replace(cost, half_width_rate=1, broadcast_load_cycles=broadcast)
+        broadcast = min(rate * cost.broadcast_load_factor, 1.0)
+        cost = replace(cost, half_width_rate=1, broadcast_load_factor=broadcast)
         return replace(self, fma_pipes=self.fma_pipes * rate, load_ports=self.load_ports * rate, cost=cost)
 
     def with_cores(self, cores: int) -> "Machine":

@@ -69,6 +69,6 @@ def contraction_tile(
 
 def _tile_cycles(points: int, lanes: int, terms: int, vector: int, machine: Machine) -> float:
     vectors = ceil(lanes / vector)
-    broadcasts = points * machine.cost.broadcast_load_cycles / machine.cost.load_cycles
-    step = max(points * vectors / machine.fma_pipes, (broadcasts + vectors) / machine.load_ports, machine.fma_cycles)
+    loads = points * machine.cost.broadcast_load_factor + vectors
+    step = max(points * vectors / machine.fma_pipes, loads / machine.load_ports, machine.fma_cycles)
     return machine.cost.tile_cycles + terms * (step + machine.cost.step_cycles)

@@ -107,7 +107,7 @@ def _computed_cycles(rows: Numbers, vectors: Numbers, unroll: Numbers, machine: 
     cost = machine.cost
     sums, loads = rows * vectors, rows + vectors
     multiply = sums / machine.fma_pipes + cost.load_fma_contention * loads
-    load = (vectors * cost.load_cycles + rows * cost.broadcast_load_cycles) / machine.load_ports
+    load = (rows * cost.broadcast_load_factor + vectors) * cost.load_cycles / machine.load_ports
     issue = (sums + loads) / cost.issue_width
     without_register = np.maximum(0.0, sums + vectors + 1 - machine.vector_registers)
     bound = np.maximum(np.maximum(multiply, load), np.maximum(issue, float(machine.fma_cycles)))
