@@ -1,5 +1,5 @@
-"""Comparison with the oracle where results cancel: `Schedule.check` judges errors by the largest result, which does not
-bound the terms of a sum.
+"""Comparison with the oracle under catastrophic cancellation: `Workbench.check` judges errors by the largest result,
+which does not bound the terms of a sum.
 
 In P = (A B) C with one column of C, all results have the factor B C: where its terms cancel, all are small beside them,
 and rounding the terms to float32 exceeds the tolerance in any order. For sums of products, the results of inputs
@@ -21,8 +21,8 @@ MIN_CANCELLATION, MAX_CANCELLATION = 10.0, 1e5
 terms."""
 
 
-def check_values(schedule: Workbench, seed: int, threads: int = 2) -> None:
-    """`Schedule.check`; a result that cancels is judged once more by the largest of its terms, on the same inputs.
+def check_under_cancellation(schedule: Workbench, seed: int, threads: int = 2) -> None:
+    """`Workbench.check`; a result that cancels is judged once more by the largest of its terms, on the same inputs.
 
     Args:
         schedule: a kernel with one output.
@@ -43,7 +43,7 @@ def check_values(schedule: Workbench, seed: int, threads: int = 2) -> None:
             feeds = random_inputs(signature, sizes, rng, {})
             (output,), (result,) = signature.outputs, interpret_outputs(origin, feeds, sizes)
             (bound,) = interpret_outputs(origin, {name: np.abs(x) for name, x in feeds.items()}, sizes)
-            factors.append(cancellation(result, bound))
+            factors.append(cancellation_factor(result, bound))
             checks.append((sizes, feeds, factors[-1] * reordering_tolerance(origin, output.dtype, sizes)))
         if max(factors) < MIN_CANCELLATION:
             raise error
@@ -51,7 +51,7 @@ def check_values(schedule: Workbench, seed: int, threads: int = 2) -> None:
             schedule.check(sizes, inputs=feeds, seed=seed, threads=threads, tolerance=tolerance)
 
 
-def cancellation(result: Array, bound: Array) -> float:
+def cancellation_factor(result: Array, bound: Array) -> float:
     """How many times the largest term exceeds the largest result: 1 where it does not, where all results are zero, and
     where the terms overflow, at most `MAX_CANCELLATION`."""
     largest, term = (float(np.max(np.abs(x), initial=0.0)) for x in (result, bound))

@@ -15,7 +15,7 @@ from tilewright.tile.tree import CacheWrite, Compute, Loop, Node, RFactor, Stagi
 STEPS = (2, 3, 4, 8, 16)
 
 MAX_STEP = 1024
-"""Longest step of an axis: buffers of whole tiles stay within memory, also where an extent is much smaller."""
+"""Longest step of an axis: a private buffer over two axes has at most 4 MiB, however small their extents are."""
 
 
 @dataclass(eq=False)

@@ -166,8 +166,7 @@ def _step_terms(
     operations = features.vector_operations + features.shuffled_vectors
     multiply_adds, contention = operations / machine.fma_pipes, loads * cost.load_fma_contention
     pipes = multiply_adds + contention
-    saved = features.broadcast_loads * (1.0 - cost.broadcast_load_factor)
-    ports = (loads - saved) / machine.load_ports * cost.load_cycles
+    ports = _port_cycles(loads, features.broadcast_loads, machine) * cost.load_cycles
     # every accumulator is a dependency chain
     latency = _add_latency(problem, machine) * _additions_per_step(problem, sketch, batch)
     instructions = features.vector_operations + features.vector_loads + features.broadcast_loads + 2
@@ -185,6 +184,11 @@ def _step_terms(
          "broadcast_loads": (features.broadcast_loads, cost.broadcast_load_factor, per_load)},
         longest + spills + masks + cost.step_cycles,
     )  # fmt: skip
+
+
+def _port_cycles(loads: Numbers, broadcasts: Numbers, machine: Machine) -> Numbers:
+    """Cycles of the load ports for so many loads, broadcasts among them."""
+    return (loads - broadcasts * (1.0 - machine.cost.broadcast_load_factor)) / machine.load_ports
 
 
 def _unrolled_terms(
@@ -215,8 +219,8 @@ def _unrolled_terms(
     contention = loads * cost.load_fma_contention if problem.has_reuse else 0.0
     pipes = pipes + contention
     broadcasts = steps * (features.broadcast_loads - features.tile_invariant_broadcasts)
-    saved = (broadcasts + features.step_invariant_broadcasts) * (1.0 - cost.broadcast_load_factor)
-    load_cycles, store_cycles = (loads - saved) / machine.load_ports, stores / machine.store_ports
+    load_cycles = _port_cycles(loads, broadcasts + features.step_invariant_broadcasts, machine)
+    store_cycles = stores / machine.store_ports
     ports = np.maximum(load_cycles, store_cycles)
     instructions = operations + shuffles + loads + stores + 1.0
     issue = instructions / cost.issue_width

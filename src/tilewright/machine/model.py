@@ -159,8 +159,8 @@ class Machine:
         return tuple([x for x in self.levels[:-1][:MAX_PRIVATE_LEVELS] if x.ways and x.shared_by == 1])
 
     def with_ports_for(self, bits: int) -> "Machine":
-        """The same machine with as many multiply-adds and loads per cycle as it executes on vectors of so many bits.
-        Broadcasts of elements that already take less than a vector gain at most what is left of the difference."""
+        """The same machine with as many multiply-adds and loads per cycle as it executes on vectors of so many bits. A
+        broadcast takes what it did before, but no more than such a vector."""
         cost, rate = self.cost, self.cost.half_width_rate
         if rate == 1 or 2 * bits > self.vector_bits:
             return self
